@@ -36,12 +36,12 @@ COMMANDS = """\
 
 `kopf` and `python -m kopf` are the same. Options have environment variables, such as `KOPF_RUN_VERBOSE=1`
 for `kopf run --verbose`. Separate several values with spaces. The command line has precedence over the
-environment. `-h` shows the options of a command.
+environment, and both over `pyproject.toml`. `-h` shows the options of a command with their defaults.
 
 | exit code | meaning |
 |---|---|
 | 0 | the command has succeeded, or was stopped by Ctrl+C or SIGTERM |
-| 1 | the command has failed |
+| 1 | the command has failed; `kopf check`: there are problems |
 | 2 | usage error: wrong options or files |
 | 130 | the command was stopped at once, by a second Ctrl+C |
 | more than 128 | `kopf dev` only: a signal has ended the operator process; 137 is SIGKILL |
@@ -49,6 +49,30 @@ environment. `-h` shows the options of a command.
 A failed command prints one paragraph: what failed, why, and what to do. There is a traceback only if the
 error is in your code, and it has only your frames; `--debug` shows all frames. With `--log-format json`,
 failures are JSON lines, too.
+
+## Configuration file
+
+Options can be in the section `[tool.kopf]` of `pyproject.toml` in the current folder. The keys are the long
+names of options, and `files`. Those of `[tool.kopf]` are for `run`, `dev` and `check`, if they have such an
+option; those of `[tool.kopf.COMMAND]` are for one command. Unknown keys are usage errors.
+
+```toml
+[tool.kopf]
+files = ["handlers.py"]
+namespace = ["team-*", "default"]
+
+[tool.kopf.run]
+liveness = "http://0.0.0.0:8080/healthz"
+
+[tool.kopf.dev]
+manifests = ["crd.yaml", "example.yaml"]
+reload = true
+```
+
+Files or modules on the command line replace all files and modules of the section, `-n` replaces
+`all-namespaces`, and `-A` replaces `namespace`.
+
+## Files and modules
 
 Kopf loads the files first, in their order, then the modules. It puts the folder of each file at the beginning
 of the import path; `__name__` is not `__main__`. It runs the handlers that are declared at the module level.
@@ -124,7 +148,7 @@ def commands_page() -> str:
         context = click.Context(command, info_name=name)
         for option in command.params:
             if isinstance(option, click.Argument):
-                usage.append(f"{(option.name or '').upper()}...")
+                usage.append(f"{(option.name or '').upper()}{'...' if option.nargs == -1 else ''}")
                 continue
             assert isinstance(option, click.Option)
             spelt = ", ".join(f"`{text}`" for text in [*option.opts, *option.secondary_opts])
@@ -137,9 +161,8 @@ def commands_page() -> str:
             environment = ", ".join(f"`{variable}`" for variable in variables)
             case = f"| {spelt}{kind.replace('|', chr(92) + '|')} | {environment} | {text.strip()} |"
             rows.append(case)
-        page.append(
-            f"## kopf {name}\n\n{paragraphs(command.help)}\n\n{' '.join(usage)}\n\n" + "\n".join(rows) + "\n"
-        )
+        table = "\n" + "\n".join(rows) + "\n" if rows[2:] else ""
+        page.append(f"## kopf {name}\n\n{paragraphs(command.help)}\n\n{' '.join(usage)}\n{table}")
     return "\n".join(page)
 
 

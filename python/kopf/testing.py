@@ -9,6 +9,7 @@ from kopf._cli.runner import KopfRunner
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster
 from kopf._testing.control_plane import ClusterUnavailableError
+from kopf._testing.discovery import UnknownKindError
 from kopf._testing.embedded import NotSupportedError, Request
 from kopf._testing.operator import Operator, UnexpectedError
 
@@ -21,6 +22,7 @@ __all__ = [
     "Operator",
     "Request",
     "UnexpectedError",
+    "UnknownKindError",
 ]
 
 _RENAMED = {"NotHad": "NotSupportedError", "Refused": "ApiError"}

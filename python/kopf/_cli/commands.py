@@ -16,11 +16,14 @@ from kopf._cli.options import (
     HandlersParamType,
     LogFormatParamType,
     PathParamType,
+    cluster_options,
+    drop_overridden,
     is_compatible,
     liveness_option,
     logging_options,
     option,
 )
+from kopf._cli.project_commands import check, completion, init
 
 if TYPE_CHECKING:
     import pathlib
@@ -58,6 +61,10 @@ def _print_version(context: click.Context, _: click.Parameter, is_set: bool) -> 
 @click.pass_context
 def main(context: click.Context) -> None:
     """Kubernetes operators in Python."""
+    if not is_compatible() and not context.ensure_object(CLIControls).is_complete:
+        from kopf._cli.config_file import read_defaults
+
+        context.default_map = {**read_defaults(main), **(context.default_map or {})}
     # An operator has more to load.
     if context.invoked_subcommand != "run":
         gc_tuning.freeze_and_enable_gc()
@@ -70,6 +77,7 @@ def _check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
 
 @main.command()
 @logging_options
+@cluster_options
 @option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Serve the whole cluster.")
 @option(
     "-n",
@@ -111,8 +119,10 @@ def run(
     Load the files and the modules, and call their handlers.
     """
     legacy = os.environ.get("KOPF_RUN_NAMESPACE")
+    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
     _check_scope(namespaces, clusterwide)
+    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
 
     from kopf._cli.event_loop import event_loop
     from kopf._runtime import loaders, operator, shutdown
@@ -161,6 +171,7 @@ def run(
 
 @main.command()
 @logging_options
+@cluster_options
 @option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
 @option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
 @option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
@@ -209,6 +220,7 @@ def freeze(
 
 @main.command()
 @logging_options
+@cluster_options
 @option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
 @option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
 @option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
@@ -279,7 +291,8 @@ def _run_peering_command(
 def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> None:
     """Run an embedded Kubernetes API server.
 
-    It is for development and has no nodes.
+    It is for development and has no nodes. Without --kubeconfig, its kubeconfig is .kopf/kubeconfig in the
+    current folder.
     """
     from kopf._cli import dev
 
@@ -324,10 +337,12 @@ def develop(
 ) -> None:
     """Run an operator with an embedded API server.
 
-    It needs no cluster. The operator runs in another process, with options of `kopf run`.
+    It needs no cluster. The operator runs in another process, with options of `kopf run`. Without
+    --kubeconfig, the kubeconfig for other clients is .kopf/kubeconfig in the current folder.
     """
     from kopf._cli import dev
 
+    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
     if not paths and not modules:
         raise click.UsageError("Name the files with the handlers, or their modules (-m).")
     flags = {"--verbose": verbose, "--debug": debug, "--quiet": quiet}
@@ -346,3 +361,8 @@ def develop(
         options=options,
     )
     raise SystemExit(code)
+
+
+main.add_command(check)
+main.add_command(init)
+main.add_command(completion)

@@ -33,6 +33,7 @@ from kopf._testing.manifests import apply_order, read
 from kopf._testing.private_files import write_private
 
 OPERATOR = "kopf._cli.dev_operator"
+KUBECONFIG = ".kopf/kubeconfig"  # in the current folder
 
 POLL_INTERVAL = 0.3  # seconds between looks at the operator
 STOP_TIMEOUT = 15.0
@@ -44,14 +45,15 @@ _LEVEL = re.compile(r"\[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*\]")
 
 def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool) -> None:
     """Run the server until Ctrl+C or SIGTERM."""
-    with _stop_signals() as stop, _running_cluster(Cluster(port=port, controllers=controllers)) as cluster:
-        path = _write_kubeconfig(cluster, kubeconfig)
+    with (
+        _stop_signals() as stop,
+        _running_cluster(Cluster(port=port, controllers=controllers)) as cluster,
+        _published_kubeconfig(cluster, kubeconfig) as path,
+    ):
         click.echo(f"The cluster is at {cluster.url}; stop it with Ctrl+C. Try:")
-        click.echo(f"  kubectl --kubeconfig {shlex.quote(str(path))} get namespaces")
-        try:
-            stop.wait()
-        finally:
-            _remove_kubeconfig(path, kubeconfig)
+        for command in _example_commands(path, "namespaces"):
+            click.echo(f"  {command}")
+        stop.wait()
 
 
 def develop(
@@ -68,22 +70,24 @@ def develop(
     """Run the server and the operator until Ctrl+C or SIGTERM; the exit code of the operator, if it ends
     itself.
     """
-    with _stop_signals() as stop, _running_cluster(Cluster(port=port, controllers=True)) as cluster:
-        path = _write_kubeconfig(cluster, kubeconfig)
+    with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(_stop_signals())
+        cluster = stack.enter_context(_running_cluster(Cluster(port=port, controllers=True)))
+        path = stack.enter_context(_published_kubeconfig(cluster, kubeconfig))
         if state_file is not None and state_file.exists():
             _print(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
         objects = _Manifests(cluster)
         for manifest in manifests:
             objects.apply(manifest)
         _print(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
-        _print(f"  kubectl --kubeconfig {shlex.quote(str(path))} get {_example_resource(manifests)}")
+        for command in _example_commands(path, _example_resource(manifests)):
+            _print(f"  {command}")
         try:
             with contextlib.nullcontext() if "--quiet" in options else ActivityLog(cluster, _print_entry):
                 arguments = [*options, *(f"--module={name}" for name in modules), *paths]
                 operator = _Supervisor(arguments, cluster)
                 return operator.run(stop, objects, _create_watcher(paths, manifests) if reload else None)
         finally:
-            _remove_kubeconfig(path, kubeconfig)
             if state_file is not None:
                 _save(cluster, state_file)
 
@@ -324,17 +328,39 @@ def _read_text(file: pathlib.Path) -> str:
         return ""
 
 
-def _write_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> pathlib.Path:
-    """Write the kubeconfig to the file, in whole or not at all: other processes may wait for it."""
-    if kubeconfig is None:
-        return cluster.kubeconfig
-    write_private(kubeconfig, cluster.kubeconfig.read_text(encoding="utf-8"))
-    return kubeconfig
+def _example_commands(path: pathlib.Path, resource: str) -> list[str]:
+    """Commands to paste into another terminal."""
+    return [f"export KUBECONFIG={shlex.quote(str(path.absolute()))}", f"kubectl get {resource}"]
 
 
-def _remove_kubeconfig(path: pathlib.Path, kubeconfig: pathlib.Path | None) -> None:
-    if path == kubeconfig:
-        path.unlink(missing_ok=True)
+@contextlib.contextmanager
+def _published_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> Iterator[pathlib.Path]:
+    """Write the kubeconfig, in whole or not at all, as other processes may wait for it; and remove it.
+
+    Without a given path, it is the same one for each run in the current folder.
+    """
+    path = kubeconfig if kubeconfig is not None else pathlib.Path(KUBECONFIG)
+    text = cluster.kubeconfig.read_text(encoding="utf-8")
+    try:
+        if kubeconfig is None:
+            path.parent.mkdir(exist_ok=True)
+            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+        write_private(path, text)
+    except OSError:
+        if kubeconfig is not None:
+            raise
+        yield cluster.kubeconfig  # the folder is read-only
+        return
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError):
+            # Another run in the same folder may have replaced it.
+            if path.read_text(encoding="utf-8") == text:
+                path.unlink()
+            if kubeconfig is None and [item.name for item in path.parent.iterdir()] == [".gitignore"]:
+                (path.parent / ".gitignore").unlink()
+                path.parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ from kopf._runtime.login import login_with_kubeconfig
 
 
 def main() -> int | None:
-    """Run the command of the arguments."""
-    return run_command(_credentials)
+    """Run the command of the arguments: `kopf dev` has read the configuration file."""
+    return run_command(_credentials, is_complete=True)
 
 
 def _credentials() -> OnlyCredentials:

@@ -14,6 +14,7 @@ from kopf._objects.log_formats import LogFormat
 
 if TYPE_CHECKING:
     import asyncio
+    import pathlib
 
     from kopf._intents.registries import OperatorRegistry
     from kopf._intents.settings import OperatorSettings
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 class CLIControls:
     """Arguments of commands from their callers, such as tests, and results for the callers.
 
-    `is_process` is whether the process is only for the command: then it can be ended at once. `debug` and
-    `json_logs` are those of the options.
+    `is_process` is whether the process is only for the command: then it can be ended at once. `is_complete`
+    is whether all options are in the arguments, and none in `pyproject.toml`. `debug` and `json_logs` are
+    those of the options.
     """
 
     ready_flag: Any = None
@@ -36,6 +38,7 @@ class CLIControls:
     debug: bool = False
     json_logs: bool = False
     is_process: bool = False
+    is_complete: bool = False
 
 
 # Every option shows the environment variable that sets it.
@@ -96,6 +99,36 @@ def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+def cluster_options(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for the cluster to a command; the environment is changed while the command runs."""
+
+    @option("--kubeconfig", type=ExistingFileParamType, help="Connect to the cluster of this kubeconfig.")
+    @option("--context", type=str, metavar="NAME", help="Use this context of the kubeconfig.")
+    @functools.wraps(fn)
+    def wrapper(kubeconfig: pathlib.Path | None, context: str | None, *args: Any, **kwargs: Any) -> Any:
+        if kubeconfig is None and context is None:
+            return fn(*args, **kwargs)
+        from kopf._cli.kubeconfigs import selected_cluster
+
+        with selected_cluster(kubeconfig, context):
+            return fn(*args, **kwargs)
+
+    return wrapper
+
+
+def drop_overridden(**values: Any) -> tuple[Any, ...]:
+    """The values of alternative parameters, in their order, without those of the configuration file if
+    others of them are set on the command line or in the environment.
+    """
+    context = click.get_current_context()
+    configured = {
+        name: context.get_parameter_source(name) is click.core.ParameterSource.DEFAULT_MAP for name in values
+    }
+    if any(value and not configured[name] for name, value in values.items()):
+        values = {name: type(value)() if configured[name] else value for name, value in values.items()}
+    return tuple(values.values())
+
+
 def is_compatible() -> bool:
     """Whether the environment asks for the behaviour of Kopf 1.45."""
     from kopf._intents.settings import COMPAT_1_45
@@ -139,6 +172,12 @@ class HandlersParamType(click.ParamType[str]):
 
     name = "path"
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        """Let the shell complete names of files."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check that the file can be loaded."""
         from importlib.machinery import all_suffixes
@@ -166,3 +205,4 @@ class PathParamType(click.Path):
 
 
 FileParamType = PathParamType(dir_okay=False)
+ExistingFileParamType = PathParamType(dir_okay=False, exists=True)

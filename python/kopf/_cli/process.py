@@ -12,16 +12,17 @@ if TYPE_CHECKING:  # as in `typing`, which is not loaded for that
     from typing import Any
 
 
-def run_command(credentials: Callable[[], Any] = lambda: None) -> int | None:
+def run_command(credentials: Callable[[], Any] = lambda: None, *, is_complete: bool = False) -> int | None:
     """Run the command of the arguments as the purpose of this process, and report the error it ends with.
 
     The credentials are the only ones that operators use; without them, they are what login handlers return.
+    If the arguments are complete, none are read from `pyproject.toml`.
     """
     gc_tuning.disable_gc()
     from kopf._cli import commands
     from kopf._cli.options import CLIControls
 
-    controls = CLIControls(is_process=True)
+    controls = CLIControls(is_process=True, is_complete=is_complete)
     try:
         controls.vault = credentials()
         code: int | None = commands.main(prog_name="kopf", obj=controls)

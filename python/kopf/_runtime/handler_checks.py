@@ -67,9 +67,9 @@ def _check_arguments(handler: Handler, indices: frozenset[str]) -> Iterator[str]
     for name in required:
         if name not in passed and name not in indices:
             hint = did_you_mean(name, passed | indices)
-            yield f"{_location(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
+            yield f"{locate(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) and passed - named:
-        yield f"{_location(handler.fn)} must accept more arguments than it names: add **_ to them."
+        yield f"{locate(handler.fn)} must accept more arguments than it names: add **_ to them."
 
 
 def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
         first = first_handlers.setdefault((handler.id, *reason, repr(handler.selector)), handler)
         if first is not handler and first.fn is not handler.fn and _same_objects(handler, first):
             yield (
-                f"{_location(first.fn)} and {_location(handler.fn)} have the same id {str(handler.id)!r} for "
+                f"{locate(first.fn)} and {locate(handler.fn)} have the same id {str(handler.id)!r} for "
                 "the same objects: only one of them is called. Rename one of the functions, or set id=... in "
                 "its decorator."
             )
@@ -92,7 +92,8 @@ def _same_objects(first: ResourceHandler, second: ResourceHandler) -> bool:
     return all(getattr(first, name, None) == getattr(second, name, None) for name in names)
 
 
-def _location(fn: Callable[..., Any]) -> str:
+def locate(fn: Callable[..., Any]) -> str:
+    """The function with its file and line, for messages."""
     name = (getattr(fn, "__qualname__", None) or repr(fn)).rpartition("<locals>.")[2]
     code = getattr(inspect.unwrap(fn), "__code__", None)
     location = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""

@@ -22,7 +22,7 @@ from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
-from kopf._runtime import handler_checks, posting
+from kopf._runtime import banner, handler_checks, posting
 from kopf._runtime.activities import Activities, serialize_credentials
 from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import Bridge, Engine, __version__
@@ -206,6 +206,13 @@ class OperatorRunner:
         for text in handler_checks.check(handlers, indices):
             logger.warning(text)
 
+    def _log_banner(self, handlers: Collection[ResourceHandler]) -> None:
+        # Applications that embed operators have their own logs.
+        compatible = self._settings.process.compat == COMPAT_VERSION
+        if handlers and self._shutdown.is_of_process and self._peering_command is None and not compatible:
+            scope = banner.describe_namespaces(self._namespaces)
+            logger.info(f"Serving {banner.describe_handlers(handlers)} in {scope}.")
+
     async def _start_and_clean_up(self) -> None:
         settings_var.set(self._settings)
         self._log_handler_checks(self._registry._activities.get_all_handlers())
@@ -242,6 +249,7 @@ class OperatorRunner:
         handlers = resource_handlers(self._registry)
         self._ensure_indices()
         self._log_handler_checks(handlers)
+        self._log_banner(handlers)
         lifecycle = BUILTIN_LIFECYCLES.get(self._lifecycle, "custom")
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         iterated: serialization.Iterated = {}

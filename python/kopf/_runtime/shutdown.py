@@ -108,6 +108,11 @@ class Shutdown:
         self._process = process_shutdown_var.get()
         self._since: float | None = None
 
+    @property
+    def is_of_process(self) -> bool:
+        """Whether the process is only for this operator."""
+        return self._process is not None
+
     def begin(self) -> None:
         """The operator is asked to stop: from now on, the log shows what it waits for."""
         if self._since is None:

@@ -8,13 +8,12 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import yaml
-
 from kopf._runtime.context import handler_var
 from kopf._testing.client import JSON, MERGE, ApiError, Client
 from kopf._testing.discovery import CRDS, Discovery, Object, ResourceMapping
 from kopf._testing.embedded import EmbeddedFeatures
 from kopf._testing.manifests import Source, apply_order, read
+from kopf._testing.mismatches import contains, describe_mismatch, dump_object
 
 Objects = list[Object]
 SERVED_TIMEOUT = 60.0
@@ -154,7 +153,8 @@ class ClusterApi(EmbeddedFeatures):
         """Follow the object until the condition holds, and return it.
 
         The condition is a function of the object (None while there is none), or what the object must
-        contain; by default, the object must only exist.
+        contain; by default, the object must only exist. After the timeout, it is a `TimeoutError` with the
+        difference between the expected part and the last state.
         """
         __tracebackhide__ = True
         predicate = as_function(condition)
@@ -192,13 +192,10 @@ class ClusterApi(EmbeddedFeatures):
             if predicate(last):
                 return last
             self._check()
-        expected = ""
+        text = f"{mapping.plural} {name!r}: the awaited state has not come in {timeout} seconds. "
         if isinstance(condition, Mapping):
-            expected = f"The awaited part:\n{yaml.safe_dump(dict(condition), sort_keys=False)}"
-        raise TimeoutError(
-            f"{mapping.plural} {name!r}: the awaited state has not come in {timeout} seconds. "
-            f"{expected}The last state:\n{_dump(last)}"
-        )
+            text += f"The difference:\n{describe_mismatch(condition, last)}\n"
+        raise TimeoutError(f"{text}The last state:\n{dump_object(last)}")
 
     def _watch_states(
         self, mapping: ResourceMapping, name: str, namespace: str, deadline: float
@@ -266,22 +263,6 @@ def as_function(condition: Condition | None) -> Callable[[Object | None], Any]:
     if isinstance(condition, Mapping):
         return functools.partial(contains, condition)
     return condition
-
-
-def contains(expected: Any, actual: Any) -> bool:
-    """Whether the actual value contains the expected part."""
-    if isinstance(expected, Mapping):
-        return isinstance(actual, Mapping) and all(
-            key in actual and contains(value, actual[key]) for key, value in expected.items()
-        )
-    return bool(expected == actual)
-
-
-def _dump(body: Object | None) -> str:
-    if body is None:
-        return "It does not exist."
-    meta = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
-    return yaml.safe_dump({**body, "metadata": meta}, sort_keys=False)
 
 
 def _is_established(body: Object | None) -> bool:

@@ -1,4 +1,4 @@
-"""HTTP client of the testing kit, with the credentials of one kubeconfig.
+"""HTTP client of the testing kit, with the credentials of one kubeconfig, or any other ones.
 
 It shares no code with the engine, so that tests see the mistakes of the engine.
 """
@@ -31,6 +31,8 @@ TIMEOUT = 30.0
 class ApiError(Exception):
     """The API server has rejected a request; `code` and `reason` are those of its `Status`."""
 
+    __module__ = "kopf.testing"
+
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{reason or 'ApiError'} ({code}): {message}")
         self.code = code
@@ -40,12 +42,15 @@ class ApiError(Exception):
 class Client:
     """Requests of one user, from any thread; idle connections are reused."""
 
-    def __init__(self, kubeconfig: pathlib.Path) -> None:
+    def __init__(self, source: pathlib.Path | ConnectionInfo) -> None:
         super().__init__()
-        self.info = read_kubeconfig(kubeconfig)
+        is_file = isinstance(source, pathlib.Path)
+        self.info = source if isinstance(source, ConnectionInfo) else read_kubeconfig(source)
         self._url = urllib.parse.urlsplit(self.info.server)
         self._headers = {"Accept": JSON, "User-Agent": USER_AGENT, **self.info.as_http_headers()}
-        self._ssl = _ssl_context(self.info) if self._url.scheme == "https" else None
+        self._ssl: ssl.SSLContext | None = None
+        if self._url.scheme == "https":
+            self._ssl = _ssl_context(self.info) if is_file else self.info.as_ssl_context()
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._is_closed = False

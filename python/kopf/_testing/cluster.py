@@ -15,6 +15,7 @@ from typing import Any
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
 from kopf._testing.api import ClusterApi
+from kopf._testing.async_twins import AsyncCluster
 from kopf._testing.client import ApiError, Client
 from kopf._testing.control_plane import ClusterUnavailableError, ControlPlane, find_assets
 from kopf._testing.discovery import CRDS, NAMESPACES, ResourceMapping
@@ -88,6 +89,11 @@ class Cluster(ClusterApi):
         exc_tb: TracebackType | None,
     ) -> None:
         self.stop()
+
+    @property
+    def aio(self) -> AsyncCluster:
+        """The same methods for asynchronous tests: `await cluster.aio.wait_for(...)`."""
+        return AsyncCluster(self)
 
     async def __aenter__(self) -> Cluster:
         if self.kind == "embedded":

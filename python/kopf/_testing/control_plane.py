@@ -27,6 +27,8 @@ READY_TIMEOUT = 90.0
 class ClusterUnavailableError(Exception):
     """There is no such cluster here; the message names what is missing."""
 
+    __module__ = "kopf.testing"
+
 
 class ControlPlane:
     """One control plane in one folder."""

@@ -40,6 +40,8 @@ class ResourceMapping:
 class UnknownKindError(LookupError):
     """The cluster does not serve this kind."""
 
+    __module__ = "kopf.testing"
+
 
 class Discovery:
     """The resources that a cluster serves, requested when they are needed."""

@@ -13,6 +13,7 @@ from kopf._runtime.bridge import ApiServer
 from kopf._testing.client import USER_AGENT
 from kopf._testing.clock import ClockControl
 from kopf._testing.deprecated import deprecated_alias
+from kopf._testing.durations import Duration, to_seconds
 
 Kind = Literal["embedded", "assets", "kubeconfig"]
 Fault = Literal[
@@ -31,6 +32,8 @@ Fault = Literal[
 
 class NotSupportedError(Exception):
     """This kind of cluster does not support the feature."""
+
+    __module__ = "kopf.testing"
 
 
 @dataclass(frozen=True)
@@ -117,22 +120,16 @@ class EmbeddedFeatures:
         """Let time continue from where it is."""
         self.clock.thaw()
 
-    def advance(self, time: float | datetime.timedelta, *, timeout: float = 30) -> None:
-        """Advance time by these seconds, with everything that happens meanwhile, and wait until idle.
+    def advance(self, time: Duration, *, timeout: float = 30) -> None:
+        """Advance time by this duration, with everything that happens meanwhile, and wait until idle.
 
-        Every moment for which the operators wait is lived through. Functions of handlers take the time they
-        take in reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes
-        on afterwards, but ahead of the real one.
+        The duration is seconds, a `datetime.timedelta`, or a text such as `3 days` or `1h 30m`. Every moment
+        for which the operators wait is lived through. Functions of handlers take the time they take in
+        reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes on
+        afterwards, but ahead of the real one.
         """
         __tracebackhide__ = True
-        seconds = time.total_seconds() if isinstance(time, datetime.timedelta) else time
-        if not isinstance(seconds, (int, float)):
-            raise TypeError(
-                f"The time is seconds or a datetime.timedelta, not {type(time).__name__} {time!r}."
-            )
-        if seconds < 0:
-            raise ValueError("Time does not go back.")
-        self.clock.advance(seconds, timeout)
+        self.clock.advance(to_seconds(time), timeout)
         self._check()
 
     def wait_until_idle(self, *, timeout: float = 10) -> None:

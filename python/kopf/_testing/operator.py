@@ -26,6 +26,7 @@ from kopf._runtime import loaders, operator
 from kopf._runtime.default_registry import get_default_registry, set_default_registry
 from kopf._runtime.errors import error_observer_var
 from kopf._runtime.work_tracking import work_tracker_var
+from kopf._testing.async_twins import AsyncOperator
 from kopf._testing.cluster import Cluster
 from kopf._testing.deprecated import deprecated_alias
 from kopf._testing.idle_tracker import IdleTracker
@@ -47,6 +48,8 @@ _loading = threading.Lock()
 
 class UnexpectedError(Exception):
     """A handler has raised an exception that the test does not expect; the exception is the cause."""
+
+    __module__ = "kopf.testing"
 
 
 class Operator:
@@ -130,6 +133,23 @@ class Operator:
         else:
             with contextlib.suppress(Exception):  # the error of the block is more important
                 self.stop()
+
+    @property
+    def aio(self) -> AsyncOperator:
+        """The same methods for asynchronous tests: `await operator.aio.wait_until_idle()`."""
+        return AsyncOperator(self)
+
+    async def __aenter__(self) -> Operator:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_val: BaseException | None,
+        exc_tb: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self.__exit__, exc_type, exc_val, exc_tb)
 
     def start(self) -> None:
         """Load the handlers, and start; returns when the startup handlers have succeeded."""

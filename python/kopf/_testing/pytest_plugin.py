@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 KINDS = ("embedded", "assets", "kubeconfig")
 EMBEDDED_ONLY = "kopf_embedded_only"
+CLUSTER_OPTIONS = "kopf_cluster"
+EMBEDDED_OPTIONS = {"controllers", "access", "tls", "token", "port"}
 CRDS_KEY = "kopf_crds"
 _pending_crds_key = pytest.StashKey[set[str]]()
 _operators = pytest.StashKey[list[Any]]()
@@ -40,6 +42,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", f"{EMBEDDED_ONLY}: the test needs the embedded server (faults, the request log)"
     )
+    config.addinivalue_line(
+        "markers",
+        f"{CLUSTER_OPTIONS}(controllers=False, access=False, tls=True, token=None, port=0): options of the"
+        " embedded server of the test, as of kopf.testing.Cluster; other clusters are used as they are",
+    )
     kind = config.getoption("--kopf-cluster")
     if kind != "embedded":
         from kopf._testing.cluster import require_kind
@@ -52,7 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what this kind of clusters cannot do."""
+    """Check the options of clusters, and skip what this kind of clusters cannot do."""
+    for item in items:
+        _cluster_options(item)
     kind = config.getoption("--kopf-cluster")
     if kind == "embedded":
         return
@@ -117,11 +126,15 @@ def _kopf_shared_cluster(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @pytest.fixture
 def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A cluster that this test has for itself, or a namespace of a shared one."""
+    """A cluster that this test has for itself, or a namespace of a shared one.
+
+    The mark `kopf_cluster` has options of the embedded server: `@pytest.mark.kopf_cluster(controllers=True)`.
+    """
     from kopf._testing.cluster import Cluster, create_unique_namespace
 
+    options = _cluster_options(request.node)
     if request.config.getoption("--kopf-cluster") == "embedded":
-        with Cluster() as cluster:
+        with Cluster(**options) as cluster:
             yield cluster
         return
     shared: Cluster = request.getfixturevalue("_kopf_shared_cluster")
@@ -131,6 +144,20 @@ def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield cluster
         # CRDs are removed after the last test: that takes a while, and the next test may need them.
         cluster.hand_over_crds(shared)
+
+
+def _cluster_options(item: pytest.Item) -> dict[str, Any]:
+    """The options of the marks of the test, its class and its module; the closest mark of an option wins."""
+    options: dict[str, Any] = {}
+    for mark in item.iter_markers(CLUSTER_OPTIONS):
+        unknown = sorted(set(mark.kwargs) - EMBEDDED_OPTIONS)
+        if mark.args or unknown:
+            raise pytest.UsageError(
+                f"@pytest.mark.{CLUSTER_OPTIONS} accepts only the keyword arguments"
+                f" {', '.join(sorted(EMBEDDED_OPTIONS))}, not {', '.join([*map(repr, mark.args), *unknown])}."
+            )
+        options = {**mark.kwargs, **options}
+    return options
 
 
 @pytest.fixture

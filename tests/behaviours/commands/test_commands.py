@@ -4,104 +4,21 @@ import contextlib
 import os
 import pathlib
 import pty
-import queue
 import re
 import shutil
 import signal
 import ssl
 import subprocess
 import sys
-import threading
 import urllib.request
 
 import pytest
 from kopf.testing import Cluster
 
+from tests.support.commands import WIDGETS
+
 pytestmark = pytest.mark.kopf_embedded_only
 FILE = pathlib.Path(__file__).with_name("handlers.py")
-WIDGETS = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.behaviours.example.com}
-spec:
-  group: behaviours.example.com
-  scope: Namespaced
-  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
----
-apiVersion: behaviours.example.com/v1
-kind: Widget
-metadata: {name: first}
-spec: {size: 1}
-"""
-
-
-class Command:
-    """A running command, whose output is read as it comes."""
-
-    def __init__(self, folder: pathlib.Path, *args: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "kopf", *args],
-            cwd=folder,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        self.lines: queue.Queue[str | None] = queue.Queue()
-        self.seen: list[str] = []
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(None)
-
-    def until(self, pattern: str) -> str:
-        while True:
-            try:
-                line = self.lines.get(timeout=20)
-            except queue.Empty:
-                line = None
-            assert line is not None, f"{pattern!r} has not come:\n{''.join(self.seen)}"
-            self.seen.append(line)
-            if re.search(pattern, line):
-                return line
-
-    def stop(self, signum: int = signal.SIGTERM) -> int:
-        self.process.send_signal(signum)
-        try:
-            return self.process.wait(30)
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()  # the operator is its child, and holds the pipe
-            self.process.wait(30)
-        self.reader.join(10)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-
-@pytest.fixture
-def command(tmp_path):
-    started = []
-    shutil.copy(FILE, tmp_path / "handlers.py")
-    (tmp_path / "widgets.yaml").write_text(WIDGETS)
-
-    def start(*args):
-        started.append(Command(tmp_path, *args))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.close()
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -187,7 +104,8 @@ def test_a_terminal_sees_colours(command, tmp_path):
 def test_development_needs_one_command_and_keeps_the_objects(command, tmp_path):
     args = ("dev", "handlers.py", "--state", "state.json", "--kubeconfig", "config")
     running = command(*args, "--manifests", "widgets.yaml")
-    running.until(r"kubectl --kubeconfig config get widgets")
+    running.until(rf"export KUBECONFIG={tmp_path}/config\n")
+    running.until(r"kubectl get widgets")
     running.until("Hello, first!")
     with Cluster("kubeconfig", kubeconfig=tmp_path / "config") as cluster:
         cluster.wait_for("widgets", "first", {"status": {"greet": {"greeting": "hello"}}})

@@ -122,7 +122,7 @@ def test_unexpected_exceptions_of_handlers_fail_the_test(tmp_path, options):
         return
     assert "3 failed, 3 passed in" in done.stdout, done.stdout
     for name in ("test_quiet", "test_waiting", "test_without_waiting"):
-        summary = f"FAILED test_strict.py::{name} - kopf._testing.operator.UnexpectedError: Handler 'greet'"
+        summary = f"FAILED test_strict.py::{name} - kopf.testing.UnexpectedError: Handler 'greet'"
         assert summary in done.stdout
     assert "ValueError: Oops." in done.stdout
     assert "def wait_for(" not in done.stdout and "def check(" not in done.stdout, "our frames are hidden"

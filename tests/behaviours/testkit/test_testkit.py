@@ -175,8 +175,10 @@ def test_equal_short_ids_are_kept_apart(cluster, kopf_operator):
 
 @pytest.mark.kopf_embedded_only
 def test_mistakes_in_tests_are_explained(kopf_cluster, kopf_operator):
-    with pytest.raises(TypeError, match=r"seconds or a datetime\.timedelta, not str '3 days'"):
-        kopf_cluster.advance("3 days")
+    with pytest.raises(ValueError, match=r"'3 dyas' is not a duration such as '3 days', '90s' or '1h 30m'"):
+        kopf_cluster.advance("3 dyas")
+    with pytest.raises(TypeError, match=r"a datetime\.timedelta, or a text such as .*, not list \[\]"):
+        kopf_cluster.advance([])
     with pytest.raises(FileNotFoundError, match=r"There is no file 'nope\.py' with handlers in"):
         kopf_operator("nope.py")
 
@@ -186,7 +188,9 @@ def test_the_last_state_is_shown_with_what_is_awaited(kopf_cluster):
     with pytest.raises(TimeoutError) as error:
         kopf_cluster.wait_for("cm", "one", {"data": {"a": "c"}}, timeout=0.1)
     text = str(error.value)
-    assert "The awaited part:\ndata:\n  a: c\n" in text and "a: b" in text
+    assert (
+        "The difference:\n--- expected\n+++ last state\n data:\n-  a: c\n+  a: b\nThe last state:\n" in text
+    )
     assert "managedFields" not in text
 
 

@@ -1,0 +1,218 @@
+"""Command `kopf check`: mistakes in the declarations of an operator, and missing resources and permissions.
+
+The handlers are loaded and not called; neither are startup and login handlers. The cluster is only read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import click
+
+from kopf._cli import api_discovery
+from kopf._intents.handlers import ChangingHandler, ResourceHandler, SpawningHandler, WebhookHandler
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.selectors import is_exact_namespace, match_namespace
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.credentials import ConnectionInfo, LoginError
+from kopf._objects.resources import Resource
+from kopf._objects.suggestions import did_you_mean
+from kopf._runtime import handler_checks, loaders, login
+from kopf._runtime.banner import describe_handlers
+from kopf._runtime.default_registry import get_default_registry
+from kopf._runtime.running import resource_handlers
+from kopf._testing.client import ApiError, Client
+
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class Permission(NamedTuple):
+    """A permission of the operator in a namespace, or in the whole cluster (empty)."""
+
+    verb: str
+    resource: str
+    group: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        group = f" of {self.group}" if self.group else ""
+        where = f" in the namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{group}{where}"
+
+
+def check(
+    paths: Collection[str], modules: Collection[str], namespaces: Collection[str], *, offline: bool
+) -> int:
+    """Print the problems of the operator in these files and modules; the exit code: 1 if there are any.
+
+    Errors of loading are raised.
+    """
+    loaders.preload(paths=paths, modules=modules)
+    registry = get_default_registry()
+    handlers = resource_handlers(registry)
+    problems = list(check_declarations(registry, [*paths, *modules]))
+    omission = None if not offline else "--offline is set."
+    if not offline:
+        found, omission = _check_cluster(handlers, namespaces)
+        problems += found
+    problems = list(dict.fromkeys(problems))  # a function can have several decorators
+    for problem in problems:
+        click.echo(f"- {problem}")
+    if omission is not None:
+        click.echo(f"The cluster is not checked: {omission}")
+    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problems"
+    click.echo(f"{describe_handlers(handlers)}: {count}.")
+    return 1 if problems else 0
+
+
+def check_declarations(registry: OperatorRegistry, sources: Collection[str]) -> Iterator[str]:
+    """Find mistakes in the declarations of the handlers; no cluster is needed."""
+    handlers = resource_handlers(registry)
+    if not handlers and not registry.has_handlers:
+        yield f"No handlers are declared in {', '.join(sources)}."
+    indices = [handler.id for handler in registry._indexing.get_all_handlers()]
+    yield from handler_checks.check([*registry._activities.get_all_handlers(), *handlers], indices)
+
+
+def _check_cluster(
+    handlers: Collection[ResourceHandler], namespaces: Collection[str]
+) -> tuple[list[str], str | None]:
+    """The problems, and the reason why the cluster is not checked, if it is not."""
+    try:
+        connection = find_connection()
+    except (LoginError, OSError, ValueError, KeyError) as error:
+        return [f"There are no valid credentials: {error}"], None
+    if connection is None:
+        return [], "there is neither a kubeconfig nor a service account of a pod."
+    client = Client(connection)
+    try:
+        resources = api_discovery.discover(client.call)
+        resolved = resolve(handlers, resources)
+        problems = list(_check_selectors(resolved, resources))
+        problems += _check_namespaces(client, namespaces)
+        permissions = required_permissions(resolved, namespaces)
+        problems += [f"The permission to {item} is missing." for item in _missing(client, permissions)]
+        return problems, None
+    except ApiError as error:
+        if error.code not in (401, 403):
+            raise
+        text = f"The API server {connection.server} rejects the credentials ({error.code} {error.reason})."
+        return [f"{text} `kopf check` runs exec plugins only if the package `kubernetes` is installed."], None
+    except OSError as error:
+        return [f"The API server {connection.server} cannot be reached: {error}"], None
+    finally:
+        client.close()
+
+
+def find_connection() -> ConnectionInfo | None:
+    """The credentials as of an operator without login handlers; None if there are none."""
+    settings = OperatorSettings()
+    logger = logging.getLogger("kopf.activities.authentication")
+    if login.has_sync_client() and (login.has_kubeconfig() or login.has_service_account()):
+        return login.login_via_client(logger=logger, settings=settings)
+    functions = [login.login_with_service_account, login.login_with_kubeconfig]
+    if login.prefers_kubeconfig(settings):
+        functions.reverse()
+    return next((found for fn in functions if (found := fn(settings=settings)) is not None), None)
+
+
+Resolved = Mapping[ResourceHandler, Collection[Resource]]
+
+
+def resolve(handlers: Iterable[ResourceHandler], resources: Collection[Resource]) -> Resolved:
+    """The resources that the selector of each handler selects."""
+    return {
+        handler: handler.selector.select(resources) for handler in handlers if handler.selector is not None
+    }
+
+
+def _check_selectors(resolved: Resolved, resources: Collection[Resource]) -> Iterator[str]:
+    for handler, selected in resolved.items():
+        selector = handler.selector
+        if selector is None or not selector.is_specific:
+            continue
+        where = handler_checks.locate(handler.fn)
+        name = next(
+            value
+            for value in (
+                selector.any_name,
+                selector.plural,
+                selector.singular,
+                selector.kind,
+                selector.shortcut,
+            )
+            if value is not None
+        )
+        if not selected:
+            known = {text for item in resources for text in (item.plural, item.singular, item.kind) if text}
+            hint = did_you_mean(str(name), known)
+            text = f"The cluster has no resource {name!r} for {where}{hint}"
+            yield f"{text} If the name is right, apply its CRD."
+        elif len(selected) > 1:
+            names = ", ".join(sorted(map(repr, selected)))
+            yield f"{name!r} of {where} is ambiguous: {names}. Specify the group; none of them is served."
+
+
+def _check_namespaces(client: Client, patterns: Collection[str]) -> Iterator[str]:
+    if not patterns:
+        return
+    try:
+        found = client.call("GET", "/api/v1/namespaces")["items"]
+    except ApiError as error:
+        if error.code != 403:  # the missing permission is reported
+            raise
+        return
+    names = [item["metadata"]["name"] for item in found]
+    for pattern in patterns:
+        if not any(match_namespace(name, pattern) for name in names):
+            hint = did_you_mean(pattern, names) if is_exact_namespace(pattern) else "."
+            yield f"No namespace matches {pattern!r}{hint}"
+
+
+def required_permissions(resolved: Resolved, namespaces: Collection[str]) -> list[Permission]:
+    """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty."""
+    exact = [name for name in namespaces if is_exact_namespace(name)]
+    found: list[Permission] = []
+    for handler, selected in resolved.items():
+        if isinstance(handler, WebhookHandler):
+            continue
+        if handler.selector is not None and handler.selector.is_specific and len(selected) > 1:
+            continue
+        for resource in sorted(selected, key=repr):
+            is_local = bool(resource.namespaced) and len(exact) == len(namespaces)
+            for namespace in exact if exact and is_local else [""]:
+                verbs = ["list", "watch"]
+                writes = isinstance(handler, (ChangingHandler, SpawningHandler))
+                verbs += ["patch"] if writes else []
+                plural, group = resource.plural, resource.group
+                found += [Permission(verb, plural, group, namespace) for verb in verbs]
+                if writes and "status" in resource.subresources:
+                    found.append(Permission("patch", f"{plural}/status", group, namespace))
+    if found:
+        crds = ("customresourcedefinitions", "apiextensions.k8s.io")
+        found += [Permission(verb, *crds) for verb in ("list", "watch")]
+        if namespaces:
+            found += [Permission(verb, "namespaces", "") for verb in ("list", "watch")]
+        found += [Permission("create", "events", "", namespace) for namespace in exact or [""]]
+    return list(dict.fromkeys(found))
+
+
+def _missing(client: Client, permissions: Iterable[Permission]) -> Iterator[Permission]:
+    for item in permissions:
+        resource, _, subresource = item.resource.partition("/")
+        attributes = {
+            "verb": item.verb,
+            "group": item.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": item.namespace,
+        }
+        review: dict[str, Any] = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+        }
+        if not client.call("POST", ACCESS_REVIEWS, review)["status"].get("allowed"):
+            yield item

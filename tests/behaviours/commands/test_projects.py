@@ -1,0 +1,278 @@
+"""`kopf init`, `kopf check`, the configuration file, and the choice of the cluster, as users run them."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+from kopf.testing import Cluster
+
+pytestmark = pytest.mark.kopf_embedded_only
+GOOD = "import kopf\n@kopf.on.create('{0}')\n@kopf.on.update('{0}')\ndef greet(**_):\n    pass\n"
+
+
+def environment(folder: pathlib.Path, **more: str) -> dict[str, str]:
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "KUBECONFIG" and not name.startswith("KOPF_")
+    }
+    return {**known, "HOME": str(folder), "COLUMNS": "200", **more}
+
+
+def kopf(folder: pathlib.Path, *args: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "kopf", *args],
+        cwd=folder,
+        env=environment(folder, **more),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def project(tmp_path):
+    done = kopf(tmp_path, "init", "cache-operator", "--kind", "CachePolicy", "--group", "caches.example.com")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("Next:\n  cd cache-operator\n  python -m pytest\n  kopf dev\n")
+    return tmp_path / "cache-operator"
+
+
+def test_the_tests_of_a_new_project_pass(project):
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        cwd=project,
+        env=environment(project),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_new_project_is_correct(project):
+    done = kopf(project, "check", "--offline")
+    assert done.stdout.splitlines()[-1] == (
+        "2 handlers of 1 kind (cachepolicies.v1.caches.example.com): no problems."
+    )
+    assert done.returncode == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "."],
+        cwd=project,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_new_project_runs_without_arguments(project, command):
+    project.rename(project.parent / "moved")
+    folder = project.parent / "moved"
+    running = command("dev", folder=folder, environment=environment(folder))
+    running.until("Applied: CachePolicy example")
+    running.until("export KUBECONFIG=.*/moved/.kopf/kubeconfig\n")
+    running.until("kubectl get cachepolicies")
+    running.until(r"Serving 2 handlers of 1 kind \(cachepolicies.*\) in all namespaces\.")
+    running.until("Hello, Alice!")
+    with Cluster("kubeconfig", kubeconfig=folder / ".kopf" / "kubeconfig") as cluster:
+        cluster.wait_for("cachepolicies", "example", {"status": {"greeting": "Hello, Alice!"}})
+    assert running.stop() == 0
+    assert not (folder / ".kopf").exists()
+
+
+def test_the_permissions_of_a_new_project_are_the_least(project, tmp_path):
+    with Cluster(access=True) as cluster:
+        cluster.apply(project / "crd.yaml")
+        cluster.apply(project / "deployment.yaml")
+        path = "/api/v1/namespaces/cache-operator/serviceaccounts/cache-operator/token"
+        token = cluster.call("POST", path, {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"})
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token["status"]["token"]}
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        done = kopf(project, "check", "--kubeconfig", str(tmp_path / "config"))
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith(": no problems.\n")
+        rules = cluster.get("clusterroles", "cache-operator")["rules"]
+        for number, rule in enumerate(rules):
+            rest = [*rules[:number], *rules[number + 1 :]]
+            cluster.patch("clusterroles", "cache-operator", {"rules": rest})
+            done = kopf(project, "check", "--kubeconfig", str(tmp_path / "config"))
+            group = f" of {rule['apiGroups'][0]}" if rule["apiGroups"][0] else ""
+            for verb in rule["verbs"]:
+                text = f"- The permission to {verb} {rule['resources'][0]}{group} is missing.\n"
+                assert text in done.stdout, done.stdout + done.stderr
+            assert done.returncode == 1
+            assert f"{len(rule['verbs'])} problem" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "args, printed",
+    [
+        (["."], "has files already, which are not changed: handlers.py."),
+        (["x", "--kind", "guest"], "--kind must be a name such as CacheCluster, not 'guest'."),
+        (["x", "--plural", "Guests"], "--plural must be a name such as cacheclusters, not 'Guests'."),
+        (["x", "--group", "example"], "--group must be a domain such as example.com, not 'example'."),
+        (["1"], "The folder must have a name such as guest-operator, not '1'."),
+    ],
+)
+def test_mistakes_in_new_projects(tmp_path, args, printed):
+    (tmp_path / "handlers.py").write_text("# Mine.")
+    done = kopf(tmp_path, "init", *args)
+    assert printed in unwrapped(done.stderr)
+    assert done.returncode == 2
+    assert (tmp_path / "handlers.py").read_text() == "# Mine."
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["handlers.py"]
+
+
+CHECKED = {
+    "an empty file": ("# Nothing.", ["- No handlers are declared in handlers.py."]),
+    "a misspelled resource": (
+        GOOD.format("confgimaps"),
+        [
+            "- The cluster has no resource 'confgimaps' for greet() (handlers.py:2); "
+            "did you mean 'configmaps'? If the name is right, apply its CRD."
+        ],
+    ),
+    "an ambiguous resource": (
+        GOOD.format("twins"),
+        [
+            "- 'twins' of greet() (handlers.py:2) is ambiguous: "
+            "twins.v1.one.example.com, twins.v1.two.example.com."
+        ],
+    ),
+    "an argument": (
+        "import kopf\n@kopf.on.create('configmaps')\ndef greet(nmae, **_):\n    pass\n",
+        [
+            "- greet() (handlers.py:2) needs the argument 'nmae'",
+            "did you mean 'name'?",
+            "1 handler of 1 kind",
+        ],
+    ),
+    "equal ids": (
+        "import kopf\n@kopf.on.create('configmaps')\ndef one(**_):\n    pass\n"
+        "@kopf.on.create('configmaps', id='one')\ndef two(**_):\n    pass\n",
+        ["- one() (handlers.py:2) and two() (handlers.py:5) have the same id 'one'"],
+    ),
+}
+TWINS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: twins.{0}.example.com}}
+spec:
+  group: {0}.example.com
+  scope: Namespaced
+  names: {{plural: twins, singular: twin, kind: Twin}}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {{openAPIV3Schema: {{type: object}}}}
+"""
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_problems_are_found_in_a_cluster(kopf_cluster, tmp_path, name):
+    source, printed = CHECKED[name]
+    kopf_cluster.apply("---".join(TWINS.format(group) for group in ("one", "two")))
+    (tmp_path / "handlers.py").write_text(source)
+    done = kopf(tmp_path, "check", "handlers.py", KUBECONFIG=str(kopf_cluster.kubeconfig))
+    for text in printed:
+        assert text in done.stdout, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith(": 1 problem.")
+    assert done.returncode == 1
+
+
+def test_namespaces_without_a_match_are_found(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
+    args = ("check", "handlers.py", "-n", "default", "-n", "defautl", "-n", "team-*")
+    done = kopf(tmp_path, *args, KUBECONFIG=str(kopf_cluster.kubeconfig))
+    assert done.stdout == (
+        "- No namespace matches 'defautl'; did you mean 'default'?\n"
+        "- No namespace matches 'team-*'.\n"
+        "2 handlers of 1 kind (configmaps): 2 problems.\n"
+    )
+    assert done.returncode == 1
+
+
+def test_clusters_that_cannot_be_checked(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
+    done = kopf(tmp_path, "check", "handlers.py")
+    assert done.stdout == (
+        "The cluster is not checked: there is neither a kubeconfig nor a service account of a pod.\n"
+        "2 handlers of 1 kind (configmaps): no problems.\n"
+    )
+    assert done.returncode == 0
+    config = kopf_cluster.kubeconfig.read_text()
+    (tmp_path / "config").write_text(config.replace(kopf_cluster.connection.token, "wrong"))
+    done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
+    assert f"- The API server {kopf_cluster.url} rejects the credentials (401 Unauthorized)." in done.stdout
+    assert done.returncode == 1
+    (tmp_path / "config").write_text(config.replace(kopf_cluster.url, "https://127.0.0.1:1"))
+    done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
+    assert "- The API server https://127.0.0.1:1 cannot be reached: " in done.stdout
+    assert done.returncode == 1
+    (tmp_path / "handlers.py").write_text("import nope")
+    done = kopf(tmp_path, "check", "handlers.py")
+    assert "Error: Cannot load handlers.py: ModuleNotFoundError: No module named 'nope'" in done.stderr
+    assert done.returncode == 1
+
+
+def test_the_context_is_chosen_on_the_command_line(kopf_cluster, tmp_path, command):
+    config = yaml.safe_load(kopf_cluster.kubeconfig.read_text())
+    [context] = config["contexts"]
+    config["clusters"].append({"name": "nowhere", "cluster": {"server": "https://127.0.0.1:1"}})
+    broken = {"cluster": "nowhere", "user": context["context"]["user"]}
+    config["contexts"] = [{"name": "broken", "context": broken}, {**context, "name": "good"}]
+    config["current-context"] = "broken"
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    args = ("run", "-A", "--kubeconfig", "config", "--context")
+    running = command(*args, "good", "handlers.py", environment=environment(tmp_path))
+    kopf_cluster.apply((tmp_path / "widgets.yaml").read_text())
+    running.until("Hello, first!")
+    assert running.stop(signal.SIGINT) == 0
+    done = kopf(tmp_path, *args, "god", "handlers.py")
+    assert "There is no context 'god' in the kubeconfig config; did you mean 'good'?" in done.stderr
+    assert done.returncode == 2
+    done = kopf(tmp_path, "run", "-A", "--kubeconfig", "nope", "handlers.py")
+    assert "'nope' does not exist" in done.stderr
+    assert done.returncode == 2
+
+
+def test_two_runs_in_one_folder_keep_the_newer_kubeconfig(command, tmp_path):
+    first = command("cluster")
+    first.until("kubectl get namespaces")
+    second = command("cluster")
+    second.until("kubectl get namespaces")
+    published = tmp_path / ".kopf" / "kubeconfig"
+    text = published.read_text()
+    assert published.stat().st_mode & 0o777 == 0o600
+    assert first.stop() == 0
+    assert published.read_text() == text
+    with Cluster("kubeconfig", kubeconfig=published) as cluster:
+        assert cluster.list("namespaces")
+    assert second.stop() == 0
+    assert not published.parent.exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(tmp_path, shell):
+    done = kopf(tmp_path, "completion", shell)
+    assert "_KOPF_COMPLETE" in done.stdout
+    assert done.returncode == 0
+
+
+def test_commands_and_options_are_completed(tmp_path):
+    done = kopf(tmp_path, _KOPF_COMPLETE="bash_complete", COMP_WORDS="kopf ch", COMP_CWORD="1")
+    assert done.stdout == "plain,check\n"
+    done = kopf(tmp_path, _KOPF_COMPLETE="bash_complete", COMP_WORDS="kopf run --live", COMP_CWORD="2")
+    assert done.stdout == "plain,--liveness\n"
+    done = kopf(tmp_path, _KOPF_COMPLETE="bash_complete", COMP_WORDS="kopf run hand", COMP_CWORD="2")
+    assert done.stdout == "file,hand\n"

@@ -1,0 +1,162 @@
+"""Mistakes that show while an operator runs: one row per mistake, with what the operator logs."""
+
+import os
+import pathlib
+import re
+from typing import NamedTuple
+
+import kopf
+import pytest
+
+from tests.support.commands import Command
+
+pytestmark = pytest.mark.kopf_embedded_only
+OURS = str(pathlib.Path(kopf.__file__).parent)
+GOOD = "import kopf\n@kopf.on.create('notes')\ndef greet(**_):\n    pass\n"
+NOTES = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: notes.mistakes.example.com}
+spec:
+  group: mistakes.example.com
+  scope: Namespaced
+  names: {plural: notes, singular: note, kind: Note}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {type: object, properties: {text: {type: string}}}
+            status: {type: object, properties: {known: {type: string}}}
+---
+apiVersion: mistakes.example.com/v1
+kind: Note
+metadata: {name: one}
+spec: {text: Hello}
+"""
+PEERINGS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: clusterkopfpeerings.kopf.dev}
+spec:
+  group: kopf.dev
+  scope: Cluster
+  names: {plural: clusterkopfpeerings, singular: clusterkopfpeering, kind: ClusterKopfPeering}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+
+
+class Row(NamedTuple):
+    """A mistake: the source of the operator, and lines of its log in their order, as patterns."""
+
+    name: str
+    source: str
+    logged: list[str]
+    args: tuple[str, ...] = ("-A",)
+    manifest: str = ""
+
+
+def handler(code: str, decorator: str = "@kopf.on.create('notes', backoff=1000)", kind: str = "def") -> str:
+    return f"import datetime, threading, kopf\n{decorator}\n{kind} greet(spec, patch, **_):\n    {code}\n"
+
+
+ROWS = [
+    Row(
+        "a misspelled kind",
+        GOOD.replace("'notes'", "'notess'"),
+        [
+            r"Unresolved resources cannot be served \(.*CRDs\): Selector\(any_name='notess'\)",
+            r"No resource 'notess' for the handler 'greet': did you mean 'notes'\?",
+        ],
+    ),
+    Row(
+        "a missing key",
+        handler("spec['titel']"),
+        [
+            r"Handler 'greet' failed with an exception and will try again in 1000 seconds: 'titel'",
+            r"^Traceback",
+            r"""^  File ".*handlers\.py", line 4, in greet""",
+            r"^KeyError: 'titel'",
+        ],
+    ),
+    Row(
+        "an assignment to the spec",
+        handler("spec['text'] = 'Bye'"),
+        [
+            r"^TypeError: 'Spec' object does not support item assignment",
+            r"^Handlers change the object by the patch: patch\.spec\[\.\.\.\] = value",
+        ],
+    ),
+    Row(
+        "an argument that is not passed",
+        GOOD.replace("**_", "nmae, **_"),
+        [
+            r"greet\(\) \(handlers\.py:2\) needs the argument 'nmae'.*did you mean 'name'\?",
+            r"Handler 'greet' failed with an exception .* missing 1 required positional argument: 'nmae'",
+        ],
+    ),
+    Row(
+        "a result that is not JSON",
+        handler("return datetime.datetime.now()"),
+        [r"Handler 'greet' has returned a result of type datetime.*is not JSON serializable\. Return"],
+    ),
+    Row(
+        "a status that the schema drops",
+        handler("patch.status['unknown'] = 1"),
+        [
+            r"Merge-patching finished with inconsistencies: .*The CRD's schema drops status\.unknown: "
+            r"declare it or set x-kubernetes-preserve-unknown-fields\."
+        ],
+    ),
+    Row(
+        "a blocked event loop",
+        handler("threading.Event().wait(7)", kind="async def"),
+        [
+            r"The event loop is blocked for 5 seconds by greet \(handlers\.py:4\): all other handlers wait\. "
+            r"Use `def` instead of `async def` for the handler, or `asyncio\.to_thread\(\)`\."
+        ],
+    ),
+    Row(
+        "a peering without its CRD",
+        GOOD,
+        [
+            r"Paused: the cluster has no resource clusterkopfpeerings.* Install its CRD, "
+            r"or run with --standalone\."
+        ],
+        ("-A", "--peering", "nosuch"),
+    ),
+    Row(
+        "a peering that does not exist",
+        GOOD,
+        [r'Paused: there is no ClusterKopfPeering "nosuch"\. Create it, or run with --standalone\.'],
+        ("-A", "--peering", "nosuch"),
+        PEERINGS,
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_mistakes_of_running_operators(kopf_cluster, tmp_path, row):
+    kopf_cluster.apply(NOTES)
+    if row.manifest:
+        kopf_cluster.apply(row.manifest)
+    (tmp_path / "handlers.py").write_text(row.source)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPF_")}
+    environment["KUBECONFIG"] = str(kopf_cluster.kubeconfig)
+    running = Command(tmp_path, "run", *row.args, "handlers.py", environment=environment)
+    try:
+        for pattern in row.logged:
+            running.until(pattern)
+        assert running.stop() == 0
+    finally:
+        running.close()
+    log = "".join(running.seen)
+    assert OURS not in log, f"frames of Kopf are shown:\n{log}"
+    assert not re.search(r"docs\.kopf\.dev|uvloop", log)
