@@ -1,0 +1,164 @@
+"""The cache operator: its own tests pass, its manifests apply, and its permissions are enough, and not more.
+
+The official client library is needed: KOPF_OPERATORS_SITE, as `make operators` sets it.
+"""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+from kopf.testing import Cluster
+
+from tests.support.operators import Operator
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "40-cache"
+BASE = FOLDER / "deploy" / "base"
+MANIFESTS = [
+    body
+    for path in ("rbac", "deployment")
+    for body in yaml.safe_load_all((BASE / f"{path}.yaml").read_text())
+]
+ROLES = [body for body in MANIFESTS if body["kind"] == "ClusterRole"]
+CACHE = {
+    "apiVersion": "cache.examples.kopf.dev/v1",
+    "kind": "Cache",
+    "metadata": {"name": "sessions"},
+    "spec": {"replicas": 1, "backup": {"claim": "backups"}},
+}
+PERMISSIONS = [
+    (resource, verb)
+    for role in ROLES
+    for rule in role["rules"]
+    for resource in rule["resources"]
+    for verb in rule["verbs"]
+]
+ACCOUNT = "/api/v1/namespaces/cache-system/serviceaccounts/cache-operator/token"
+
+
+@pytest.fixture(scope="session")
+def site():
+    found = os.environ.get("KOPF_OPERATORS_SITE")
+    if not found:
+        pytest.skip("KOPF_OPERATORS_SITE is not set: run `make operators`")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["embedded", "assets"])
+def test_the_tests_of_the_example(site, kind, request):
+    if kind == "assets":
+        request.getfixturevalue("control_plane")  # skips without its binaries
+    code = "import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main())"
+    command = [sys.executable, "-c", code, site, "-p", "no:cacheprovider", "-q", f"--kopf-cluster={kind}"]
+    done = subprocess.run(
+        [*command, "examples/40-cache"], cwd=ROOT, capture_output=True, text=True, timeout=170
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+@contextlib.contextmanager
+def deployed(site, folder, kubeconfig, token, *options, **environment):
+    """Run the operator with the token of its service account."""
+    config = yaml.safe_load(pathlib.Path(kubeconfig).read_text())
+    config["users"][0]["user"] = {"token": token}
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    keep = {"PATH", "LANG", "TMPDIR"}
+    env = {key: value for key, value in os.environ.items() if key in keep}
+    env |= {
+        "PYTHONUNBUFFERED": "1",
+        "HOME": str(folder),
+        "KUBECONFIG": str(folder / "kubeconfig"),
+        "CALLS_FILE": str(folder / "calls"),
+    } | environment
+    launch = str(ROOT / "tests/operators/launch.py")
+    operator = Operator(
+        [sys.executable, launch, site, "run", *options, str(FOLDER / "handlers.py")], folder, env
+    )
+    try:
+        yield operator
+    finally:
+        operator.close()
+        print(operator.log)
+
+
+@contextlib.contextmanager
+def embedded(roles):
+    """A server with role-based access control, and everything of the folder in it."""
+    with Cluster(access=True, namespace="cache-system") as cluster:
+        for body in [body for body in MANIFESTS if body["kind"] == "Namespace"]:
+            cluster.create(body)
+        others = [
+            body for body in MANIFESTS if body["kind"] not in ("Namespace", "Deployment", "ClusterRole")
+        ]
+        cluster.apply([yaml.safe_load((BASE / "crd.yaml").read_text()), *others, *roles])
+        yield cluster, cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
+
+
+def use_everything(cluster):
+    """The changes of users, each when the one before has had its effect, so that all requests are sent."""
+    cluster.wait_for(
+        "validatingwebhookconfigurations",
+        "webhooks.cache.examples.kopf.dev",
+        lambda it: it and it.get("webhooks"),
+    )
+    cluster.create(CACHE)
+    cluster.wait_for("statefulsets", "sessions")
+    cluster.wait_for("caches", "sessions", lambda it: it["status"].get("conditions"))
+    cluster.patch("statefulsets", "sessions", {"spec": {"replicas": 5}})
+    cluster.wait_for("statefulsets", "sessions", {"spec": {"replicas": 1}})
+    cluster.delete("services", "sessions")
+    cluster.wait_for("services", "sessions")
+    cluster.delete("caches", "sessions")
+    job = f"sessions-backup-{cluster.get('caches', 'sessions')['metadata']['uid'][:8]}"
+    cluster.wait_for("jobs", job)
+    path = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{job}/status"
+    cluster.call("PATCH", path, {"status": {"succeeded": 1}})
+    cluster.wait_until_gone("caches", "sessions")
+
+
+def rejected(cluster):
+    return {(it.method, it.path) for it in cluster.requests if it.code == 403}
+
+
+def test_permissions_are_enough(site, tmp_path):
+    with (
+        embedded(ROLES) as (cluster, token),
+        deployed(site, tmp_path, cluster.kubeconfig, token, "-A") as run,
+    ):
+        use_everything(cluster)
+        assert run.stop() == 0
+        assert rejected(cluster) == set()
+        assert len(cluster.requests) > 20
+
+
+@pytest.mark.parametrize(("resource", "verb"), PERMISSIONS, ids="-".join)
+def test_each_permission_is_needed(site, tmp_path, resource, verb):
+    roles = [
+        {**role, "rules": [less for rule in role["rules"] for less in without(rule, resource, verb)]}
+        for role in ROLES
+    ]
+
+    async def until_rejected(cluster):
+        async with asyncio.timeout(40):
+            await cluster.wait_until(lambda: rejected(cluster))
+
+    with embedded(roles) as (cluster, token), deployed(site, tmp_path, cluster.kubeconfig, token, "-A"):
+        with contextlib.suppress(TimeoutError, Exception):  # the operator stays behind
+            use_everything(cluster)
+        asyncio.run(until_rejected(cluster))
+        assert any(resource.partition("/")[0] in path for _, path in rejected(cluster))
+
+
+def without(rule, resource, verb):
+    """The rule as one per resource, without this verb for this resource. A rule must have a verb: none exists
+    with the name `nothing`.
+    """
+    for name in rule["resources"]:
+        verbs = [it for it in rule["verbs"] if (name, it) != (resource, verb)]
+        yield {**rule, "resources": [name], "verbs": verbs or ["nothing"]}
