@@ -61,6 +61,12 @@ def test_the_examples(reader_with_cluster, name):
     assert reader_with_cluster.follow(page.replace(" --kopf-cluster=assets", "")) >= 1
 
 
+def test_the_first_operator_of_the_readme(reader_with_cluster):
+    """`kopf dev` has a server of its own; the folder has the examples."""
+    page = (ROOT / "README.md").read_text().partition("## A first operator")[2].partition("\n## ")[0]
+    assert reader_with_cluster.follow(page) == 1
+
+
 def test_the_demo_of_the_readme(reader):
     """CI runs `make demo` in whole; this is its second half, with what is installed."""
     [command] = [

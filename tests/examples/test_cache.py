@@ -109,7 +109,7 @@ def use_everything(cluster):
     )
     cluster.create(CACHE)
     cluster.wait_for("statefulsets", "sessions")
-    cluster.wait_for("caches", "sessions", lambda it: it["status"].get("conditions"))
+    cluster.wait_for("caches", "sessions", lambda it: it.get("status", {}).get("conditions"))
     cluster.patch("statefulsets", "sessions", {"spec": {"replicas": 5}})
     cluster.wait_for("statefulsets", "sessions", {"spec": {"replicas": 1}})
     cluster.delete("services", "sessions")
