@@ -243,7 +243,8 @@ $(OPERATORS)/.installed: requirements-operators.txt
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators \
-	    tests/docs/test_followed.py::test_the_walkthrough $(PYTEST_ARGS)
+	    tests/docs/test_followed.py::test_the_tutorial 'tests/docs/test_followed.py::test_the_examples[40-cache]' \
+	    tests/examples/test_cache.py -n $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-rest lint-python lint-typing
 lint: lint-rust lint-rest

@@ -1,4 +1,4 @@
-"""Generate the pages of the settings and the command line from the code.
+"""Generate the pages of the settings, the command line, the decorators and the public names from the code.
 
 Usage: python scripts/reference.py [--check]
 """
@@ -8,6 +8,8 @@ import inspect
 import pathlib
 import sys
 from typing import Any
+
+import reference_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MADE = "<!-- Generated from the code by scripts/reference.py. Do not edit. -->\n"
@@ -166,7 +168,22 @@ def commands_page() -> str:
     return "\n".join(page)
 
 
-PAGES = {"docs/settings.md": settings_page, "docs/commands.md": commands_page}
+def decorators_page() -> str:
+    """The page of the decorators."""
+    return MADE + "\n" + reference_names.decorators_page()
+
+
+def api_page() -> str:
+    """The page of all public names."""
+    return MADE + "\n" + reference_names.api_page()
+
+
+PAGES = {
+    "docs/settings.md": settings_page,
+    "docs/commands.md": commands_page,
+    "docs/reference/decorators.md": decorators_page,
+    "docs/reference/api.md": api_page,
+}
 
 
 def main() -> int:

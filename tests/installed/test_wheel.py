@@ -1,6 +1,8 @@
 """The wheel, installed into an empty environment."""
 
+import json
 import os
+import re
 import zipfile
 
 # The extension is most of it; it grows with features, and must not grow unnoticed.
@@ -26,6 +28,19 @@ def test_the_wheel_is_small_and_has_no_tests(wheel):
     assert "kopf/_kopf.pyi" in names
     assert len([name for name in names if name.endswith((".so", ".pyd"))]) == 1
     assert not [name for name in names if name.split("/")[0] not in ("kopf",) and ".dist-info/" not in name]
+
+
+def test_the_wheel_lists_what_is_linked_into_it(wheel):
+    """The crates with licences are in the SBOM, which also has those of builds and of other platforms."""
+    with zipfile.ZipFile(wheel) as file:
+        [name] = [name for name in file.namelist() if ".dist-info/sboms/" in name]
+        components = json.loads(file.read(name))["components"]
+        licences = file.read("kopf/THIRD-PARTY.txt").decode()
+        metadata = file.read(name.partition("/")[0] + "/METADATA").decode()
+    listed = set(re.findall(r"^  (\S+) (\S+): ", licences, re.M))
+    assert len(listed) > 50
+    assert listed <= {(component["name"], component["version"]) for component in components}
+    assert "Project-URL: Repository, " in metadata
 
 
 def test_any_python_from_3_11_on_can_use_the_wheel(wheel):

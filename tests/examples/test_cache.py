@@ -1,0 +1,246 @@
+"""The cache operator: its own tests pass, its manifests apply, and its permissions are enough, and not more.
+
+The official client library is needed: KOPF_OPERATORS_SITE, as `make operators` sets it.
+"""
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+from kopf.testing import Cluster
+
+from tests.support.operators import Operator
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "40-cache"
+BASE = FOLDER / "deploy" / "base"
+MANIFESTS = [
+    body
+    for path in ("rbac", "deployment")
+    for body in yaml.safe_load_all((BASE / f"{path}.yaml").read_text())
+]
+ROLES = [body for body in MANIFESTS if body["kind"] == "ClusterRole"]
+CACHE = {
+    "apiVersion": "cache.examples.kopf.dev/v1",
+    "kind": "Cache",
+    "metadata": {"name": "sessions"},
+    "spec": {"replicas": 1, "backup": {"claim": "backups"}},
+}
+PERMISSIONS = [
+    (resource, verb)
+    for role in ROLES
+    for rule in role["rules"]
+    for resource in rule["resources"]
+    for verb in rule["verbs"]
+]
+# The embedded API server does not require `create` for server-side apply that creates an object.
+ON_CONTROL_PLANE = [("statefulsets", "create"), ("services", "create")]
+ON_EMBEDDED = [it for it in PERMISSIONS if it not in ON_CONTROL_PLANE]
+ACCOUNT = "/api/v1/namespaces/cache-system/serviceaccounts/cache-operator/token"
+
+
+@pytest.fixture(scope="session")
+def site():
+    found = os.environ.get("KOPF_OPERATORS_SITE")
+    if not found:
+        pytest.skip("KOPF_OPERATORS_SITE is not set: run `make operators`")
+    return found
+
+
+@pytest.mark.parametrize("kind", ["embedded", "assets"])
+def test_the_tests_of_the_example(site, kind, request):
+    if kind == "assets":
+        request.getfixturevalue("control_plane")  # skips without its binaries
+    code = "import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main())"
+    command = [sys.executable, "-c", code, site, "-p", "no:cacheprovider", "-q", f"--kopf-cluster={kind}"]
+    done = subprocess.run(
+        [*command, "examples/40-cache"], cwd=ROOT, capture_output=True, text=True, timeout=170
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
+@contextlib.contextmanager
+def deployed(site, folder, kubeconfig, token, *options, **environment):
+    """Run the operator with the token of its service account."""
+    config = yaml.safe_load(pathlib.Path(kubeconfig).read_text())
+    config["users"][0]["user"] = {"token": token}
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    keep = {"PATH", "LANG", "TMPDIR"}
+    env = {key: value for key, value in os.environ.items() if key in keep}
+    env |= {
+        "PYTHONUNBUFFERED": "1",
+        "HOME": str(folder),
+        "KUBECONFIG": str(folder / "kubeconfig"),
+        "CALLS_FILE": str(folder / "calls"),
+    } | environment
+    launch = str(ROOT / "tests/operators/launch.py")
+    operator = Operator(
+        [sys.executable, launch, site, "run", *options, str(FOLDER / "handlers.py")], folder, env
+    )
+    try:
+        yield operator
+    finally:
+        operator.close()
+        print(operator.log)
+
+
+@contextlib.contextmanager
+def embedded(roles):
+    """A server with role-based access control, and everything of the folder in it."""
+    with Cluster(access=True, namespace="cache-system") as cluster:
+        make_account(cluster, roles)
+        yield cluster, cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
+
+
+def make_account(cluster, roles):
+    """Apply the manifests, with these roles, but for the Deployment."""
+    for body in [body for body in MANIFESTS if body["kind"] == "Namespace"]:
+        cluster.create(body)
+    others = [body for body in MANIFESTS if body["kind"] not in ("Namespace", "Deployment", "ClusterRole")]
+    cluster.apply([yaml.safe_load((BASE / "crd.yaml").read_text()), *others, *roles])
+
+
+def use_everything(cluster):
+    """The changes of users, each when the one before has had its effect, so that all requests are sent."""
+    cluster.wait_for(
+        "validatingwebhookconfigurations",
+        "webhooks.cache.examples.kopf.dev",
+        lambda it: it and it.get("webhooks"),
+    )
+    cluster.create(CACHE)
+    cluster.wait_for("statefulsets", "sessions")
+    cluster.wait_for("caches", "sessions", lambda it: it.get("status", {}).get("conditions"))
+    cluster.patch("statefulsets", "sessions", {"spec": {"replicas": 5}})
+    cluster.wait_for("statefulsets", "sessions", {"spec": {"replicas": 1}})
+    cluster.delete("services", "sessions")
+    cluster.wait_for("services", "sessions")
+    cluster.delete("caches", "sessions")
+    job = f"sessions-backup-{cluster.get('caches', 'sessions')['metadata']['uid'][:8]}"
+    cluster.wait_for("jobs", job)
+    path = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{job}/status"
+    cluster.call("PATCH", path, {"status": {"succeeded": 1}})
+    cluster.wait_until_gone("caches", "sessions")
+
+
+def rejected(cluster):
+    return {(it.method, it.path) for it in cluster.requests if it.code == 403}
+
+
+def test_permissions_are_enough(site, tmp_path):
+    with (
+        embedded(ROLES) as (cluster, token),
+        deployed(site, tmp_path, cluster.kubeconfig, token, "-A") as run,
+    ):
+        use_everything(cluster)
+        assert run.stop() == 0
+        assert rejected(cluster) == set()
+        assert len(cluster.requests) > 20
+
+
+@pytest.mark.parametrize(("resource", "verb"), ON_EMBEDDED, ids=map("-".join, ON_EMBEDDED))
+def test_each_permission_is_needed(site, tmp_path, resource, verb):
+    roles = roles_without(resource, verb)
+
+    async def until_rejected(cluster):
+        async with asyncio.timeout(40):
+            await cluster.wait_until(lambda: rejected(cluster))
+
+    with embedded(roles) as (cluster, token), deployed(site, tmp_path, cluster.kubeconfig, token, "-A"):
+        with contextlib.suppress(Exception):  # the awaited states do not come
+            use_everything(cluster)
+        asyncio.run(until_rejected(cluster))
+        assert any(resource.partition("/")[0] in path for _, path in rejected(cluster))
+
+
+@pytest.fixture
+def clean_plane(control_plane):
+    """The control plane; afterwards, it waits until the namespace of the operator is gone."""
+    yield control_plane
+    with Cluster("kubeconfig", kubeconfig=control_plane.kubeconfig()) as cluster:
+        cluster.wait_until_gone("namespaces", "cache-system", timeout=60)
+
+
+@pytest.mark.parametrize(("resource", "verb"), ON_CONTROL_PLANE, ids=map("-".join, ON_CONTROL_PLANE))
+def test_each_permission_is_needed_on_a_control_plane(site, tmp_path, clean_plane, resource, verb):
+    kubeconfig = clean_plane.kubeconfig()
+    with Cluster("kubeconfig", kubeconfig=kubeconfig, namespace="cache-system") as cluster:
+        make_account(cluster, roles_without(resource, verb))
+        token = cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
+        with deployed(site, tmp_path, kubeconfig, token, "-A") as run:
+            cluster.wait_for(
+                "validatingwebhookconfigurations",
+                "webhooks.cache.examples.kopf.dev",
+                lambda it: it and it.get("webhooks"),
+            )
+            cluster.create(CACHE)
+            run.wait_for_log(rf"{resource}\b.* is forbidden: .* cannot create resource")
+            cluster.patch("caches", "sessions", {"metadata": {"finalizers": None}})
+
+
+def roles_without(resource, verb):
+    return [
+        {**role, "rules": [less for rule in role["rules"] for less in without(rule, resource, verb)]}
+        for role in ROLES
+    ]
+
+
+def without(rule, resource, verb):
+    """The rule as one per resource, without this verb for this resource. A rule must have a verb: none exists
+    with the name `nothing`.
+    """
+    for name in rule["resources"]:
+        verbs = [it for it in rule["verbs"] if (name, it) != (resource, verb)]
+        yield {**rule, "resources": [name], "verbs": verbs or ["nothing"]}
+
+
+@pytest.fixture
+def kubectl(control_plane):
+    """A function that runs kubectl on the control plane."""
+    found = subprocess.run([ROOT / "scripts/kubectl.sh"], capture_output=True, text=True, timeout=170)
+    if found.returncode != 0:
+        pytest.skip("there is no kubectl")
+    kubeconfig = str(control_plane.kubeconfig())
+
+    def run(*args):
+        command = [found.stdout.strip(), "--kubeconfig", kubeconfig, *args]
+        return subprocess.run(command, capture_output=True, text=True, timeout=90)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("overlay", "scope"), [("production", "-A"), ("one-namespace", "--namespace=cache-system")]
+)
+def test_the_manifests_apply_and_their_permissions_are_enough(
+    site, tmp_path, clean_plane, kubectl, overlay, scope
+):
+    folder = str(FOLDER / "deploy/overlays" / overlay)
+    applied = kubectl("apply", "-k", folder)
+    try:
+        assert applied.returncode == 0, applied.stderr
+        deployment = kubectl("get", "deployment", "cache-operator", "-n", "cache-system", "-o", "yaml").stdout
+        assert f"- {scope.replace('-A', '--all-namespaces')}\n" in deployment
+        kubeconfig = clean_plane.kubeconfig()
+        with Cluster("kubeconfig", kubeconfig=kubeconfig, namespace="cache-system") as cluster:
+            cluster.wait_for("customresourcedefinitions", "caches.cache.examples.kopf.dev", is_established)
+            token = cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
+            with deployed(site, tmp_path, kubeconfig, token, scope) as run:
+                use_everything(cluster)
+                assert run.stop() == 0
+            assert "orbidden" not in run.log
+            assert "403" not in run.log
+    finally:
+        deleted = kubectl("delete", "-k", folder, "--ignore-not-found", "--timeout=60s")
+    assert deleted.returncode == 0, deleted.stderr
+
+
+def is_established(crd):
+    """Whether the API server serves the resource of the CRD."""
+    found = (crd or {}).get("status", {}).get("conditions", [])
+    return any(it["type"] == "Established" and it["status"] == "True" for it in found)
