@@ -181,7 +181,6 @@ class Admission:
 
     async def _review(self, review: AdmissionReview) -> Any:
         cause = self._make_cause(review)
-        kwargs = cause.kwargs
         denials: list[tuple[int, str, int | None]] = []
         for prepared in self._select(review, cause):
             cause_var.set(cause)
@@ -192,7 +191,7 @@ class Admission:
                 started=Attempt.now(),
             )
             call_result = await self._invoker.invoke(
-                prepared, attempt, kwargs, cause.logger, store_result=False, keep_error=True
+                prepared, attempt, cause.kwargs, cause.logger, store_result=False, keep_error=True
             )
             if call_result.error is not None:
                 denials.append(_denial(call_result.error))
