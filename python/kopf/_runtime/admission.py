@@ -12,7 +12,7 @@ from typing import Any
 from kopf._intents import matching
 from kopf._intents.causes import WebhookCause
 from kopf._intents.errors import AdmissionError, PermanentError, TemporaryError
-from kopf._intents.handlers import ResourceHandler, WebhookHandler
+from kopf._intents.handlers import WebhookHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import diffs
 from kopf._objects.bodies import Body
@@ -91,7 +91,7 @@ class Admission:
         self,
         engine: Engine,
         *,
-        handlers: Sequence[ResourceHandler],
+        prepared_handlers: Sequence[PreparedHandler],
         settings: OperatorSettings,
         memos: MemoRegistry,
         indices: Mapping[str, Any],
@@ -99,8 +99,7 @@ class Admission:
     ) -> None:
         super().__init__()
         self.engine = engine
-        self._handlers = handlers
-        self._prepared_handlers = [PreparedHandler(handler) for handler in handlers]
+        self._prepared_handlers = prepared_handlers
         self._settings = settings
         self._memos = memos
         self._indices = indices
@@ -110,7 +109,8 @@ class Admission:
     @property
     def is_needed(self) -> bool:
         """Whether a webhook server is configured, or needed by handlers."""
-        has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._handlers)
+        handlers = (prepared.handler for prepared in self._prepared_handlers)
+        has_handlers = any(isinstance(handler, WebhookHandler) for handler in handlers)
         return has_handlers or self._settings.admission.server is not None
 
     async def serve(self) -> None:
@@ -181,18 +181,17 @@ class Admission:
 
     async def _review(self, review: AdmissionReview) -> Any:
         cause = self._make_cause(review)
-        kwargs = cause.kwargs
         denials: list[tuple[int, str, int | None]] = []
         for prepared in self._select(review, cause):
             cause_var.set(cause)
             attempt = Attempt(
-                label=str(prepared.handler),
+                label=prepared.label,
                 errors="permanent",
                 backoff=self._settings.execution.default_backoff,
                 started=Attempt.now(),
             )
             call_result = await self._invoker.invoke(
-                prepared, attempt, kwargs, cause.logger, store_result=False, keep_error=True
+                prepared, attempt, cause.kwargs, cause.logger, store_result=False, keep_error=True
             )
             if call_result.error is not None:
                 denials.append(_denial(call_result.error))
@@ -206,9 +205,9 @@ class Admission:
     def _select(self, review: AdmissionReview, cause: WebhookCause) -> list[PreparedHandler]:
         selected: dict[tuple[int, str], PreparedHandler] = {}
         for index, guarded in review.handlers:
-            handler = self._handlers[index]
-            if not guarded or matching.match(handler, cause):
-                selected.setdefault((id(handler.fn), handler.id), self._prepared_handlers[index])
+            prepared = self._prepared_handlers[index]
+            if not guarded or matching.match(prepared.handler, cause):
+                selected.setdefault((id(prepared.fn), prepared.handler.id), prepared)
         return list(selected.values())
 
     def _make_cause(self, review: AdmissionReview) -> WebhookCause:

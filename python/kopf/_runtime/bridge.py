@@ -66,7 +66,7 @@ __all__ = [
     "CallIndexers",
     "CancelCycle",
     "Change",
-    "Completion",
+    "CompletableItem",
     "CycleClosed",
     "DaemonEnded",
     "Engine",
@@ -99,7 +99,7 @@ __all__ = [
     "json_copy",
 ]
 
-Completion = WorkItem | CallDaemon | StopDaemons
+CompletableItem = WorkItem | CallDaemon | StopDaemons
 """An item that is completed in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
@@ -134,7 +134,7 @@ class Bridge:
         self._engine = engine
         self._request_handlers = request_handlers
         self._loop = loop if loop is not None else asyncio.get_running_loop()
-        self._completions: list[Completion] = []
+        self._completions: list[CompletableItem] = []
         self.before_completion: Callable[[], None] = lambda: None
         """Called before completions are sent, e.g. to push settings that a handler has changed."""
         self._polling = False
@@ -143,6 +143,7 @@ class Bridge:
 
     def open(self) -> None:
         """Start polling."""
+        self._push_log_level()
         self._fileno = self._engine.fileno()
         self._loop.add_reader(self._fileno, self.poll)
 
@@ -160,7 +161,6 @@ class Bridge:
 
     def poll(self) -> bool:
         """Poll and handle one batch of items; false if there were none."""
-        self._push_log_level()
         self._polling = True
         items, request_handlers = self._engine.poll(), self._request_handlers
         try:
@@ -174,7 +174,7 @@ class Bridge:
             self._flush()
         return bool(items)
 
-    def complete(self, item: Completion) -> None:
+    def complete(self, item: CompletableItem) -> None:
         """Complete the item, together with the others of this turn of the event loop."""
         if not self._completions and not self._polling:
             self._loop.call_soon(self._flush)
@@ -188,9 +188,9 @@ class Bridge:
             self._engine.set_log_level(level)
 
     def _flush(self) -> None:
+        # A handler may have changed it, and the engine logs what follows from the outcome.
+        self._push_log_level()
         if self._completions:
             completions, self._completions = self._completions, []
-            # A handler may have changed it, and the engine logs what follows from the outcome.
-            self._push_log_level()
             self.before_completion()
             self._engine.complete(completions)

@@ -71,13 +71,15 @@ class _LazyCause:
     @property
     def _kwargs(self) -> dict[str, Any]:
         # The same as in the parents, with each view made once: it is done for each call of each handler.
-        body = self.body
+        # Copies by `dataclasses.replace` have no source, but all the attributes.
+        source = self.__dict__.get("_source", self)
+        body = source.body
         meta = body.metadata
         object = body._src if isinstance(body._src, Object) else meta  # both have the names
         return {
             "logger": self.logger,
-            "memo": self.memo,
-            "resource": self.resource,
+            "memo": source.memo,
+            "resource": source.resource,
             "patch": self.patch,
             "body": body,
             "spec": body.spec,
@@ -99,9 +101,13 @@ class LazyWatchingCause(_LazyCause, WatchingCause):
     # The values are those of the body, as if the body were made of the event.
     event: Any = _LazyAttribute(lambda source, _: {"type": source.type, "object": source.object.to_dict()})
 
+    _kept_kwargs: dict[str, Any] | None = None  # the same for all handlers
+
     @property
     def _kwargs(self) -> dict[str, Any]:
-        return {**super()._kwargs, "type": self.type, "event": self.event}
+        if self._kept_kwargs is None:
+            self._kept_kwargs = {**super()._kwargs, "type": self.type, "event": self.event}
+        return self._kept_kwargs
 
 
 class LazyIndexingCause(_LazyCause, IndexingCause):
@@ -138,10 +144,14 @@ class LazyChangingCause(_LazyCause, ChangingCause):
     old: Any = _LazyAttribute(lambda _, change: change.old)
     new: Any = _LazyAttribute(lambda _, change: change.new)
 
+    _kept_kwargs: dict[str, Any] | None = None  # the same for all handlers
+
     @property
     def _kwargs(self) -> dict[str, Any]:
-        change_kwargs = {"reason": self.reason, "diff": self.diff, "old": self.old, "new": self.new}
-        return {**super()._kwargs, **change_kwargs}
+        if self._kept_kwargs is None:
+            change_kwargs = {"reason": self.reason, "diff": self.diff, "old": self.old, "new": self.new}
+            self._kept_kwargs = {**super()._kwargs, **change_kwargs}
+        return self._kept_kwargs
 
 
 def make_cause(cls: Any, source: CauseSource, change: Any = None) -> Any:

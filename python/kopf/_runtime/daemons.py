@@ -52,7 +52,7 @@ class Daemons:
         self._complete = complete
         # Each version of the resource has its own body of the object.
         self._objects: dict[tuple[str, Resource], DaemonObject] = {}
-        self._runs: dict[int, DaemonInstance] = {}
+        self._instances: dict[int, DaemonInstance] = {}
         self._loop = asyncio.get_running_loop()
         self._grace_periods: set[asyncio.Task[None]] = set()
         self._tracker = work_tracker_var.get()
@@ -60,16 +60,16 @@ class Daemons:
     def request_handlers(self) -> dict[type[Any], Callable[[Any], None]]:
         """The handlers of the engine's requests, by the types of the requests."""
         return {
-            bridge.CallDaemon: self._receive_run,
-            bridge.GetInitialDelay: self._receive_delay,
-            bridge.StopDaemons: self._receive_signal,
-            bridge.ObjectUpdated: self._receive_refresh,
-            bridge.DaemonEnded: self._receive_dismiss,
+            bridge.CallDaemon: self._call_daemon,
+            bridge.GetInitialDelay: self._get_initial_delay,
+            bridge.StopDaemons: self._stop_daemons,
+            bridge.ObjectUpdated: self._update_objects,
+            bridge.DaemonEnded: self._end_daemon,
         }
 
     def abandon(self) -> None:
         """Abandon the calls that have not ended before the end of the operator."""
-        tasks = {instance.task for instance in self._runs.values() if instance.task is not None}
+        tasks = {instance.task for instance in self._instances.values() if instance.task is not None}
         self._invoker.pool.abandon(tasks)
 
     def body(self, uid: str, resource: Resource) -> Body | None:
@@ -79,12 +79,12 @@ class Daemons:
 
     def find(self, instance: int) -> DaemonInstance | None:
         """The daemon or timer instance with this number."""
-        return self._runs.get(instance)
+        return self._instances.get(instance)
 
     def _get_or_create(
         self, job: bridge.CallDaemon | bridge.GetInitialDelay, object: bridge.Object
     ) -> DaemonInstance:
-        instance = self._runs.get(job.run)
+        instance = self._instances.get(job.run)
         if instance is None:
             uid = job.uid
             daemon_object = self._objects.get((uid, job.resource))
@@ -98,12 +98,12 @@ class Daemons:
                 if tracker is not None and tracker.clock is not None
                 else None
             )
-            instance = self._runs[job.run] = DaemonInstance(
+            instance = self._instances[job.run] = DaemonInstance(
                 daemon_object, self._prepared_handlers[job.handler], self._indices, waiter
             )
         return instance
 
-    def _receive_run(self, job: bridge.CallDaemon) -> None:
+    def _call_daemon(self, job: bridge.CallDaemon) -> None:
         # A call of a daemon can last for days: it must not keep the state that it started with.
         instance = self._get_or_create(job, job.take_object())
         instance.reset_patch(job.keep_fns)
@@ -168,7 +168,7 @@ class Daemons:
                 job.answer()
         self._complete(job)
 
-    def _receive_delay(self, job: bridge.GetInitialDelay) -> None:
+    def _get_initial_delay(self, job: bridge.GetInitialDelay) -> None:
         instance = self._get_or_create(job, job.object)
         handler = self._handlers[job.handler]
         try:
@@ -180,11 +180,11 @@ class Daemons:
             )
             job.complete(None)
 
-    def _receive_signal(self, job: bridge.StopDaemons) -> None:
+    def _stop_daemons(self, job: bridge.StopDaemons) -> None:
         stopping: list[DaemonInstance] = []
         unresponsive: list[str] = []
         for number, reasons, cancel in job.signals:
-            instance = self._runs.get(number)
+            instance = self._instances.get(number)
             if instance is None:
                 continue
             instance.stopper.set(DaemonStoppingReason(reasons))
@@ -225,16 +225,16 @@ class Daemons:
             instance.completion = self._loop.create_future()
         return instance.completion
 
-    def _receive_refresh(self, job: bridge.ObjectUpdated) -> None:
+    def _update_objects(self, job: bridge.ObjectUpdated) -> None:
         daemon_object = None
         for number in job.runs:
-            instance = self._runs.get(number)
+            instance = self._instances.get(number)
             if instance is not None and instance.daemon_object is not daemon_object:
                 daemon_object = instance.daemon_object
                 daemon_object.update(job.object)
 
-    def _receive_dismiss(self, job: bridge.DaemonEnded) -> None:
-        instance = self._runs.pop(job.run, None)
+    def _end_daemon(self, job: bridge.DaemonEnded) -> None:
+        instance = self._instances.pop(job.run, None)
         if instance is None:
             return
         instance.stopper.set(DaemonStoppingReason(job.reasons))

@@ -62,7 +62,7 @@ class Dispatcher:
     ) -> None:
         super().__init__()
         self._handlers = handlers
-        self._prepared_handlers = [PreparedHandler(handler) for handler in handlers]
+        self.prepared_handlers = [PreparedHandler(handler) for handler in handlers]
         self._settings = settings
         self._lifecycle = lifecycle
         self._memos = memos
@@ -81,7 +81,7 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._steps = StepExecutor(
             handlers=handlers,
-            prepared_handlers=self._prepared_handlers,
+            prepared_handlers=self.prepared_handlers,
             settings=settings,
             lifecycle=lifecycle,
             indexers=indices,
@@ -89,7 +89,7 @@ class Dispatcher:
         )
         self._daemons = Daemons(
             handlers=handlers,
-            prepared_handlers=self._prepared_handlers,
+            prepared_handlers=self.prepared_handlers,
             settings=settings,
             memos=memos,
             indices=indices,
@@ -102,17 +102,17 @@ class Dispatcher:
             bridge.Log: self._receive_log,
             bridge.CycleClosed: self._receive_close,
             bridge.CancelCycle: self._receive_cancel,
-            bridge.ObjectDeleted: self._receive_forget,
-            bridge.ApplyPatchFns: self._receive_transform,
+            bridge.ObjectDeleted: self._forget_object,
+            bridge.ApplyPatchFns: self._apply_patch_fns,
             bridge.Login: self._receive_login,
             bridge.AdmissionReview: lambda review: self.review(review),
-            bridge.MatchResources: self._receive_select,
+            bridge.MatchResources: self._match_resources,
             bridge.Probe: self._receive_probe,
-            bridge.EngineStopped: self._receive_finished,
-            bridge.MatchNamespaces: self._receive_locate,
+            bridge.EngineStopped: self._engine_stopped,
+            bridge.MatchNamespaces: self._match_namespaces,
         }
         """The handlers of the engine's requests, by the types of the requests."""
-        self.complete: Callable[[bridge.Completion], None] = lambda _: None
+        self.complete: Callable[[bridge.CompletableItem], None] = lambda _: None
         """Sends a work item with its replies to the engine."""
         self.review: Callable[[bridge.AdmissionReview], None] = lambda _: None
         """Handles an admission review."""
@@ -181,9 +181,9 @@ class Dispatcher:
         name = full_name(object.namespace, object.name)
         for step in item.steps:
             if type(step) is bridge.CallEventHandler or type(step) is bridge.CallChangeHandler:
-                return f"{self._prepared_handlers[step.handler].label} of {name}"
+                return f"{self.prepared_handlers[step.handler].label} of {name}"
             if type(step) is bridge.CallIndexers and step.calls:
-                return f"{self._prepared_handlers[step.calls[0].handler].label} of {name}"
+                return f"{self.prepared_handlers[step.calls[0].handler].label} of {name}"
         return f"Handling of {name}"
 
     async def _run_steps(self, item: bridge.WorkItem, handling: Handling) -> None:
@@ -290,11 +290,11 @@ class Dispatcher:
         if handling is not None:
             handling.cancel()
 
-    def _receive_forget(self, job: bridge.ObjectDeleted) -> None:
+    def _forget_object(self, job: bridge.ObjectDeleted) -> None:
         self._memos.discard(job.uid)
         self._indexers.discard(job.uid)
 
-    def _receive_transform(self, job: bridge.ApplyPatchFns) -> None:
+    def _apply_patch_fns(self, job: bridge.ApplyPatchFns) -> None:
         handling: Handling | DaemonInstance | None = self._handlings.get(job.cycle) or self._daemons.find(
             job.cycle
         )
@@ -340,7 +340,7 @@ class Dispatcher:
             self.login_error = e
             job.fail(str(e) or repr(e))
 
-    def _receive_finished(self, job: bridge.EngineStopped) -> None:
+    def _engine_stopped(self, job: bridge.EngineStopped) -> None:
         if not self.finished.done():
             self.finished.set_result(job.failure)
 
@@ -355,7 +355,7 @@ class Dispatcher:
             logging.getLogger("kopf._core.engines.probing").exception(f"Probing has failed: {e}")
             job.fail()
 
-    def _receive_select(self, job: bridge.MatchResources) -> None:
+    def _match_resources(self, job: bridge.MatchResources) -> None:
         try:
             job.complete(
                 [[self._selects(index, resource) for resource in job.resources] for index in job.handlers]
@@ -363,7 +363,7 @@ class Dispatcher:
         except Exception as e:
             job.fail(repr(e))
 
-    def _receive_locate(self, job: bridge.MatchNamespaces) -> None:
+    def _match_namespaces(self, job: bridge.MatchNamespaces) -> None:
         patterns = self._namespaces
         job.complete([any(match_namespace(name, pattern) for pattern in patterns) for name in job.names])
 

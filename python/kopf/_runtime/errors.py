@@ -28,7 +28,7 @@ class EngineError(OperationalError, RuntimeError):
 
 
 error_observer_var: contextvars.ContextVar[Callable[[Any, Exception], None] | None] = contextvars.ContextVar(
-    "failure_observer_var", default=None
+    "error_observer_var", default=None
 )
 """Gets each exception of a handler, with the handler: for tests, which fail by unexpected ones."""
 

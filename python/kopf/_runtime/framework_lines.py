@@ -7,7 +7,6 @@ the stream of that handler. Otherwise, the lines are logged as usual. Only `logg
 from __future__ import annotations
 
 import logging
-import time
 from types import FunctionType
 
 from kopf._objects.logging_types import Logger
@@ -59,11 +58,19 @@ def _sole_handler(adapter: ObjectLogger, level: int) -> KopfStreamHandler | None
 
 
 def _is_patched() -> bool:
+    # A loop, not `any`: this is done for each line.
+    for cls, name, function in _RECORD_PATH:
+        if getattr(cls, name) is not function:
+            return True
+    attrs = logger.__dict__
     return (
-        logging.getLogRecordFactory() is not logging.LogRecord
-        or any(vars(cls) != attrs for cls, attrs in _ORIGINALS)
+        not _IS_ORIGINAL
+        or logging.getLogRecordFactory() is not logging.LogRecord
         or bool(logger.filters)
-        or any(map(callable, vars(logger).values()))
+        or "_log" in attrs
+        or "makeRecord" in attrs
+        or "handle" in attrs
+        or "callHandlers" in attrs
     )
 
 
@@ -89,21 +96,21 @@ def _write_text(handler: KopfStreamHandler, adapter: ObjectLogger, level: int, t
 
 
 _ADAPTERS = frozenset({ObjectLogger, LocalObjectLogger, TerseObjectLogger})
-_CLASSES = (
-    logging.Logger,
-    logging.LoggerAdapter,
-    logging.Handler,
-    logging.StreamHandler,
-    logging.Formatter,
+_RECORD_PATH = tuple(
+    (cls, name, vars(cls)[name])
+    for cls, names in (
+        (logging.LoggerAdapter, ("log",)),
+        (logging.Logger, ("_log", "makeRecord", "handle", "callHandlers")),
+        (logging.Handler, ("handle", "format")),
+        (logging.StreamHandler, ("emit",)),
+        (logging.Formatter, ("format",)),
+    )
+    for name in names
 )
+"""The methods of `logging` that a record passes on its way to the stream; agents replace some of them."""
 
-
-def _is_own(value: object) -> bool:
-    if type(value) is FunctionType:
-        return value.__globals__ is vars(logging)
-    return not callable(value) or value is time.localtime
-
-
-# Agents that observe applications replace methods of these classes, some of them before Kopf is imported.
-# So, only what `logging` itself has put there is kept to compare with.
-_ORIGINALS = [(cls, {name: value for name, value in vars(cls).items() if _is_own(value)}) for cls in _CLASSES]
+# Some agents replace them before Kopf is imported; then all lines are logged as usual.
+_IS_ORIGINAL = all(
+    type(function) is FunctionType and function.__globals__ is vars(logging)
+    for _, _, function in _RECORD_PATH
+)

@@ -79,7 +79,7 @@ class Invoker:
         self,
         prepared: PreparedHandler,
         attempt: Attempt,
-        kwargs: Mapping[str, Any],
+        kwargs: dict[str, Any],
         logger: Logger,
         *,
         store_result: bool,
@@ -88,6 +88,7 @@ class Invoker:
     ) -> CallResult:
         """Call the handler once, if its limits allow, and log the outcome.
 
+        The arguments of the attempt are added to `kwargs`.
         If the function returns, `after_call` follows as a part of the handler, with its errors.
         If the result is to be stored, it is returned as a deep copy; if it is not JSON, it is dropped.
         """
@@ -101,17 +102,21 @@ class Invoker:
         result = None
         try:
             # The indices are arguments too, and they win over all others.
-            arguments = {**_attempt_kwargs(prepared, attempt), **kwargs}
+            started = attempt.started
+            kwargs.setdefault("param", prepared.handler.param)
+            kwargs.setdefault("retry", attempt.retry)
+            kwargs.setdefault("started", EPOCH + datetime.timedelta(0, 0, started))
+            kwargs.setdefault("runtime", datetime.timedelta(0, 0, Attempt.now() - started))
             handler_var.set(prepared.handler)
             self.running[attempt] = (prepared.handler, logger, time.monotonic())
             if prepared.is_async:
-                coroutine = prepared.fn(**arguments)
+                coroutine = prepared.fn(**kwargs)
                 # It may wait for days, and needs only what the function keeps of them.
-                del arguments, kwargs
+                del kwargs
                 result = await coroutine
             else:
                 execution = self._settings.execution
-                result = await self.pool.call(execution.executor, prepared.fn, arguments, execution._limit)
+                result = await self.pool.call(execution.executor, prepared.fn, kwargs, execution._limit)
             if after_call is not None:
                 await after_call()
             outcome = attempt.settle(ErrorKind.NONE)
@@ -191,16 +196,6 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
         retries=handler.retries,
         handler=attempt.handler,
     )
-
-
-def _attempt_kwargs(prepared: PreparedHandler, attempt: Attempt) -> dict[str, Any]:
-    started = attempt.started
-    return {
-        "param": prepared.handler.param,
-        "retry": attempt.retry,
-        "started": EPOCH + datetime.timedelta(0, 0, started),
-        "runtime": datetime.timedelta(0, 0, Attempt.now() - started),
-    }
 
 
 def classify_error(attempt: Attempt, error: Exception) -> Outcome:

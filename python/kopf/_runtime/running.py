@@ -30,7 +30,7 @@ from kopf._runtime.context import settings_var
 from kopf._runtime.dispatcher import Dispatcher
 from kopf._runtime.errors import EngineError, OperationalError
 from kopf._runtime.executor import ExecutorPool
-from kopf._runtime.invocation import Invoker, is_async_fn
+from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.settings_sync import SettingsSync
@@ -288,7 +288,7 @@ class OperatorRunner:
         dispatcher.complete = bridge.complete
         admission = Admission(
             engine,
-            handlers=handlers,
+            prepared_handlers=dispatcher.prepared_handlers,
             settings=self._settings,
             memos=memos,
             indices=self._indexers.indices,
@@ -300,7 +300,7 @@ class OperatorRunner:
         bridge.open()
         loop_monitor = contextlib.ExitStack()
         if self._settings.process.compat != COMPAT_VERSION and any(
-            is_async_fn(handler.fn) for handler in handlers
+            prepared.is_async for prepared in dispatcher.prepared_handlers
         ):
             loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
         try:

@@ -92,7 +92,7 @@ class ProcessShutdown:
 
 
 process_shutdown_var: contextvars.ContextVar[ProcessShutdown | None] = contextvars.ContextVar(
-    "process_exit_var", default=None
+    "process_shutdown_var", default=None
 )
 """Only the command line sets it: an application that embeds an operator ends in its own way."""
 

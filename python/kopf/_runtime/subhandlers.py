@@ -62,7 +62,7 @@ async def call(
     prepared: PreparedHandler,
     attempt: Attempt,
     cause: Cause,
-    kwargs: Mapping[str, Any],
+    kwargs: dict[str, Any],
     logger: Logger,
 ) -> CallResult:
     """Call a handler which can have sub-handlers; those that it declares are executed as a part of it.

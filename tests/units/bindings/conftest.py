@@ -91,7 +91,7 @@ class Rig:
         )
         self.settings = OperatorSettings()
         self.loop = asyncio.get_running_loop()
-        self.server = Dispatcher(
+        self.dispatcher = Dispatcher(
             handlers=handlers,
             settings=self.settings,
             lifecycle=lifecycle,
@@ -100,9 +100,9 @@ class Rig:
             invoker=Invoker(self.settings, ExecutorPool(self.loop)),
             login=self._login,
         )
-        self.bridge = Bridge(self.engine, self.server.request_handlers, self.loop)
-        self.server.complete = self.bridge.complete
-        self.server.set_context()
+        self.bridge = Bridge(self.engine, self.dispatcher.request_handlers, self.loop)
+        self.dispatcher.complete = self.bridge.complete
+        self.dispatcher.set_context()
 
     async def _login(self) -> None:
         return None

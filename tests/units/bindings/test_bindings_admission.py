@@ -65,16 +65,23 @@ class Rig:
         native.inject_review(self.engine, RESOURCE)
         invoker = Invoker(self.settings, ExecutorPool(loop))
         common: dict[str, Any] = {
-            "handlers": handlers,
             "settings": self.settings,
             "memos": self.memos,
             "invoker": invoker,
         }
-        server = Dispatcher(lifecycle=kopf.lifecycles.asap, login=self._login, indices=Indexers(), **common)
-        admission = reviews.Admission(self.engine, indices={}, **common)
-        server.review = admission.receive
-        self.bridge = Bridge(self.engine, server.request_handlers, loop)
-        server.set_context()
+        dispatcher = Dispatcher(
+            handlers=handlers,
+            lifecycle=kopf.lifecycles.asap,
+            login=self._login,
+            indices=Indexers(),
+            **common,
+        )
+        admission = reviews.Admission(
+            self.engine, prepared_handlers=dispatcher.prepared_handlers, indices={}, **common
+        )
+        dispatcher.review = admission.receive
+        self.bridge = Bridge(self.engine, dispatcher.request_handlers, loop)
+        dispatcher.set_context()
         self.bridge.open()
         return admission
 

@@ -341,44 +341,57 @@ def test_memos_live_as_long_as_objects(rig, make_watching):
 
 
 def test_cancelled_cycles_are_cancelled(rig, make_watching, caplog):
-    async def fn(**_):
-        await asyncio.sleep(10)
-
     async def main():
+        started, ended = asyncio.Event(), asyncio.Event()
+
+        async def fn(**_):
+            started.set()
+            try:
+                await asyncio.sleep(1000)
+            finally:
+                ended.set()
+
         made = rig(make_watching(fn))
         native = pytest.importorskip("kopf._kopf")
         native.inject(made.engine, '{"metadata": {"uid": "u"}}', [("watch", [0])])
-        with made.open():
-            await asyncio.sleep(0.05)
-            native.inject(made.engine, '{"metadata": {}}', [("cancel", [])])
-            await asyncio.sleep(0.05)
-            await made.server.cancel()
+        async with asyncio.timeout(30):
+            with made.open():
+                await started.wait()
+                native.inject(made.engine, '{"metadata": {}}', [("cancel", [])])
+                await ended.wait()
+                await made.dispatcher.cancel()
 
     asyncio.run(main())
     assert "Handler 'h0' is cancelled. Will escalate." in caplog.text
 
 
 def test_cancellation_waits_for_threads(rig, make_watching):
-    started, release, ended = threading.Event(), threading.Event(), []
+    release, ended = threading.Event(), []
 
     async def mixed(**_):
         pass
 
-    def fn(**_):
-        started.set()
-        release.wait(5)
-        ended.append(1)
-
     async def main():
+        loop, started = asyncio.get_running_loop(), asyncio.Event()
+
+        def fn(**_):
+            loop.call_soon_threadsafe(started.set)
+            release.wait(30)
+            ended.append(1)
+
         made = rig(make_watching(mixed), make_watching(fn))
         native = pytest.importorskip("kopf._kopf")
         native.inject(made.engine, '{"metadata": {"uid": "u"}}', [("watch", [0, 1])])
-        with made.open():
-            while not started.is_set():
-                await asyncio.sleep(0.01)
-            asyncio.get_running_loop().call_later(0.1, release.set)
-            await made.server.cancel()
-            assert ended
+        async with asyncio.timeout(30):
+            with made.open():
+                await started.wait()
+                cancellation = loop.create_task(made.dispatcher.cancel())
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not cancellation.done()
+                release.set()
+                await cancellation
+                assert ended
 
     asyncio.run(main())
 

@@ -20,7 +20,7 @@ def play(rig, handlers, *scripts):
 
     async def main():
         played = rig(*handlers)
-        indexers = played.server._indexers
+        indexers = played.dispatcher._indexers
         indexers.ensure([handler.id for handler in handlers])
         replies = [
             await played.play(*script, ("close", []), cycle=number) for number, script in enumerate(scripts)

@@ -243,7 +243,7 @@ def test_cancelled_operators_cancel_subhandlers_of_synchronous_handlers(rig, mak
         inject(one.engine, text, [("handle", [0])], reason="create", new={})
         with one.open():
             await begun.wait()
-            await one.server.cancel()
+            await one.dispatcher.cancel()
 
     asyncio.run(main())
     assert cancelled == [True]
