@@ -7,6 +7,7 @@ use crate::cause::Reason;
 use crate::handling::progress::HandlingProgress;
 use crate::json::merge_patch::{self, Patch};
 use crate::json::value::{Value, equal};
+use crate::persistence::completed_handling;
 use crate::persistence::diffbase::observed;
 use crate::persistence::finalizer::Edit;
 use crate::persistence::memory::HandlingStatus;
@@ -101,14 +102,10 @@ impl Cycle {
                     self.keep_progress(state, &mut decision.patch, &ObservedEssences::default());
                 }
             } else {
-                if pending_state::is_kept_apart(&self.config.settings, &self.plan) {
-                    for entry in state.entries.iter().filter(|entry| !entry.obsolete && entry.is_changed()) {
-                        self.store_record(&mut decision.outcomes, &entry.id, &entry.record);
-                    }
-                }
                 self.forget_progress(state, &mut decision.patch);
                 self.store_diffbase(&mut decision.patch);
-                self.store_observed(state, &mut decision.patch);
+                let later = self.store_observed(state, &mut decision.patch);
+                self.store_outcomes(state, later.as_ref(), decision);
             }
             decision.handling_status = HandlingStatus::Over(std::mem::take(&mut self.seen));
             decision.fully_handled_once = true;
@@ -176,14 +173,6 @@ impl Cycle {
         }
     }
 
-    /// Stores the latest observed essence in an otherwise empty progress record.
-    fn store_observed(&mut self, state: &HandlingProgress, patch: &mut Patch) {
-        let later = self.foreseen(patch).later.as_deref().map(|later| observed::seen(&self.object, later));
-        if let (Some(later), Some(entry)) = (later, state.entries.iter().find(|entry| entry.is_finished())) {
-            self.store_record(patch, &entry.id, &Record { seen: Some(later), ..Record::default() });
-        }
-    }
-
     /// Removes the records of superseded causes.
     pub(super) fn purge_obsolete(&mut self, state: &HandlingProgress, patch: &mut Patch) {
         for entry in state.entries.iter().filter(|entry| entry.obsolete) {
@@ -206,7 +195,7 @@ impl Cycle {
     }
 
     /// The observed essences, as they are after the patch is written.
-    fn foreseen(&self, patch: &Patch) -> ObservedEssences {
+    pub(super) fn foreseen(&self, patch: &Patch) -> ObservedEssences {
         self.seen.foreseen(&self.object, patch, &self.config.settings.persistence, &self.plan)
     }
 
@@ -248,7 +237,7 @@ impl Cycle {
 
     /// Removes the progress of a completed handling, if the operator crashed before it did.
     fn clean_up(&self, decision: &mut Decision) {
-        if pending_state::is_kept_apart(&self.config.settings, &self.plan)
+        if completed_handling::is_kept_apart(&self.config.settings, &self.plan)
             && self.moment.consistent
             && self.seen == ObservedEssences::default()
         {

@@ -8,7 +8,7 @@ use crate::handler::filters::FilterVerdict;
 use crate::handler::lifecycle::Lifecycle;
 use crate::handling::progress::HandlingProgress;
 use crate::json::merge_patch::Patch;
-use crate::persistence::pending_state::{self, ObservedEssences};
+use crate::persistence::completed_handling::CompletedHandling;
 use std::sync::Arc;
 
 impl Cycle {
@@ -19,9 +19,8 @@ impl Cycle {
         };
         // The operator crashed before it removed the progress of a completed handling. Mixed with records of another handling,
         // the completed ones could not be recognised, so they are removed first.
-        if self.has_stale_progress() {
-            let persistence = &self.config.settings.persistence;
-            self.patch.merge(pending_state::stale_progress(&self.object, persistence, &self.plan).0);
+        if let Some(completed) = self.completed_handling() {
+            self.patch.merge(completed.removal(&self.object, &self.config.settings.persistence).0);
             return self.postpone();
         }
         let selected = self.selected();
@@ -56,10 +55,12 @@ impl Cycle {
         self.choose(due)
     }
 
-    /// Whether the progress on the object belongs to a completed handling.
-    fn has_stale_progress(&self) -> bool {
-        self.seen == ObservedEssences::default()
-            && pending_state::is_over(&self.object, &self.config.settings, &self.plan)
+    /// The progress of a completed handling, if it is still on the object.
+    fn completed_handling(&self) -> Option<CompletedHandling> {
+        if self.seen.first.is_some() {
+            return None;
+        }
+        CompletedHandling::find(&self.object, &self.config.settings, &self.plan)
     }
 
     /// The handlers of this cause, with each function once per id.

@@ -9,7 +9,8 @@
 //! 4. `handle`: the progress so far; the selection of handlers; their calls.
 //! 5. `finish`: everything to persist, as one patch.
 //!
-//! `comparison` compares the essence with the diff-base. `custom_storage` reads and writes the state in custom storages.
+//! `comparison` compares the essence with the diff-base. `outcomes` completes a handling. `custom_storage` reads and writes the
+//! state in custom storages.
 //!
 //! A cycle that calls no handler and changes nothing needs no activation.
 
@@ -19,6 +20,7 @@ mod daemons;
 mod detect;
 mod finish;
 mod handle;
+mod outcomes;
 #[cfg(test)]
 mod tests;
 

@@ -2,7 +2,7 @@
 //!
 //! Pure arithmetic. Callers count the consecutive failures, draw the random numbers, and sleep.
 
-use crate::handling::attempt::Seconds;
+use crate::handling::durations::Seconds;
 use crate::time::Timestamp;
 
 /// The maximum of `Retry-After` that is respected, in seconds. A server that needs longer repeats its response.

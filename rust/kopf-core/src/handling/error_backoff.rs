@@ -2,7 +2,7 @@
 //!
 //! The state only, without a clock: the engine sleeps and interrupts.
 
-use crate::handling::attempt::Seconds;
+use crate::handling::durations::Seconds;
 use crate::time::Timestamp;
 
 /// The info message at the end of the throttling.

@@ -3,6 +3,7 @@
 pub mod attempt;
 pub mod backoff;
 pub mod change;
+pub mod durations;
 pub mod error_backoff;
 pub(crate) mod progress;
 pub mod sub_handlers;

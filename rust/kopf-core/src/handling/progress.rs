@@ -53,6 +53,11 @@ impl Entry {
         self.record.purpose.as_deref() == Some(reason.as_str())
     }
 
+    /// Whether the object has a record of the handler.
+    pub(crate) fn is_persisted(&self) -> bool {
+        self.origin.is_some()
+    }
+
     pub(crate) fn is_changed(&self) -> bool {
         self.origin.as_ref() != Some(&self.record)
     }

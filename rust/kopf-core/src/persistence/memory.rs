@@ -5,11 +5,12 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::PersistenceConfig;
+use super::completed_handling::CompletedHandling;
 use super::diffbase::observed::recalled;
 use super::essence::essence;
 use super::own_annotations::{base_text, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
-use super::pending_state::{ObservedEssences, Overlay, PendingState, is_kept, is_over, missing};
+use super::pending_state::{ObservedEssences, Overlay, PendingState, is_kept, missing};
 use super::progress::Record;
 use super::rejected_patch::RejectedPatch;
 use crate::handler::registry::ResourceHandlers;
@@ -104,15 +105,22 @@ impl ObjectMemory {
             return;
         }
         let storage = &persistence.progress_storage;
-        let records: Vec<_> =
+        let mut records: Vec<_> =
             plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
-        if !records.is_empty() && !is_over(object, settings, plan) {
-            let kept = base_text(object, &keys).map(|text| Box::from(&*text));
-            let seen = seen_by_some(&records, || essence(object, persistence, &plan.extra_fields));
-            let mut pending_state = PendingState { seen, kept, ..PendingState::default() };
-            pending_state.load_progress(object, persistence, plan);
-            self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+        let completed = CompletedHandling::find(object, settings, plan);
+        let later = completed
+            .as_ref()
+            .and_then(|completed| completed.later(|| essence(object, persistence, &plan.extra_fields)));
+        records.retain(|record| completed.as_ref().is_none_or(|completed| !completed.contains(record)));
+        if records.is_empty() && later.is_none() {
+            return;
         }
+        let kept = base_text(object, &keys).map(|text| Box::from(&*text));
+        let mut seen = seen_by_some(&records, || essence(object, persistence, &plan.extra_fields));
+        seen.later = seen.later.or_else(|| later.map(Arc::new));
+        let mut pending_state = PendingState { seen, kept, ..PendingState::default() };
+        pending_state.load_progress(object, persistence, plan);
+        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
     /// Whether this essence equals the diff-base, by its digest.

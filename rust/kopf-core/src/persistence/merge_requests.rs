@@ -1,16 +1,17 @@
 //! The requests that write one patch if the resource has a status subresource.
 //!
 //! The operator can crash between two requests; with `consistency_timeout = 0` it can even continue with the state in
-//! between. So no handler counts as finished before its results are written. The order is: first the changes and results of
-//! handlers; then progress and the diff-base; then the removal of progress. Two requests suffice, unless the first and the
-//! last of these steps belong to one endpoint (main or status) and the second step to the other.
+//! between. So no handler counts as finished before its results are written, and no progress is removed or replaced before
+//! the diff-base is written. The order is: first the changes and results of handlers; then the diff-base; then progress. Two
+//! requests suffice, unless the first and the last of these steps belong to one endpoint (main or status) and the second
+//! step to the other.
 
 use crate::json::merge_patch::{Patch, subtract};
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::persistence::Persistence;
 
-use super::own_annotations::{annotations_of, own_annotations, removed_records};
+use super::own_annotations::{own_annotations, own_base, progress_records};
 
 /// One merge patch.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,13 +22,14 @@ pub struct MergeRequest {
     pub patch: Map<String, Value>,
 }
 
-/// The number of ordered steps: changes of handlers, Kopf's state, removal of progress.
+/// The number of ordered steps: changes of handlers, the diff-base, progress.
 const STEPS: usize = 3;
 
 /// The requests for a patch to a resource with a status subresource, in order. A status of `null` is left out.
 ///
-/// If the last of three requests removes progress from the status, the first one writes the final progress (`outcomes`): an
-/// operator that takes over between the requests repeats no finished handler.
+/// `outcomes` are the final progress records of a completed handling. If progress in the status is removed after the
+/// diff-base is written by another request, they are written before it, unless that takes another request for nothing: an
+/// operator that takes over between the requests repeats no finished handler, and recognizes the records as completed.
 pub fn merge_requests(
     object: &Object,
     patch: &Map<String, Value>,
@@ -35,8 +37,19 @@ pub fn merge_requests(
     persistence: &Persistence,
 ) -> Vec<MergeRequest> {
     let own = own_annotations(object, patch, persistence);
-    let removed = removals(&own, persistence);
-    let parts = [subtract(patch.clone(), &own), subtract(own, &removed), removed];
+    let base = own_base(object, patch, persistence);
+    let mut changes = subtract(patch.clone(), &own);
+    let progress = subtract(own, &base);
+    let is_before_base = !base.is_empty() && !base.contains_key("status");
+    if is_before_base
+        && let Some(outcomes) = needed_outcomes(&progress, outcomes, persistence)
+        && (changes.contains_key("status") || has_new_mark(object, &outcomes, persistence))
+    {
+        let mut whole = Patch(changes);
+        whole.merge(outcomes.0);
+        changes = whole.0;
+    }
+    let parts = [changes, base, progress];
     let split = |is_status: bool| {
         parts.each_ref().map(|part| {
             let fields = part.iter().filter(|(key, _)| (key.as_str() == "status") == is_status);
@@ -64,42 +77,35 @@ pub fn merge_requests(
         requests
     };
     let (one, other) = (starting_with(true), starting_with(false));
-    let mut requests = if other.len() < one.len() { other } else { one };
-    if let [first, _, _] = &mut requests[..]
-        && first.is_status
-    {
-        let (mut patch, outcomes) = (Patch(std::mem::take(&mut first.patch)), Patch(outcomes.clone()));
-        // Only records that the last request removes; others would stay on the object.
-        for record in removed_records(&parts[2], persistence) {
-            if let Some(outcome) = outcomes.get(record.keys()) {
-                patch.set(record.keys(), outcome.clone());
-            }
+    if other.len() < one.len() { other } else { one }
+}
+
+/// The outcomes whose records are removed or replaced with the diff-base; others would stay on the object.
+fn needed_outcomes(
+    progress: &Map<String, Value>,
+    outcomes: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Option<Patch> {
+    let (outcomes, mut needed) = (Patch(outcomes.clone()), Patch::default());
+    for (field, _) in progress_records(progress, persistence) {
+        if let Some(outcome) = outcomes.get(field.keys()) {
+            needed.set(field.keys(), outcome.clone());
         }
-        first.patch = patch.0;
     }
-    requests
+    (!needed.is_empty()).then_some(needed)
+}
+
+/// Whether a record has an observed essence that it does not have on the object: it recognizes the handling as completed.
+fn has_new_mark(object: &Object, outcomes: &Patch, persistence: &Persistence) -> bool {
+    progress_records(&outcomes.0, persistence).into_iter().any(|(field, record)| {
+        let seen = record.get("seen").filter(|seen| !seen.is_null());
+        seen.is_some() && object.field(&field.child("seen")).as_ref() != seen
+    })
 }
 
 /// The first step that is not empty.
 fn first(parts: &[Map<String, Value>; STEPS]) -> Option<usize> {
     parts.iter().position(|part| !part.is_empty())
-}
-
-/// The part of Kopf's own patch that removes progress and touch fields from the object.
-fn removals(own: &Map<String, Value>, persistence: &Persistence) -> Map<String, Value> {
-    let mut removed = Patch::default();
-    for (key, _) in annotations_of(own).filter(|(_, value)| value.is_null()) {
-        removed.set_annotation(key, None);
-    }
-    for record in removed_records(own, persistence) {
-        removed.set(record.keys(), Value::Null);
-    }
-    let own = Patch(own.clone());
-    let touched = persistence.progress_storage.touch_fields();
-    for field in touched.into_iter().filter(|field| own.get(field.keys()).is_some_and(Value::is_null)) {
-        removed.set(field.keys(), Value::Null);
-    }
-    removed.0
 }
 
 #[cfg(test)]

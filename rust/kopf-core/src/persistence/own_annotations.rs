@@ -63,23 +63,43 @@ pub fn own_annotations(
     persistence: &Persistence,
 ) -> Map<String, Value> {
     let keys = persistence.diffbase_storage.own_keys(object);
-    let mut own = Patch(own_progress(patch, &keys, persistence));
+    let own = own_progress(patch, &keys, persistence);
+    let mut own = Patch(with_fields(own, patch, &persistence.progress_storage.touch_fields()));
+    own.merge(own_base(object, patch, persistence));
+    own.0
+}
+
+/// The part of a patch that is the diff-base.
+pub(super) fn own_base(
+    object: &Object,
+    patch: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let storage = &persistence.diffbase_storage;
+    let keys = storage.own_keys(object);
     let base = annotations_of(patch).filter(|(key, _)| keys.contains(key));
-    own.merge(as_annotations(base.map(|(key, value)| (key.clone(), value.clone())).collect()));
-    let mut fields = persistence.progress_storage.touch_fields();
-    fields.extend(persistence.diffbase_storage.own_fields());
-    with_fields(own.0, patch, &fields)
+    let base = as_annotations(base.map(|(key, value)| (key.clone(), value.clone())).collect());
+    with_fields(base, patch, &storage.own_fields())
+}
+
+/// The fields of the progress records in a patch, with their values. Records in annotations are not included.
+pub(crate) fn progress_records(
+    patch: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Vec<(FieldPath, Value)> {
+    let mut found = Vec::new();
+    for field in persistence.progress_storage.fields() {
+        let own = Patch(with_fields(Map::new(), patch, &[field]));
+        let records = own.get(field.keys()).and_then(Value::as_object).into_iter().flatten();
+        found.extend(records.map(|(id, record)| (field.child(id), record.clone())));
+    }
+    found
 }
 
 /// The fields of the progress records that a patch removes. Records in annotations are not included.
 pub(crate) fn removed_records(patch: &Map<String, Value>, persistence: &Persistence) -> Vec<FieldPath> {
-    let mut removed = Vec::new();
-    for field in persistence.progress_storage.fields() {
-        let own = Patch(with_fields(Map::new(), patch, &[field]));
-        let records = own.get(field.keys()).and_then(Value::as_object).into_iter().flatten();
-        removed.extend(records.filter(|(_, it)| it.is_null()).map(|(id, _)| field.child(id)));
-    }
-    removed
+    let records = progress_records(patch, persistence).into_iter();
+    records.filter(|(_, record)| record.is_null()).map(|(field, _)| field).collect()
 }
 
 /// Whether the patch writes the diff-base.

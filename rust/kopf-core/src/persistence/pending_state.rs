@@ -16,7 +16,7 @@ use crate::json::path::FieldPath;
 use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::annotation_keys::drop_empty_stanzas;
-use crate::persistence::diffbase::observed::{recalled, seen};
+use crate::persistence::diffbase::observed::seen;
 use crate::persistence::essence::{Comparison, compare, essence};
 use crate::persistence::progress::Record;
 use crate::persistence::rejected_patch::RejectedPatch;
@@ -300,34 +300,6 @@ pub fn last_manager(object: &Object) -> Option<String> {
 pub(crate) fn is_kept<'s>(settings: impl Into<PersistenceConfig<'s>>) -> bool {
     let settings = settings.into();
     !settings.compat && !settings.persistence.is_foreign()
-}
-
-/// Whether the progress and the diff-base are written by different requests: one in the status, the other in annotations.
-pub(crate) fn is_kept_apart<'s>(settings: impl Into<PersistenceConfig<'s>>, plan: &ResourceHandlers) -> bool {
-    let settings = settings.into();
-    let Persistence { progress_storage, diffbase_storage, .. } = settings.persistence;
-    is_kept(settings)
-        && plan.resource.has_subresource("status")
-        && progress_storage.writes_fields() == diffbase_storage.own_fields().is_empty()
-}
-
-/// Whether the progress records on the object belong to a completed handling. If they are not stored together with the
-/// diff-base, they are removed after it is written, and the operator can crash in between. After a completed handling, the
-/// observed essence equals the diff-base; during a handling, it does not.
-pub(crate) fn is_over<'s>(
-    object: &Object,
-    settings: impl Into<PersistenceConfig<'s>>,
-    plan: &ResourceHandlers,
-) -> bool {
-    let settings = settings.into();
-    if !is_kept_apart(settings, plan) {
-        return false;
-    }
-    let Persistence { progress_storage, diffbase_storage, .. } = settings.persistence;
-    let records = plan.owned.iter().filter_map(|id| progress_storage.fetch(object, id).ok().flatten());
-    let seen: Vec<String> = records.filter_map(|record| record.seen).collect();
-    let Ok(Some(base)) = diffbase_storage.fetch(object) else { return false };
-    seen.iter().any(|seen| recalled(seen, &base).is_some_and(|seen| equal(&seen, &base)))
 }
 
 pub(crate) fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> {

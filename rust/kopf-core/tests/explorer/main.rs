@@ -33,6 +33,7 @@
 //! The explorer itself is tested: it must find each defect of `flaws.rs` when the model's operator has it.
 //!
 //! `make explore` runs longer searches, limited by `EXPLORE_STATES` and `EXPLORE_RUNS` (the number of random runs).
+//! `EXPLORE_SEED` changes the random runs, and `EXPLORE_WORLD` selects the worlds with this in their names.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 #![allow(unreachable_pub, reason = "the modules belong to a test")]
@@ -158,9 +159,13 @@ fn is_found(flaw: Flaw, name: &str, violation: &str) -> bool {
     finds(&world, RICH, lag, violation, 20_000)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the duration of the test is configurable")]
 fn limit_from_env(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    text_from_env(name).parse().unwrap_or(default)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the length and the part of the search are configurable")]
+fn text_from_env(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
 }
 
 #[test]
@@ -168,11 +173,12 @@ fn limit_from_env(name: &str, default: usize) -> usize {
 #[expect(clippy::print_stdout, reason = "the numbers are the result")]
 fn at_length() {
     let (states, runs) = (limit_from_env("EXPLORE_STATES", 80_000), limit_from_env("EXPLORE_RUNS", 80_000));
+    let (seed, only) = (limit_from_env("EXPLORE_SEED", 1) as u64, text_from_env("EXPLORE_WORLD"));
     let (mut total, mut found) = (Report::default(), String::new());
     for lag in LAGS {
-        for world in World::all(None) {
+        for world in World::all(None).into_iter().filter(|world| world.name.contains(&only)) {
             let reports = LARGE.map(|budget| explore_exhaustively(&world, budget, lag, states));
-            let reports = reports.into_iter().chain([explore_randomly(&world, RICH, lag, 1, runs)]);
+            let reports = reports.into_iter().chain([explore_randomly(&world, RICH, lag, seed, runs)]);
             let mut sum = Report { complete: true, ..Report::default() };
             for report in reports {
                 sum.states += report.states;
@@ -190,6 +196,7 @@ fn at_length() {
             total.idle_states += sum.idle_states;
         }
     }
+    assert!(total.states > 0, "no world is called \"{only}\"");
     println!(
         "total: {} states and runs, {} acts, {} idle states",
         total.states, total.acts, total.idle_states

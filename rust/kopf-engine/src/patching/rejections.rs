@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use kopf_core::handling::attempt::Seconds;
+use kopf_core::handling::durations::Seconds;
 use kopf_core::json::diff::{DiffItem, Op};
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path;

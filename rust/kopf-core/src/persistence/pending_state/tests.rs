@@ -6,6 +6,7 @@ use crate::activation::log::LogMessage;
 
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 
+mod crashes;
 mod scene;
 
 use scene::Scene;
