@@ -60,7 +60,7 @@ def any_cluster() -> Iterator[pathlib.Path]:
         assets = controlplane.find_assets()
         print("# Starting a control plane: etcd, kube-apiserver, kube-controller-manager.")
         with controlplane.running(assets) as plane:
-            yield plane.kubeconfig()
+            yield plane.kubeconfig
 
 
 def show(cluster: kube.Cluster) -> int:

@@ -48,7 +48,7 @@ def test_permissions_of_the_deployment_are_enough(operator, cluster, control_pla
     run = operator(
         files=(str(FOLDER / "example.py"),),
         scope=("-A",),
-        kubeconfig=control_plane.kubeconfig("site-operator", token=token),
+        kubeconfig=control_plane.write_kubeconfig("site-operator", token=token),
     )
     body = yaml.safe_load((FOLDER / "obj.yaml").read_text())
     cluster.create(deployed.resource, "site-operator", body)
@@ -79,7 +79,7 @@ def test_less_permissions_are_not_enough(operator, cluster, control_plane, deplo
     run = operator(
         files=(str(FOLDER / "example.py"),),
         scope=("-A",),
-        kubeconfig=control_plane.kubeconfig("site-operator", token=token),
+        kubeconfig=control_plane.write_kubeconfig("site-operator", token=token),
     )
     cluster.create(deployed.resource, "site-operator", yaml.safe_load((FOLDER / "obj.yaml").read_text()))
     run.wait_for_log(r"403|[Ff]orbidden")

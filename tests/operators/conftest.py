@@ -51,7 +51,7 @@ def start(
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": str(HERE),
             "HOME": str(tmp_path),
-            "KUBECONFIG": str(control_plane.kubeconfig()),
+            "KUBECONFIG": str(control_plane.write_kubeconfig()),
             "CALLS_FILE": str(tmp_path / "calls.jsonl"),
             "NAMESPACE": namespace,
         }

@@ -40,7 +40,7 @@ def test_missing_kubeconfig_file_is_a_login_error(operator):
 
 
 def test_unreachable_server_is_tried_a_few_times_and_then_given_up(operator, control_plane):
-    run = operator(SIMPLE, kubeconfig=control_plane.kubeconfig(server="https://127.0.0.1:1"))
+    run = operator(SIMPLE, kubeconfig=control_plane.write_kubeconfig(server="https://127.0.0.1:1"))
     assert run.wait_for_exit() == 1
     assert "https://127.0.0.1:1" in run.log
     run_log = run.log
@@ -49,20 +49,20 @@ def test_unreachable_server_is_tried_a_few_times_and_then_given_up(operator, con
 
 
 def test_wrong_token_is_a_login_error(operator, control_plane):
-    run = operator(SIMPLE, kubeconfig=control_plane.kubeconfig(token="wrong"))
+    run = operator(SIMPLE, kubeconfig=control_plane.write_kubeconfig(token="wrong"))
     assert run.wait_for_exit() == 1
     assert "Ran out of valid credentials." in run.log
     assert not run.calls
 
 
 def test_a_forbidden_list_is_logged_with_the_resource_and_the_user(operator, control_plane):
-    run = operator(SIMPLE, kubeconfig=control_plane.kubeconfig("guest"))
+    run = operator(SIMPLE, kubeconfig=control_plane.write_kubeconfig("guest"))
     run.wait_for_log(r'parcels\.testing\.kopf\.dev is forbidden: User "guest" cannot list resource "parcels"')
     assert not run.calls
 
 
 def test_forbidden_list_is_tried_again_until_the_permission_comes(operator, control_plane, cluster, shelf):
-    run = operator(SIMPLE, kubeconfig=control_plane.kubeconfig("guest"))
+    run = operator(SIMPLE, kubeconfig=control_plane.write_kubeconfig("guest"))
     shelf.create("p1", {"size": 1})
     run.wait_for_log(
         r'Request attempt #3/3 failed; escalating: .*User "guest" cannot list resource "parcels"'

@@ -108,7 +108,7 @@ async def endless(settings, **_):
 def create(**_):
     pass
 """,
-        kubeconfig=control_plane.kubeconfig(server="https://127.0.0.1:1"),
+        kubeconfig=control_plane.write_kubeconfig(server="https://127.0.0.1:1"),
     )
     run.wait_for_log("Request attempt #1/.* failed; will retry")
     assert run.stop() == 0

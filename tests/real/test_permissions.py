@@ -53,7 +53,7 @@ def grant(cluster: kube.Cluster, namespace: str, resources: list[str]) -> None:
 
 def test_without_permissions_for_the_status_all_else_works(operator, control_plane, cluster, shelf):
     grant(cluster, shelf.namespace, ["parcels"])
-    run = operator(HANDLERS, kubeconfig=control_plane.kubeconfig("guest"))
+    run = operator(HANDLERS, kubeconfig=control_plane.write_kubeconfig("guest"))
     for name in ("p1", "p2"):
         shelf.create(name, {"size": 1})
         shelf.wait_until_handled(name, timeout=10)
@@ -74,7 +74,7 @@ def test_without_permissions_for_the_status_all_else_works(operator, control_pla
 
 def test_conflicts_are_resolved_with_the_documented_permissions(operator, control_plane, cluster, shelf):
     grant(cluster, shelf.namespace, ["parcels", "parcels/status"])
-    run = operator(HANDLERS, kubeconfig=control_plane.kubeconfig("guest"))
+    run = operator(HANDLERS, kubeconfig=control_plane.write_kubeconfig("guest"))
     shelf.create("p1", {"size": 1})
     shelf.wait_until_handled("p1", timeout=10)
     stopping = threading.Event()

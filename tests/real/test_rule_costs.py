@@ -47,6 +47,13 @@ CASES: dict[str, Schema] = {
     "patterns": record({"l": array(TEXT, 10)}, "self.l.all(x, x.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))"),
     "enum": record({"l": array(CHOICE, 1000)}, " && ".join(["self.l.all(x, self.l.exists(y, x == y))"] * 3)),
     "times": record({"l": array(MOMENT, 1500)}, "self.l.all(x, self.l.exists(y, x == y))"),
+    **{
+        f"as many as fit of format {name}": record(
+            {"l": array({"type": "string", "format": name})},
+            f"self.l.all(x, {' || '.join(['x < x'] * comparisons)})",
+        )
+        for name, comparisons in {"date": 16, "date-time": 30, "duration": 4}.items()
+    },
     "int or string": record(
         {"p": EITHER, "l": array(NUMBER)},
         "self.l.all(x, self.p == 'a' || string(self.p).matches('^[0-9]+%$'))",

@@ -20,7 +20,7 @@ class EmbeddedPlane:
     def __init__(self, cluster: Cluster, folder: pathlib.Path) -> None:
         self.cluster, self.folder = cluster, folder
 
-    def kubeconfig(
+    def write_kubeconfig(
         self, user: str = "admin", *, token: str | None = None, server: str | None = None
     ) -> pathlib.Path:
         """Write a kubeconfig; a wrong token or server makes a wrong one on purpose."""

@@ -69,7 +69,7 @@ def control_plane(pytestconfig: pytest.Config) -> Iterator[controlplane.ControlP
 @pytest.fixture(scope="session")
 def cluster(control_plane: controlplane.ControlPlane) -> kube.Cluster:
     """The cluster as its administrator sees it."""
-    return kube.Cluster(control_plane.kubeconfig())
+    return kube.Cluster(control_plane.write_kubeconfig())
 
 
 def crd(

@@ -19,6 +19,8 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
+from types import MappingProxyType
 
 ASSETS = "KUBEBUILDER_ASSETS"
 READY_TIMEOUT = 90.0
@@ -31,24 +33,41 @@ class ClusterUnavailableError(Exception):
 
 
 class ControlPlane:
-    """One control plane in one folder."""
+    """One control plane in one folder.
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    `guests` are users besides the administrator, with their groups; `tokens` are those of all users. The
+    certificate at `authority` exists once the control plane is started.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        assets: pathlib.Path | None = None,
+        guests: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__()
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
-        self._token = secrets.token_urlsafe(16)
+        self.authority = folder / "pki" / "apiserver.crt"
+        self.tokens = {user: secrets.token_urlsafe(16) for user in ("admin", *guests)}
+        self._groups = {"admin": "system:masters", **guests}
+        self._assets = assets
         self._port = _free_port()
-        self._authority = folder / "pki" / "apiserver.crt"
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
 
     def start(self) -> None:
         """Start everything, and wait until requests are served."""
-        assets = find_assets()
+        assets = self._assets or find_assets()
         pki = self.folder / "pki"
         pki.mkdir(parents=True)
         (pki / "sa.key").write_text(_signing_key())
-        (pki / "tokens.csv").write_text(f'{self._token},admin,admin,"system:masters"\n')
+        lines = [f'{token},{user},{user},"{self._groups[user]}"\n' for user, token in self.tokens.items()]
+        (pki / "tokens.csv").write_text("".join(lines))
         store = f"http://127.0.0.1:{_free_port()}"
         self._spawn(
             assets / "etcd",
@@ -120,27 +139,27 @@ class ControlPlane:
             time.sleep(0.1)  # it does not report that it listens
 
     def _is_ready(self) -> bool:
-        if not self._authority.exists() or not self._authority.stat().st_size:
+        if not self.authority.exists() or not self.authority.stat().st_size:
             return False
-        url = f"https://127.0.0.1:{self._port}/readyz"
-        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self._token}"})
+        headers = {"Authorization": f"Bearer {self.tokens['admin']}"}
+        request = urllib.request.Request(f"{self.url}/readyz", headers=headers)
         try:
-            context = ssl.create_default_context(cafile=str(self._authority))
+            context = ssl.create_default_context(cafile=str(self.authority))
             with urllib.request.urlopen(request, context=context, timeout=5):
                 return True
         except (OSError, ssl.SSLError, urllib.error.URLError):
             return False
 
     def _write_kubeconfig(self) -> None:
-        authority = base64.b64encode(self._authority.read_bytes()).decode()
-        cluster = {"server": f"https://127.0.0.1:{self._port}", "certificate-authority-data": authority}
+        authority = base64.b64encode(self.authority.read_bytes()).decode()
+        cluster = {"server": self.url, "certificate-authority-data": authority}
         context = {"cluster": "kopf", "user": "admin", "namespace": "default"}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "kopf",
             "clusters": [{"name": "kopf", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": self._token}}],
+            "users": [{"name": "admin", "user": {"token": self.tokens["admin"]}}],
             "contexts": [{"name": "kopf", "context": context}],
         }
         self.kubeconfig.touch(mode=0o600)

@@ -79,6 +79,13 @@ ALONE = [
     Row("a directory", ["'.' is a directory: name its files, or use -m for a package."], 2, ("run", ".")),
     Row("not a Python file", ["'broken.yaml' is not a Python file."], 2, ("run", "broken.yaml")),
     Row("no files", ["Error: Name the files with the handlers, or their modules (-m)."], 2, ("run", "-A")),
+    # Usage errors come before any logging, so they are text with every log format.
+    Row(
+        "a JSON log",
+        ["Usage: kopf run", "Error: No such option '--x'."],
+        2,
+        ("run", "--log-format=json", "--x"),
+    ),
     Row("no such module", ["Error: There is no module 'nope.x'", "PYTHONPATH"], 1, ("run", "-m", "nope.x")),
     Row(
         "a syntax error",

@@ -313,7 +313,7 @@ fn concatenated<'s>(left: &Shape<'s>, right: &Shape<'s>) -> Estimate<'s> {
     let is = |kind| left.kind == kind || right.kind == kind;
     if is(Kind::List) {
         let items = left.items.zip(right.items).map(|(left, right)| left.max(right));
-        return Estimate { cost: 1, shape: Shape { items, size, ..Shape::sized(Kind::List, 0, 0) } };
+        return Estimate { cost: 1, shape: Shape { size, items, ..Shape::sized(Kind::List, 0, 0) } };
     }
     if is(Kind::Text) {
         return Estimate { cost: tenths(size.1), shape: Shape::sized(Kind::Text, size.0, size.1) };
@@ -329,7 +329,7 @@ fn union<'s>(yes: &Shape<'s>, no: &Shape<'s>) -> Shape<'s> {
     let kind = if yes.kind == Kind::Unknown { no.kind } else { yes.kind };
     let items = yes.items.zip(no.items).map(|(yes, no)| yes.max(no));
     let size = (yes.size.0.min(no.size.0), yes.size.1.max(no.size.1));
-    Shape { kind, items, size, ..UNKNOWN }
+    Shape { kind, size, items, ..UNKNOWN }
 }
 
 /// Keys have no declared length.

@@ -37,9 +37,8 @@ fn max_length(checks: Option<&Checks>) -> u64 {
     let limit = checks.and_then(|it| it.length.1);
     match checks.map_or("", |it| it.format.as_str()) {
         "byte" => limit.unwrap_or(MAX_REQUEST - 2),
-        "duration" => 32,
+        "duration" | "date-time" => 32,
         "date" => 12,
-        "date-time" => 32,
         _ => text_length(checks).unwrap_or_else(|| {
             let options = checks.and_then(|it| it.options.as_ref()).filter(|options| !options.is_empty());
             options.map_or(MAX_REQUEST - 2, |options| options.iter().map(length).max().unwrap_or(0))
@@ -62,9 +61,9 @@ pub(super) fn min_size(schema: &Schema) -> Option<u64> {
         Type::Integer | Type::Number | Type::IntOrString => 1,
         Type::Boolean => 4,
         Type::String => match schema.checks.as_deref().map_or("", |it| it.format.as_str()) {
-            "duration" => 4,
+            "duration" => 3,
             "date" => 12,
-            "date-time" => 22,
+            "date-time" => 21,
             _ => 2,
         },
         Type::Array => min_size(schema.items.as_deref()?).map(|_| 2)?,
