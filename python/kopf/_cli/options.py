@@ -131,9 +131,8 @@ def drop_overridden(**values: Any) -> tuple[Any, ...]:
 
 def is_compatible() -> bool:
     """Whether the environment asks for the behaviour of Kopf 1.45."""
-    from kopf._intents.settings import COMPAT_1_45
-
-    return COMPAT_1_45
+    # Not from the settings: help texts are printed without them.
+    return os.environ.get("KOPF_COMPAT") == "1.45"
 
 
 class LivenessParamType(click.ParamType[str]):
