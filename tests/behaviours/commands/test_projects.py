@@ -225,6 +225,39 @@ def test_clusters_that_cannot_be_checked(kopf_cluster, tmp_path):
     assert done.returncode == 1
 
 
+PLUGIN = """
+import json, os
+assert json.loads(os.environ["KUBERNETES_EXEC_INFO"])["kind"] == "ExecCredential"
+print(json.dumps({"status": {"token": os.environ["THE_TOKEN"]}}))
+"""
+
+
+def test_credentials_of_plugins_and_token_files(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    (tmp_path / "token").write_text(f"{kopf_cluster.connection.token}\n")
+    config = yaml.safe_load(kopf_cluster.kubeconfig.read_text())
+
+    def check(**user):
+        config["users"][0]["user"] = user
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        return kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
+
+    variables = [{"name": "THE_TOKEN", "value": kopf_cluster.connection.token}]
+    plugin = {"command": sys.executable, "args": ["plugin.py"], "env": variables}
+    for user in ({"exec": plugin}, {"tokenFile": str(tmp_path / "token")}):
+        done = check(**user)
+        assert done.stdout == "2 handlers of 1 kind (configmaps): no problems.\n", done.stdout + done.stderr
+    done = check(exec={**plugin, "env": None})
+    assert "- There are no valid credentials: The exec plugin " in done.stdout
+    assert "has failed with the exit code 1: KeyError: 'THE_TOKEN'" in done.stdout
+    done = check(exec={"command": "nope-nope"})
+    assert "The exec plugin 'nope-nope' of the kubeconfig has failed: " in done.stdout
+    done = check(exec={"command": "true"})
+    assert "The exec plugin 'true' of the kubeconfig has returned no credentials." in done.stdout
+    assert done.returncode == 1
+
+
 def test_the_context_is_chosen_on_the_command_line(kopf_cluster, tmp_path, command):
     config = yaml.safe_load(kopf_cluster.kubeconfig.read_text())
     [context] = config["contexts"]
