@@ -38,6 +38,15 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
+def account_kubeconfig(cluster: Cluster) -> str:
+    """A kubeconfig with a token of the service account in the deployment."""
+    path = "/api/v1/namespaces/cache-operator/serviceaccounts/cache-operator/token"
+    request = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"audiences": []}}
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": cluster.call("POST", path, request)["status"]["token"]}
+    return str(yaml.safe_dump(config))
+
+
 @pytest.fixture
 def project(tmp_path):
     done = kopf(tmp_path, "init", "cache-operator", "--kind", "CachePolicy", "--group", "caches.example.com")
@@ -92,11 +101,7 @@ def test_the_permissions_of_a_new_project_are_the_least(project, tmp_path):
     with Cluster(access=True) as cluster:
         cluster.apply(project / "crd.yaml")
         cluster.apply(project / "deployment.yaml")
-        path = "/api/v1/namespaces/cache-operator/serviceaccounts/cache-operator/token"
-        token = cluster.call("POST", path, {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"})
-        config = yaml.safe_load(cluster.kubeconfig.read_text())
-        config["users"][0]["user"] = {"token": token["status"]["token"]}
-        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        (tmp_path / "config").write_text(account_kubeconfig(cluster))
         done = kopf(project, "check", "--kubeconfig", str(tmp_path / "config"))
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.endswith(": no problems.\n")
@@ -111,6 +116,22 @@ def test_the_permissions_of_a_new_project_are_the_least(project, tmp_path):
                 assert text in done.stdout, done.stdout + done.stderr
             assert done.returncode == 1
             assert f"{len(rule['verbs'])} problem" in done.stdout
+
+
+@pytest.mark.skipif("KUBEBUILDER_ASSETS" not in os.environ, reason="needs KUBEBUILDER_ASSETS")
+def test_a_new_project_has_enough_permissions_on_a_real_control_plane(project, tmp_path, command):
+    with Cluster("assets") as cluster:
+        for file in ("crd.yaml", "deployment.yaml", "example.yaml"):
+            cluster.apply(project / file)
+        (tmp_path / "config").write_text(account_kubeconfig(cluster))
+        args = ("--kubeconfig", str(tmp_path / "config"))
+        done = kopf(project, "check", *args)
+        assert done.stdout.endswith(": no problems.\n"), done.stdout + done.stderr
+        running = command("run", *args, folder=project, environment=environment(project))
+        cluster.wait_for("cachepolicies", "example", {"status": {"greeting": "Hello, Alice!"}}, timeout=30)
+        running.until("Creation is processed: 1 succeeded; 0 failed.")
+        assert running.stop() == 0
+        assert not [line for line in running.seen if "WARNING" in line or "ERROR" in line]
 
 
 @pytest.mark.parametrize(
