@@ -82,11 +82,11 @@ def _check_cluster(
     """The problems, and the reason why the cluster is not checked, if it is not."""
     try:
         connection = find_connection()
+        client = Client(connection) if connection is not None else None
     except (LoginError, OSError, ValueError, KeyError) as error:
         return [f"There are no valid credentials: {error}"], None
-    if connection is None:
+    if connection is None or client is None:
         return [], "there is neither a kubeconfig nor a service account of a pod."
-    client = Client(connection)
     try:
         resources = api_discovery.discover(client.call)
         resolved = resolve(handlers, resources)

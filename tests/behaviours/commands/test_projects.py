@@ -236,6 +236,12 @@ def test_clusters_that_cannot_be_checked(kopf_cluster, tmp_path):
     done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
     assert f"- The API server {kopf_cluster.url} rejects the credentials (401 Unauthorized)." in done.stdout
     assert done.returncode == 1
+    broken = yaml.safe_load(config)
+    broken["clusters"][0]["cluster"] = {"server": kopf_cluster.url, "certificate-authority": "/nope.crt"}
+    (tmp_path / "config").write_text(yaml.safe_dump(broken))
+    done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
+    assert "- There are no valid credentials: [Errno 2] No such file or directory" in done.stdout
+    assert done.returncode == 1
     (tmp_path / "config").write_text(config.replace(kopf_cluster.url, "https://127.0.0.1:1"))
     done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
     assert "- The API server https://127.0.0.1:1 cannot be reached: " in done.stdout
@@ -298,6 +304,20 @@ def test_the_context_is_chosen_on_the_command_line(kopf_cluster, tmp_path, comma
     done = kopf(tmp_path, "run", "-A", "--kubeconfig", "nope", "handlers.py")
     assert "'nope' does not exist" in done.stderr
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("compat, is_silent", [("", False), ("1.45", True)])
+def test_kopf_1_45_has_neither_a_configuration_file_nor_a_banner(
+    kopf_cluster, tmp_path, command, compat, is_silent
+):
+    (tmp_path / "pyproject.toml").write_text("[tool.kopf]\nnamespace = ['nosuch']")
+    env = environment(tmp_path, KUBECONFIG=str(kopf_cluster.kubeconfig), KOPF_COMPAT=compat)
+    running = command("run", "handlers.py", environment=env)
+    running.until("Initial authentication has finished")
+    assert running.stop() == 0
+    log = "".join(running.seen)
+    assert ("Serving 1 handler of 1 kind (widgets) in namespace nosuch." not in log) == is_silent
+    assert ("FutureWarning: Absence of either namespaces or cluster-wide flag" in log) == is_silent
 
 
 def test_two_runs_in_one_folder_keep_the_newer_kubeconfig(command, tmp_path):
