@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 # The author's file is executed when all of ours is loaded.
 OPERATOR = """
 import gc, json, sys
@@ -47,6 +49,31 @@ def test_an_operator_loads_no_more_than_it_needs(tmp_path: pathlib.Path) -> None
     loaded, *_ = started(tmp_path)
     assert {"asyncio", "kopf._kopf", "kopf._runtime.dispatcher"} <= set(loaded)
     assert not NOT_LOADED & set(loaded)
+
+
+@pytest.mark.parametrize("args", [("--help",), ("run", "--help"), ("check", "-h"), ("init", "-h")])
+def test_help_loads_only_the_options(args: tuple[str, ...]) -> None:
+    run = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "kopf", *args],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in run.stderr.splitlines()}
+    assert {"click", "kopf._cli.commands"} <= loaded
+    others = NOT_LOADED | {
+        "asyncio",
+        "json",
+        "logging",
+        "pathlib",
+        "ssl",
+        "tempfile",
+        "tomllib",
+        "kopf._kopf",
+    }
+    assert not others & loaded
+    assert not [name for name in loaded if name.startswith(("kopf._runtime", "kopf._testing"))]
 
 
 def test_an_author_may_switch_the_collector_off(tmp_path: pathlib.Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from kopf._cli import api_discovery
+from kopf._cli import api_discovery, exec_plugins
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, SpawningHandler, WebhookHandler
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import is_exact_namespace, match_namespace
@@ -82,11 +82,11 @@ def _check_cluster(
     """The problems, and the reason why the cluster is not checked, if it is not."""
     try:
         connection = find_connection()
+        client = Client(connection) if connection is not None else None
     except (LoginError, OSError, ValueError, KeyError) as error:
         return [f"There are no valid credentials: {error}"], None
-    if connection is None:
+    if connection is None or client is None:
         return [], "there is neither a kubeconfig nor a service account of a pod."
-    client = Client(connection)
     try:
         resources = api_discovery.discover(client.call)
         resolved = resolve(handlers, resources)
@@ -98,8 +98,9 @@ def _check_cluster(
     except ApiError as error:
         if error.code not in (401, 403):
             raise
-        text = f"The API server {connection.server} rejects the credentials ({error.code} {error.reason})."
-        return [f"{text} `kopf check` runs exec plugins only if the package `kubernetes` is installed."], None
+        return [
+            f"The API server {connection.server} rejects the credentials ({error.code} {error.reason})."
+        ], None
     except OSError as error:
         return [f"The API server {connection.server} cannot be reached: {error}"], None
     finally:
@@ -112,10 +113,15 @@ def find_connection() -> ConnectionInfo | None:
     logger = logging.getLogger("kopf.activities.authentication")
     if login.has_sync_client() and (login.has_kubeconfig() or login.has_service_account()):
         return login.login_via_client(logger=logger, settings=settings)
-    functions = [login.login_with_service_account, login.login_with_kubeconfig]
-    if login.prefers_kubeconfig(settings):
-        functions.reverse()
-    return next((found for fn in functions if (found := fn(settings=settings)) is not None), None)
+    if not login.prefers_kubeconfig(settings):
+        account = login.login_with_service_account(settings=settings)
+        if account is not None:
+            return account
+    connection = login.login_with_kubeconfig(settings=settings)
+    if connection is None:
+        return login.login_with_service_account(settings=settings)
+    _, _, user = login.read_current_context()
+    return exec_plugins.complete(connection, user)
 
 
 Resolved = Mapping[ResourceHandler, Collection[Resource]]

@@ -14,13 +14,13 @@ from kopf._cli.options import (
     CLIControls,
     FileParamType,
     HandlersParamType,
-    LogFormatParamType,
     PathParamType,
     cluster_options,
     drop_overridden,
     is_compatible,
     liveness_option,
     logging_options,
+    logging_parameters,
     option,
 )
 from kopf._cli.project_commands import check, completion, init
@@ -49,6 +49,8 @@ def _print_version(context: click.Context, _: click.Parameter, is_set: bool) -> 
         "show_default": True,
         "max_content_width": 100,
     },
+    epilog="Exit codes: 0: success, or stopped by a signal; 1: failure; 2: wrong usage; 130: stopped at once "
+    "by a second Ctrl+C.",
 )
 @click.option(
     "--version",
@@ -310,10 +312,7 @@ def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> No
 @option("--state", "state_file", type=FileParamType, help="Keep the objects in this file between runs.")
 @option("--kubeconfig", type=FileParamType, help="Write the kubeconfig to this file when it is ready.")
 @option("--port", type=int, default=0, show_default="any free port", help="Port on 127.0.0.1.")
-@option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does.")
-@option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks.")
-@option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
-@option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines.")
+@logging_parameters
 @option(
     "-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="Serve these namespaces only."
 )
@@ -332,6 +331,8 @@ def develop(
     debug: bool,
     quiet: bool,
     log_format: LogFormat,
+    log_refkey: str | None,
+    log_prefix: bool | None,
     namespaces: Collection[str],
     liveness_endpoint: str | None,
 ) -> None:
@@ -349,6 +350,8 @@ def develop(
     options = [flag for flag, is_set in flags.items() if is_set]
     options += [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
     options += [f"--log-format={log_format.name.lower()}"]
+    options += [f"--log-refkey={log_refkey}"] if log_refkey is not None else []
+    options += ["--log-prefix" if log_prefix else "--no-log-prefix"] if log_prefix is not None else []
     options += [f"--liveness={liveness_endpoint}"] if liveness_endpoint else []
     code = dev.develop(
         paths,

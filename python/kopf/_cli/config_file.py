@@ -7,7 +7,7 @@ line and the environment have precedence.
 
 from __future__ import annotations
 
-import pathlib
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,13 +23,14 @@ SHARING_COMMANDS = ("run", "dev", "check")
 Defaults = dict[str, dict[str, Any]]
 
 
-def read_defaults(group: click.Group, path: pathlib.Path = pathlib.Path(FILE)) -> Defaults:
+def read_defaults(group: click.Group, path: str | os.PathLike[str] = FILE) -> Defaults:
     """The defaults of the commands' parameters, as the `default_map` of click.
 
     Unknown keys and wrong values are usage errors. Without such a file or section, there are no defaults.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
     except (OSError, UnicodeDecodeError):
         return {}
     if SECTION not in text:  # most projects have none: nothing else is imported for them
@@ -45,7 +46,7 @@ def read_defaults(group: click.Group, path: pathlib.Path = pathlib.Path(FILE)) -
     return _defaults(group, table, path)
 
 
-def _defaults(group: click.Group, table: Mapping[str, Any], path: pathlib.Path) -> Defaults:
+def _defaults(group: click.Group, table: Mapping[str, Any], path: str | os.PathLike[str]) -> Defaults:
     parameters = {name: _parameters(command) for name, command in group.commands.items()}
     shared = {key: value for key, value in table.items() if key not in parameters}
     known = {key for name in SHARING_COMMANDS for key in parameters.get(name, ())}

@@ -56,20 +56,32 @@ class LogFormatParamType(click.Choice[LogFormat]):
         return (choice.name if isinstance(choice, LogFormat) else str(choice)).lower()
 
 
-def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the logging options to a command; the logging is configured before the command is called."""
-
-    @option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does.")
-    @option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks.")
-    @option("-q", "--quiet", is_flag=True, help="Log only warnings and errors.")
-    @option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines.")
-    @option("--log-refkey", type=str, show_default="object", help="JSON key for the reference to the object.")
-    @option(
+LOGGING_PARAMETERS = (
+    option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does."),
+    option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks."),
+    option("-q", "--quiet", is_flag=True, help="Log only warnings and errors."),
+    option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines."),
+    option("--log-refkey", type=str, show_default="object", help="JSON key for the reference to the object."),
+    option(
         "--log-prefix/--no-log-prefix",
         default=None,
         show_default="yes, except for JSON",
         help="Begin messages with the names of objects.",
-    )
+    ),
+)
+
+
+def logging_parameters(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the logging options to a command, as its arguments."""
+    for parameter in reversed(LOGGING_PARAMETERS):
+        fn = parameter(fn)
+    return fn
+
+
+def logging_options(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the logging options to a command; the logging is configured before the command is called."""
+
+    @logging_parameters
     @functools.wraps(fn)
     def wrapper(
         verbose: bool,
@@ -131,9 +143,8 @@ def drop_overridden(**values: Any) -> tuple[Any, ...]:
 
 def is_compatible() -> bool:
     """Whether the environment asks for the behaviour of Kopf 1.45."""
-    from kopf._intents.settings import COMPAT_1_45
-
-    return COMPAT_1_45
+    # Not from the settings: help texts are printed without them.
+    return os.environ.get("KOPF_COMPAT") == "1.45"
 
 
 class LivenessParamType(click.ParamType[str]):

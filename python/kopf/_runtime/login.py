@@ -244,24 +244,7 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
     """
     if not has_kubeconfig():
         return None
-    paths = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
-    files = [path.strip() for path in paths.split(os.pathsep) if path]
-    current_context: str | None = None
-    contexts = _KubeconfigSection("context")
-    clusters = _KubeconfigSection("cluster")
-    users = _KubeconfigSection("user")
-    for path in files:
-        config = _read_kubeconfig(path)
-        current_context = current_context or config.get("current-context")
-        for section in (contexts, clusters, users):
-            section.add(path, config)
-
-    if current_context is None:
-        raise credentials.LoginError("Current context is not set in kubeconfigs.")
-    files_text = os.pathsep.join(files)
-    context = contexts.get(current_context, f"current-context of {files_text}")
-    cluster = clusters.get(context.get("cluster"), f"contexts[{current_context}].cluster of {files_text}")
-    user = users.get(context.get("user"), f"contexts[{current_context}].user of {files_text}")
+    context, cluster, user = read_current_context()
     provider = (user.get("auth-provider") or {}).get("config") or {}
     server: Any = cluster.get("server")
     return credentials.ConnectionInfo(
@@ -281,6 +264,29 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
         proxy_url=cluster.get("proxy-url"),
         trust_env=settings.networking.trust_env,
     )
+
+
+def read_current_context() -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
+    """The current context of the kubeconfigs, its cluster, and its user; errors as of the login."""
+    paths = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
+    files = [path.strip() for path in paths.split(os.pathsep) if path]
+    current_context: str | None = None
+    contexts = _KubeconfigSection("context")
+    clusters = _KubeconfigSection("cluster")
+    users = _KubeconfigSection("user")
+    for path in files:
+        config = _read_kubeconfig(path)
+        current_context = current_context or config.get("current-context")
+        for section in (contexts, clusters, users):
+            section.add(path, config)
+
+    if current_context is None:
+        raise credentials.LoginError("Current context is not set in kubeconfigs.")
+    files_text = os.pathsep.join(files)
+    context = contexts.get(current_context, f"current-context of {files_text}")
+    cluster = clusters.get(context.get("cluster"), f"contexts[{current_context}].cluster of {files_text}")
+    user = users.get(context.get("user"), f"contexts[{current_context}].user of {files_text}")
+    return context, cluster, user
 
 
 class _KubeconfigSection:

@@ -196,13 +196,14 @@ def test_options_of_the_operator_are_passed_to_it(command, tmp_path):
     (tmp_path / "operators").mkdir()
     (tmp_path / "operators" / "__init__.py").touch()
     shutil.copy(FILE, tmp_path / "operators" / "inner.py")
-    args = ["-m", "operators.inner", "-n", "default", "--log-format", "json", "--debug"]
+    args = ["-m", "operators.inner", "-n", "default", "--log-format", "json", "--debug", "--log-prefix"]
+    args += ["--log-refkey", "about"]
     with Cluster() as cluster:
         port = cluster.url.rpartition(":")[2]
     url = f"http://127.0.0.1:{port}/healthz"
     running = command("dev", *args, "--liveness", url, "--manifests", "widgets.yaml")
     running.until(r'"message": "Serving health status at http://127.0.0.1')
-    running.until(r'"message": "Hello, first!"')
+    running.until(r'"message": "\[default/first\] Hello, first!".*"about": ')
     assert running.stop() == 0
     assert any("in 'default'" in line for line in running.seen)
 

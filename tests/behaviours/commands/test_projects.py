@@ -38,6 +38,15 @@ def unwrapped(text: str) -> str:
     return " ".join(text.split())
 
 
+def account_kubeconfig(cluster: Cluster) -> str:
+    """A kubeconfig with a token of the service account in the deployment."""
+    path = "/api/v1/namespaces/cache-operator/serviceaccounts/cache-operator/token"
+    request = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"audiences": []}}
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": cluster.call("POST", path, request)["status"]["token"]}
+    return str(yaml.safe_dump(config))
+
+
 @pytest.fixture
 def project(tmp_path):
     done = kopf(tmp_path, "init", "cache-operator", "--kind", "CachePolicy", "--group", "caches.example.com")
@@ -92,11 +101,7 @@ def test_the_permissions_of_a_new_project_are_the_least(project, tmp_path):
     with Cluster(access=True) as cluster:
         cluster.apply(project / "crd.yaml")
         cluster.apply(project / "deployment.yaml")
-        path = "/api/v1/namespaces/cache-operator/serviceaccounts/cache-operator/token"
-        token = cluster.call("POST", path, {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"})
-        config = yaml.safe_load(cluster.kubeconfig.read_text())
-        config["users"][0]["user"] = {"token": token["status"]["token"]}
-        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        (tmp_path / "config").write_text(account_kubeconfig(cluster))
         done = kopf(project, "check", "--kubeconfig", str(tmp_path / "config"))
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stdout.endswith(": no problems.\n")
@@ -111,6 +116,22 @@ def test_the_permissions_of_a_new_project_are_the_least(project, tmp_path):
                 assert text in done.stdout, done.stdout + done.stderr
             assert done.returncode == 1
             assert f"{len(rule['verbs'])} problem" in done.stdout
+
+
+@pytest.mark.skipif("KUBEBUILDER_ASSETS" not in os.environ, reason="needs KUBEBUILDER_ASSETS")
+def test_a_new_project_has_enough_permissions_on_a_real_control_plane(project, tmp_path, command):
+    with Cluster("assets") as cluster:
+        for file in ("crd.yaml", "deployment.yaml", "example.yaml"):
+            cluster.apply(project / file)
+        (tmp_path / "config").write_text(account_kubeconfig(cluster))
+        args = ("--kubeconfig", str(tmp_path / "config"))
+        done = kopf(project, "check", *args)
+        assert done.stdout.endswith(": no problems.\n"), done.stdout + done.stderr
+        running = command("run", *args, folder=project, environment=environment(project))
+        cluster.wait_for("cachepolicies", "example", {"status": {"greeting": "Hello, Alice!"}}, timeout=30)
+        running.until("Creation is processed: 1 succeeded; 0 failed.")
+        assert running.stop() == 0
+        assert not [line for line in running.seen if "WARNING" in line or "ERROR" in line]
 
 
 @pytest.mark.parametrize(
@@ -215,6 +236,12 @@ def test_clusters_that_cannot_be_checked(kopf_cluster, tmp_path):
     done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
     assert f"- The API server {kopf_cluster.url} rejects the credentials (401 Unauthorized)." in done.stdout
     assert done.returncode == 1
+    broken = yaml.safe_load(config)
+    broken["clusters"][0]["cluster"] = {"server": kopf_cluster.url, "certificate-authority": "/nope.crt"}
+    (tmp_path / "config").write_text(yaml.safe_dump(broken))
+    done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
+    assert "- There are no valid credentials: [Errno 2] No such file or directory" in done.stdout
+    assert done.returncode == 1
     (tmp_path / "config").write_text(config.replace(kopf_cluster.url, "https://127.0.0.1:1"))
     done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
     assert "- The API server https://127.0.0.1:1 cannot be reached: " in done.stdout
@@ -222,6 +249,39 @@ def test_clusters_that_cannot_be_checked(kopf_cluster, tmp_path):
     (tmp_path / "handlers.py").write_text("import nope")
     done = kopf(tmp_path, "check", "handlers.py")
     assert "Error: Cannot load handlers.py: ModuleNotFoundError: No module named 'nope'" in done.stderr
+    assert done.returncode == 1
+
+
+PLUGIN = """
+import json, os
+assert json.loads(os.environ["KUBERNETES_EXEC_INFO"])["kind"] == "ExecCredential"
+print(json.dumps({"status": {"token": os.environ["THE_TOKEN"]}}))
+"""
+
+
+def test_credentials_of_plugins_and_token_files(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
+    (tmp_path / "plugin.py").write_text(PLUGIN)
+    (tmp_path / "token").write_text(f"{kopf_cluster.connection.token}\n")
+    config = yaml.safe_load(kopf_cluster.kubeconfig.read_text())
+
+    def check(**user):
+        config["users"][0]["user"] = user
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        return kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
+
+    variables = [{"name": "THE_TOKEN", "value": kopf_cluster.connection.token}]
+    plugin = {"command": sys.executable, "args": ["plugin.py"], "env": variables}
+    for user in ({"exec": plugin}, {"tokenFile": str(tmp_path / "token")}):
+        done = check(**user)
+        assert done.stdout == "2 handlers of 1 kind (configmaps): no problems.\n", done.stdout + done.stderr
+    done = check(exec={**plugin, "env": None})
+    assert "- There are no valid credentials: The exec plugin " in done.stdout
+    assert "has failed with the exit code 1: KeyError: 'THE_TOKEN'" in done.stdout
+    done = check(exec={"command": "nope-nope"})
+    assert "The exec plugin 'nope-nope' of the kubeconfig has failed: " in done.stdout
+    done = check(exec={"command": "true"})
+    assert "The exec plugin 'true' of the kubeconfig has returned no credentials." in done.stdout
     assert done.returncode == 1
 
 
@@ -244,6 +304,20 @@ def test_the_context_is_chosen_on_the_command_line(kopf_cluster, tmp_path, comma
     done = kopf(tmp_path, "run", "-A", "--kubeconfig", "nope", "handlers.py")
     assert "'nope' does not exist" in done.stderr
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("compat, is_silent", [("", False), ("1.45", True)])
+def test_kopf_1_45_has_neither_a_configuration_file_nor_a_banner(
+    kopf_cluster, tmp_path, command, compat, is_silent
+):
+    (tmp_path / "pyproject.toml").write_text("[tool.kopf]\nnamespace = ['nosuch']")
+    env = environment(tmp_path, KUBECONFIG=str(kopf_cluster.kubeconfig), KOPF_COMPAT=compat)
+    running = command("run", "handlers.py", environment=env)
+    running.until("Initial authentication has finished")
+    assert running.stop() == 0
+    log = "".join(running.seen)
+    assert ("Serving 1 handler of 1 kind (widgets) in namespace nosuch." not in log) == is_silent
+    assert ("FutureWarning: Absence of either namespaces or cluster-wide flag" in log) == is_silent
 
 
 def test_two_runs_in_one_folder_keep_the_newer_kubeconfig(command, tmp_path):

@@ -12,15 +12,15 @@ from tests.support.commands import Command
 
 pytestmark = pytest.mark.kopf_embedded_only
 OURS = str(pathlib.Path(kopf.__file__).parent)
-GOOD = "import kopf\n@kopf.on.create('notes')\ndef greet(**_):\n    pass\n"
-NOTES = """
+GOOD = "import kopf\n@kopf.on.create('letters')\ndef greet(**_):\n    pass\n"
+LETTERS = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: notes.mistakes.example.com}
+metadata: {name: letters.mistakes.example.com}
 spec:
   group: mistakes.example.com
   scope: Namespaced
-  names: {plural: notes, singular: note, kind: Note}
+  names: {plural: letters, singular: letter, kind: Letter}
   versions:
     - name: v1
       served: true
@@ -33,7 +33,7 @@ spec:
             status: {type: object, properties: {known: {type: string}}}
 ---
 apiVersion: mistakes.example.com/v1
-kind: Note
+kind: Letter
 metadata: {name: one}
 spec: {text: Hello}
 """
@@ -63,17 +63,17 @@ class Row(NamedTuple):
     manifest: str = ""
 
 
-def handler(code: str, decorator: str = "@kopf.on.create('notes', backoff=1000)", kind: str = "def") -> str:
+def handler(code: str, decorator: str = "@kopf.on.create('letters', backoff=1000)", kind: str = "def") -> str:
     return f"import datetime, threading, kopf\n{decorator}\n{kind} greet(spec, patch, **_):\n    {code}\n"
 
 
 ROWS = [
     Row(
         "a misspelled kind",
-        GOOD.replace("'notes'", "'notess'"),
+        GOOD.replace("'letters'", "'letterss'"),
         [
-            r"Unresolved resources cannot be served \(.*CRDs\): Selector\(any_name='notess'\)",
-            r"No resource 'notess' for the handler 'greet': did you mean 'notes'\?",
+            r"Unresolved resources cannot be served \(.*CRDs\): Selector\(any_name='letterss'\)",
+            r"No resource 'letterss' for the handler 'greet': did you mean 'letters'\?",
         ],
     ),
     Row(
@@ -144,7 +144,7 @@ ROWS = [
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_mistakes_of_running_operators(kopf_cluster, tmp_path, row):
-    kopf_cluster.apply(NOTES)
+    kopf_cluster.apply(LETTERS)
     if row.manifest:
         kopf_cluster.apply(row.manifest)
     (tmp_path / "handlers.py").write_text(row.source)
