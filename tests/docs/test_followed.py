@@ -42,7 +42,7 @@ def reader_with_cluster(tmp_path, kubectl):
 
 
 def test_the_tutorial(reader):
-    """All pages in their order, in one folder: each continues with the files and the operator of the last one."""
+    """All pages in their order, in one folder: each continues with the files and the operator so far."""
     if not os.environ.get("KOPF_OPERATORS_SITE"):
         pytest.skip(
             "the official client library is needed: KOPF_OPERATORS_SITE is not set, run `make operators`"
@@ -71,8 +71,14 @@ def test_the_examples(reader_with_cluster, name):
     assert reader_with_cluster.follow(page.replace(" --kopf-cluster=assets", "")) >= 1
 
 
+@pytest.mark.parametrize("name", ["finalizers"])
+def test_recipes_with_commands(reader_with_cluster, name):
+    page = (ROOT / "docs/how-to" / f"{name}.md").read_text()
+    assert reader_with_cluster.follow(page) >= 1
+
+
 def test_the_first_operator_of_the_readme(reader_with_cluster):
-    """`kopf dev` has a server of its own; the folder has the examples."""
+    """`kopf dev` starts its own server; the folder has the examples."""
     page = (ROOT / "README.md").read_text().partition("## A first operator")[2].partition("\n## ")[0]
     assert reader_with_cluster.follow(page) == 1
 
