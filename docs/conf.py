@@ -40,7 +40,7 @@ CONTENTS = {
     ),
     "Explanation": "concepts sync-and-async reliability performance compatibility",
     "Examples": "/examples/README /examples/*/README",
-    "The project": "/README /ARCHITECTURE /CONTRIBUTING /SECURITY /CHANGELOG",
+    "The project": "/README /ARCHITECTURE /CONTRIBUTING project/evidence /SECURITY /CHANGELOG",
 }
 
 
