@@ -52,3 +52,8 @@ def test_the_quickstart_after_the_installation(reader):
         pytest.skip("there is no kubectl")
     reader.follow(section("README.md", "Install"))
     assert reader.follow((ROOT / "docs/quickstart.md").read_text()) >= 5
+
+
+def test_type_checkers_find_typos(reader):
+    reader.follow(section("README.md", "Install"))
+    assert reader.follow((ROOT / "docs/how-to/type-checking.md").read_text()) == 2
