@@ -143,6 +143,27 @@ def test_permissions_are_enough(site, tmp_path):
         assert len(cluster.requests) > 20
 
 
+def test_webhooks_are_reached_by_the_service_of_the_manifests(site, tmp_path):
+    [deployment] = [body for body in MANIFESTS if body["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    environment = {it["name"]: it["value"] for it in container["env"]}
+    [service] = [body for body in MANIFESTS if body["kind"] == "Service"]
+    [port] = service["spec"]["ports"]
+    with (
+        embedded(ROLES) as (cluster, token),
+        deployed(site, tmp_path, cluster.kubeconfig, token, "-A", **environment),
+    ):
+        for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+            name = "webhooks.cache.examples.kopf.dev"
+            found = cluster.wait_for(kind, name, lambda it: it and it.get("webhooks"))
+            for webhook in found["webhooks"]:
+                reference = webhook["clientConfig"]["service"]
+                assert (reference["namespace"], reference["name"]) == ("cache-system", "cache-operator")
+                assert (reference["port"], port["targetPort"]) == (port["port"], 9443)
+                assert reference["path"].count("/") == 1
+                assert webhook["clientConfig"]["caBundle"]
+
+
 @pytest.mark.parametrize(("resource", "verb"), ON_EMBEDDED, ids=map("-".join, ON_EMBEDDED))
 def test_each_permission_is_needed(site, tmp_path, resource, verb):
     roles = roles_without(resource, verb)
