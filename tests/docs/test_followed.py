@@ -96,6 +96,25 @@ def test_the_demo_of_the_readme(reader):
     assert console.difference(command.shown, output.splitlines()) is None
 
 
+def test_all_pages_with_outputs_are_followed():
+    """Here, or with the wheel in an empty environment by tests/installed/test_pages.py."""
+    shown = {
+        str(path.relative_to(ROOT))
+        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+        if re.search(r"^```console$", path.read_text(), re.M)
+    }
+    followed = {
+        "README.md",
+        "docs/quickstart.md",
+        "docs/how-to/finalizers.md",
+        "docs/how-to/type-checking.md",
+    }
+    followed |= {f"docs/tutorial/{path.name}" for path in (ROOT / "docs/tutorial").glob("*.md")}
+    followed |= {f"examples/{name}/README.md" for name in EXAMPLES}
+    assert len(shown) > 10
+    assert shown <= followed
+
+
 def test_the_tests_of_the_example_run_in_a_checkout(reader):
     page = (ROOT / "docs/testing.md").read_text()
     [command] = re.findall(r"`(pytest examples/\S+)`", page)
