@@ -231,7 +231,7 @@ test-reference: $(VENV)/.tools $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/real tests/examples \
 	    --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
-# Complete operators with client libraries, under kopf-rs and under Kopf 1.45.
+# Complete operators with client libraries, under kopf-rs and under Kopf 1.45; and the example and the tutorial that need one.
 OPERATORS ?= .venvs/operators
 
 $(OPERATORS)/.installed: requirements-operators.txt
@@ -241,10 +241,11 @@ $(OPERATORS)/.installed: requirements-operators.txt
 
 .PHONY: operators
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
-	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators \
-	    tests/docs/test_followed.py::test_the_tutorial 'tests/docs/test_followed.py::test_the_examples[40-cache]' \
-	    tests/examples/test_cache.py -n $(PYTEST_JOBS) $(PYTEST_ARGS)
+	export KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	export KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python); \
+	$(PYTEST) tests/operators $(PYTEST_ARGS); \
+	$(PYTEST) -n $(PYTEST_JOBS) tests/examples/test_cache.py tests/docs/test_followed.py::test_the_tutorial \
+	    'tests/docs/test_followed.py::test_the_examples[40-cache]' $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-rest lint-python lint-typing
 lint: lint-rust lint-rest

@@ -3,13 +3,17 @@
 The root of the sources is the root of the repository: pages refer to examples, and examples to pages.
 """
 
+import html
 import re
+import textwrap
+
+from docutils import nodes
 
 project = "Kopf with a Rust core"
 copyright = "the authors, MIT licence"
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx_copybutton"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "examples/*/README.md"]
+include_patterns = ["*.md", "docs/**.md", "docs/images/*", "examples/README.md", "examples/*/README.md"]
 exclude_patterns = [".git", ".venv", ".venvs", "dist", "python", "rust", "site", "target", "tests"]
 nitpicky = True
 
@@ -20,20 +24,23 @@ html_title = project
 html_copy_source = False
 html_show_sphinx = False
 
+# Copy commands without their prompt and their output.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+
 # The contents on the side; on disk, the index has links instead.
 CONTENTS = {
-    "First steps": "install quickstart walkthrough concepts migration",
-    "Handlers": (
-        "handlers arguments filters resources errors-and-retries daemons timers subhandlers indexing "
-        "admission startup-and-exit"
+    "Start": "install quickstart migration",
+    "Tutorial": "tutorial/index tutorial/[0-9]*",
+    "How-to": "how-to/* deployment dev testing embedding troubleshooting",
+    "Reference": (
+        "reference/* handlers arguments filters resources errors-and-retries daemons timers subhandlers "
+        "indexing admission startup-and-exit state-and-finalizers storages hierarchies events settings "
+        "commands logging authentication peering probes"
     ),
-    "Objects": "state-and-finalizers storages hierarchies events",
-    "Operators": (
-        "settings commands logging authentication peering probes deployment embedding testing dev "
-        "reliability performance troubleshooting compatibility"
-    ),
-    "Examples": "/examples/*/README",
-    "The project": "/README /ARCHITECTURE /CONTRIBUTING /SECURITY /CHANGELOG",
+    "Explanation": "concepts sync-and-async reliability performance compatibility",
+    "Examples": "/examples/README /examples/*/README",
+    "The project": "/README /ARCHITECTURE /CONTRIBUTING project/evidence /SECURITY /CHANGELOG",
 }
 
 
@@ -50,7 +57,18 @@ def link_folders_to_their_pages(app, docname, source):
     source[0] = re.sub(r"\]\(((?:\.\./)*(?:examples/)?\d\d-[a-z-]+)/?\)", r"](\1/README.md)", source[0])
 
 
+def describe_page(app, pagename, templatename, context, doctree):
+    """Give each page a description for search engines: its first paragraph after the prerequisites."""
+    paragraphs = [found.astext() for found in doctree.findall(nodes.paragraph)] if doctree is not None else []
+    text = next((it for it in paragraphs if not it.startswith(("You have ", "You need "))), "")
+    text = " ".join(text.split())
+    if text:
+        short = html.escape(textwrap.shorten(text, 160, placeholder="…"), quote=True)
+        context["metatags"] = context.get("metatags", "") + f'<meta name="description" content="{short}">\n'
+
+
 def setup(app):
-    """Join in while pages are read."""
+    """Join in while pages are read and written."""
+    app.connect("html-page-context", describe_page)
     app.connect("source-read", add_contents)
     app.connect("source-read", link_folders_to_their_pages)

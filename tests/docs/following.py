@@ -30,7 +30,7 @@ TIMEOUT = 40.0
 FENCE = re.compile(r"(?:^(?P<before>[^\n]+)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.M | re.S)
 INDENTED = re.compile(r"(?:^    [^\n]*\n)+", re.M)
 NAMED = re.compile(r"`([\w./-]+\.(?:py|yaml))`:$")
-PROGRAM = re.compile(r"(?:\$ )?(?:kubectl|kopf|pytest|pip|export) ")
+PROGRAM = re.compile(r"(?:\$ )?(?:kubectl|kopf|pytest|pip|export|make) ")
 STAYS = re.compile(r"kopf (?:run|dev|cluster)\b")
 READY = "Initial authentication has finished"
 
@@ -87,29 +87,44 @@ class Background:
 
 
 class Reader:
-    """A reader with an empty folder, the package that is tested, and `kubectl` if there is one."""
+    """A reader with an empty folder, the package that is tested, and `kubectl` if there is one.
 
-    def __init__(self, folder: pathlib.Path, kubectl: str | None, **environment: str) -> None:
+    With `is_empty`, the environment has no packages: the page must install them, with `pip`.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, kubectl: str | None, *, is_empty: bool = False, **environment: str
+    ) -> None:
         self.folder = folder
         self.background: list[Background] = []
+        self._is_empty = is_empty
         environment_folder = folder / ".environment"
         venv.create(environment_folder, with_pip=False)
         programs = environment_folder / "bin"
-        # All that is installed where the tests run, and after it the client libraries.
-        sites = filter(None, [sysconfig.get_path("purelib"), os.environ.get("KOPF_OPERATORS_SITE")])
-        [packages] = environment_folder.glob("lib/python*/site-packages")
-        lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
-        (packages / "others.pth").write_text("".join(lines))
-        for name in ("kopf", "pytest"):
-            program = programs / name
-            program.write_text(f'#!/bin/sh\nexec {programs}/python -m {name} "$@"\n')
-            program.chmod(0o755)
+        if is_empty:
+            pip = programs / "pip"
+            pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {programs}/python "$@"\n')
+            pip.chmod(0o755)
+        else:
+            self._share(environment_folder)
         if kubectl is not None:
             (programs / "kubectl").symlink_to(kubectl)
         usual = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KOPF_COMPAT")}
         path = os.pathsep.join([str(programs), usual["PATH"]])
         # An empty home: there is no kubeconfig in it.
         self.env = usual | {"PATH": path, "HOME": str(folder), "PYTHONUNBUFFERED": "1"} | environment
+
+    @staticmethod
+    def _share(environment: pathlib.Path) -> None:
+        """Add all that is installed where the tests run, and after it the client libraries."""
+        sites = filter(None, [sysconfig.get_path("purelib"), os.environ.get("KOPF_OPERATORS_SITE")])
+        [packages] = environment.glob("lib/python*/site-packages")
+        lines = [f"import site; site.addsitedir({site!r})\n" for site in sites]
+        (packages / "others.pth").write_text("".join(lines))
+        for name in ("kopf", "pytest"):
+            program = environment / "bin" / name
+            program.write_text(f'#!/bin/sh\nexec {environment}/bin/python -m {name} "$@"\n')
+            program.chmod(0o755)
 
     def close(self) -> None:
         while self.background:
@@ -154,7 +169,9 @@ class Reader:
             self.background.append(Background(command, self.folder, self.env))
             for line in [line for line in shown if line.strip() != "..."] or [READY]:
                 self.background[-1].expect(line)
-        elif not command.startswith("pip install "):  # the environment has it all
+        elif command.startswith("make "):
+            pass  # dist/ has the wheel
+        elif self._is_empty or not command.startswith("pip install "):  # the environment has it all
             self._compare(command, shown)
 
     def _compare(self, command: str, shown: list[str]) -> None:

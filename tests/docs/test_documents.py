@@ -85,7 +85,7 @@ def test_the_chart_of_the_readme_is_that_of_the_table():
 
 
 def test_the_distribution_is_not_installed_from_a_registry():
-    """Nobody has reserved the name yet: each page that shows the command has the condition next to it."""
+    """The name is not reserved yet: each page that shows the command has the condition next to it."""
     seen = 0
     for path in DOCUMENTS:
         for paragraph in path.read_text().split("\n\n"):

@@ -42,7 +42,7 @@ def reader_with_cluster(tmp_path, kubectl):
 
 
 def test_the_tutorial(reader):
-    """All pages in their order, in one folder: each continues with the files and the operator of the last one."""
+    """All pages in their order, in one folder: each continues with the files and the operator so far."""
     if not os.environ.get("KOPF_OPERATORS_SITE"):
         pytest.skip(
             "the official client library is needed: KOPF_OPERATORS_SITE is not set, run `make operators`"
@@ -71,8 +71,14 @@ def test_the_examples(reader_with_cluster, name):
     assert reader_with_cluster.follow(page.replace(" --kopf-cluster=assets", "")) >= 1
 
 
+@pytest.mark.parametrize("name", ["finalizers"])
+def test_recipes_with_commands(reader_with_cluster, name):
+    page = (ROOT / "docs/how-to" / f"{name}.md").read_text()
+    assert reader_with_cluster.follow(page) >= 1
+
+
 def test_the_first_operator_of_the_readme(reader_with_cluster):
-    """`kopf dev` has a server of its own; the folder has the examples."""
+    """`kopf dev` starts its own server; the folder has the examples."""
     page = (ROOT / "README.md").read_text().partition("## A first operator")[2].partition("\n## ")[0]
     assert reader_with_cluster.follow(page) == 1
 
@@ -88,6 +94,25 @@ def test_the_demo_of_the_readme(reader):
     code, output = reader.call(f"python {ROOT}/scripts/demo.py")
     assert code == 0, output
     assert console.difference(command.shown, output.splitlines()) is None
+
+
+def test_all_pages_with_outputs_are_followed():
+    """Here, or with the wheel in an empty environment by tests/installed/test_pages.py."""
+    shown = {
+        str(path.relative_to(ROOT))
+        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+        if re.search(r"^```console$", path.read_text(), re.M)
+    }
+    followed = {
+        "README.md",
+        "docs/quickstart.md",
+        "docs/how-to/finalizers.md",
+        "docs/how-to/type-checking.md",
+    }
+    followed |= {f"docs/tutorial/{path.name}" for path in (ROOT / "docs/tutorial").glob("*.md")}
+    followed |= {f"examples/{name}/README.md" for name in EXAMPLES}
+    assert len(shown) > 10
+    assert shown <= followed
 
 
 def test_the_tests_of_the_example_run_in_a_checkout(reader):

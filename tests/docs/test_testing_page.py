@@ -10,5 +10,5 @@ def test_the_example_is_shown_as_it_is():
     page = (ROOT / "docs/testing.md").read_text()
     code = (ROOT / "examples/20-testing/test_example.py").read_text().split('"""', 2)[2].strip()
     blocks = [block.strip() for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)]
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     assert code in blocks

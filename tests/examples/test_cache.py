@@ -55,7 +55,7 @@ def site():
 @pytest.mark.parametrize("kind", ["embedded", "assets"])
 def test_the_tests_of_the_example(site, kind, request):
     if kind == "assets":
-        request.getfixturevalue("control_plane")  # skips without its binaries
+        request.getfixturevalue("real_plane")  # skips without its binaries
     code = "import sys; sys.path.append(sys.argv.pop(1)); import pytest; sys.exit(pytest.main())"
     command = [sys.executable, "-c", code, site, "-p", "no:cacheprovider", "-q", f"--kopf-cluster={kind}"]
     done = subprocess.run(
@@ -143,6 +143,27 @@ def test_permissions_are_enough(site, tmp_path):
         assert len(cluster.requests) > 20
 
 
+def test_webhooks_are_reached_by_the_service_of_the_manifests(site, tmp_path):
+    [deployment] = [body for body in MANIFESTS if body["kind"] == "Deployment"]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    environment = {it["name"]: it["value"] for it in container["env"]}
+    [service] = [body for body in MANIFESTS if body["kind"] == "Service"]
+    [port] = service["spec"]["ports"]
+    with (
+        embedded(ROLES) as (cluster, token),
+        deployed(site, tmp_path, cluster.kubeconfig, token, "-A", **environment),
+    ):
+        for kind in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
+            name = "webhooks.cache.examples.kopf.dev"
+            found = cluster.wait_for(kind, name, lambda it: it and it.get("webhooks"))
+            for webhook in found["webhooks"]:
+                reference = webhook["clientConfig"]["service"]
+                assert (reference["namespace"], reference["name"]) == ("cache-system", "cache-operator")
+                assert (reference["port"], port["targetPort"]) == (port["port"], 9443)
+                assert reference["path"].count("/") == 1
+                assert webhook["clientConfig"]["caBundle"]
+
+
 @pytest.mark.parametrize(("resource", "verb"), ON_EMBEDDED, ids=map("-".join, ON_EMBEDDED))
 def test_each_permission_is_needed(site, tmp_path, resource, verb):
     roles = roles_without(resource, verb)
@@ -159,10 +180,18 @@ def test_each_permission_is_needed(site, tmp_path, resource, verb):
 
 
 @pytest.fixture
-def clean_plane(control_plane):
+def real_plane(request, control_plane):
+    """The control plane; with --embedded, there is none."""
+    if request.config.getoption("--embedded"):
+        pytest.skip("a real control plane is needed")
+    return control_plane
+
+
+@pytest.fixture
+def clean_plane(real_plane):
     """The control plane; afterwards, it waits until the namespace of the operator is gone."""
-    yield control_plane
-    with Cluster("kubeconfig", kubeconfig=control_plane.kubeconfig()) as cluster:
+    yield real_plane
+    with Cluster("kubeconfig", kubeconfig=real_plane.kubeconfig()) as cluster:
         cluster.wait_until_gone("namespaces", "cache-system", timeout=60)
 
 
@@ -200,12 +229,12 @@ def without(rule, resource, verb):
 
 
 @pytest.fixture
-def kubectl(control_plane):
+def kubectl(real_plane):
     """A function that runs kubectl on the control plane."""
     found = subprocess.run([ROOT / "scripts/kubectl.sh"], capture_output=True, text=True, timeout=170)
     if found.returncode != 0:
         pytest.skip("there is no kubectl")
-    kubeconfig = str(control_plane.kubeconfig())
+    kubeconfig = str(real_plane.kubeconfig())
 
     def run(*args):
         command = [found.stdout.strip(), "--kubeconfig", kubeconfig, *args]

@@ -65,7 +65,7 @@ def wait_for_condition(cluster, name, kind, status="True"):
 
 def test_a_cache_gets_its_children_and_becomes_ready(cluster):
     cluster.apply(HERE / "cache.yaml")
-    workload = cluster.wait_for("statefulsets", "sessions")
+    workload = cluster.wait_for("statefulsets", "sessions", timeout=30)
     assert workload["spec"]["replicas"] == 2
     cluster.wait_for("services", "sessions", {"spec": {"clusterIP": "None"}})
     owners = cluster.wait_for("secrets", "sessions")["metadata"]["ownerReferences"]

@@ -1,0 +1,48 @@
+"""The recipes: their YAML is valid, they link onwards, and the index has all of them. The messages exist."""
+
+import json
+import pathlib
+import re
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
+# Messages of Python, of pip and of HTTP.
+OF_OTHERS = ("No module named", "is not a supported wheel", "403")
+
+
+def test_the_index_has_all_pages():
+    index = (ROOT / "docs/index.md").read_text()
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", index))
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert len(pages) > 60
+    assert pages - linked == {"index.md"}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_manifests_of_recipes_are_valid(path):
+    for text in re.findall(r"^```yaml\n(.*?)^```", path.read_text(), re.M | re.S):
+        assert all(isinstance(body, dict) for body in yaml.safe_load_all(text))
+    for text in re.findall(r"^```text\n(.*?)^```", path.read_text(), re.M | re.S):
+        if text.startswith("{"):
+            json.loads(text)
+        else:
+            compile(text, path.name, "exec")
+
+
+def test_the_messages_of_the_page_are_those_of_the_code():
+    page = (ROOT / "docs/reference/messages.md").read_text()
+    sources = [*ROOT.glob("python/kopf/**/*.py"), *ROOT.glob("rust/*/src/**/*.rs")]
+    code = "\n".join(path.read_text() for path in sources)
+    assert len(sources) > 200
+    messages = [
+        text for row in re.findall(r"^\| (`.*?) \|", page, re.M) for text in re.findall(r"`([^`]+)`", row)
+    ]
+    assert len(messages) > 25
+    for message in messages:
+        if message.startswith(OF_OTHERS):
+            continue
+        part = max(message.split("..."), key=len).strip(" :'")
+        assert part.rpartition(".")[2] in code if part.startswith("kopf.") else part in code, message
