@@ -280,6 +280,7 @@ class OperatorRunner:
         dispatcher.complete = bridge.complete
         admission = Admission(
             engine,
+            handlers=handlers,
             prepared_handlers=dispatcher.prepared_handlers,
             settings=self._settings,
             memos=memos,

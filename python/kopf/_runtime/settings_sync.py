@@ -31,4 +31,4 @@ class SettingsSync:
         try:
             self._engine.configure(serialization.serialize_settings(self._settings, self._iterated))
         except Exception as e:
-            logger.error(f"The changed settings are ignored, as they make no sense: {e}")
+            logger.error(f"Ignoring an invalid change of settings; the previous values stay in effect: {e}")

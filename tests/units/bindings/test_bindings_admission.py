@@ -65,12 +65,12 @@ class Rig:
         native.inject_review(self.engine, RESOURCE)
         invoker = Invoker(self.settings, ExecutorPool(loop))
         common: dict[str, Any] = {
+            "handlers": handlers,
             "settings": self.settings,
             "memos": self.memos,
             "invoker": invoker,
         }
         dispatcher = Dispatcher(
-            handlers=handlers,
             lifecycle=kopf.lifecycles.asap,
             login=self._login,
             indices=Indexers(),
