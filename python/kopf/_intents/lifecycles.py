@@ -60,6 +60,9 @@ def asap(handlers: Handlers, *, state: Mapping[Any, Any], **_: Any) -> Handlers:
     return sorted(handlers, key=lambda handler: state[handler.id].retries or 0)[:1]
 
 
+BUILTIN_LIFECYCLES = (all_at_once, one_by_one, randomized, shuffled, asap)
+"""The lifecycles that the engine knows by their names. They are not called if no handlers are due."""
+
 _default_lifecycle: LifeCycleFn = asap
 
 

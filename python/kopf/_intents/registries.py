@@ -22,7 +22,6 @@ from kopf._intents.handlers import (
     WatchingHandler,
     WebhookHandler,
 )
-from kopf._objects.dicts import FieldPath
 from kopf._objects.reasons import Activity, Reason
 from kopf._objects.resources import Resource
 from kopf._objects.typedefs import HandlerId
@@ -70,10 +69,6 @@ class ResourceRegistry(GenericRegistry[ResourceHandlerT]):
     def get_resource_handlers(self, resource: Resource) -> Sequence[ResourceHandlerT]:
         """The handlers that are interested in this resource, regardless of other filters."""
         return list(deduplicated(h for h in self._handlers if matching.selects(h, resource)))
-
-    def get_extra_fields(self, resource: Resource) -> set[FieldPath]:
-        """The fields that are listened to by the handlers of this resource."""
-        return {h.field for h in self._handlers if h.field and matching.selects(h, resource)}
 
     def get_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Sequence[ResourceHandlerT]:
         """The handlers to be called for this cause: those that match it by all filters."""

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Literal
 
-from kopf._intents import lifecycles, serialization
+from kopf._intents import serialization
 from kopf._intents.handlers import Handler, ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
@@ -42,14 +42,6 @@ from kopf._runtime.work_tracking import work_tracker_var
 logger = logging.getLogger("kopf._core.reactor.running")
 
 PeeringCommand = Literal["freeze", "resume"]
-
-BUILTIN_LIFECYCLES = {
-    lifecycles.all_at_once: "all_at_once",
-    lifecycles.one_by_one: "one_by_one",
-    lifecycles.randomized: "randomized",
-    lifecycles.shuffled: "shuffled",
-    lifecycles.asap: "asap",
-}
 
 
 class APIError(OperationalError):
@@ -242,7 +234,7 @@ class OperatorRunner:
         handlers = resource_handlers(self._registry)
         self._ensure_indices()
         self._log_handler_checks(handlers)
-        lifecycle = BUILTIN_LIFECYCLES.get(self._lifecycle, "custom")
+        lifecycle = next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom")
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         iterated: serialization.Iterated = {}
         engine = Engine(
