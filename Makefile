@@ -242,7 +242,7 @@ $(OPERATORS)/.installed: requirements-operators.txt
 .PHONY: operators
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
-	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/operators \
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) -n $(PYTEST_JOBS) tests/operators \
 	    tests/docs/test_followed.py::test_the_walkthrough $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-rest lint-python lint-typing
