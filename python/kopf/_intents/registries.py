@@ -149,6 +149,47 @@ class OperatorRegistry:
         return any(not getattr(handler, "_fallback", False) for handler in declared)
 
 
+def add_handler(registry: OperatorRegistry, handler: Handler) -> None:
+    """Add the handler to its family in the registry."""
+    match handler:
+        case ActivityHandler():
+            registry._activities.append(handler)
+        case IndexingHandler():
+            registry._indexing.append(handler)
+        case WatchingHandler():
+            registry._watching.append(handler)
+        case SpawningHandler():
+            registry._spawning.append(handler)
+        case ChangingHandler():
+            registry._changing.append(handler)
+        case WebhookHandler():
+            registry._webhooks.append(handler)
+        case _:
+            raise TypeError(f"Handlers of type {type(handler).__name__} have no family.")
+
+
+def activity_handlers(registry: OperatorRegistry) -> ActivityRegistry:
+    """The handlers of what concerns the operator as a whole."""
+    return registry._activities
+
+
+def index_ids(registry: OperatorRegistry) -> list[HandlerId]:
+    """The names of the indices."""
+    return [handler.id for handler in registry._indexing.get_all_handlers()]
+
+
+def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
+    """All handlers of the engine; their positions are their numbers."""
+    groups: list[Collection[ResourceHandler]] = [
+        registry._indexing.get_all_handlers(),
+        registry._watching.get_all_handlers(),
+        registry._spawning.get_all_handlers(),
+        registry._changing.get_all_handlers(),
+        registry._webhooks.get_all_handlers(),
+    ]
+    return [handler for group in groups for handler in group]
+
+
 def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
     """Keep the first of the handlers with the same function and the same id, e.g. of resuming and
     creation.

@@ -88,6 +88,11 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     return type(value) is type(made) and (value == made or repr(value) == repr(made))
 
 
+def settings_version() -> int:
+    """A number that changes with each assignment to any settings."""
+    return ChangeTracked._version
+
+
 @dataclass(repr=False)
 class ProcessSettings(ChangeTracked):
     """The process as a whole."""
@@ -300,10 +305,10 @@ class ExecutionSettings(ChangeTracked):
             raise TypeError("Current executor does not support `max_workers`.")
         self._limited = self.executor
 
-    @property
-    def _limit(self) -> int | None:
-        """How many calls the current executor gets at the same time, if it is limited."""
-        return self._max_workers if self._limited is self.executor else None
+
+def call_limit(execution: ExecutionSettings) -> int | None:
+    """How many calls the current executor gets at the same time, if it is limited."""
+    return execution._max_workers if execution._limited is execution.executor else None
 
 
 @dataclass(repr=False)

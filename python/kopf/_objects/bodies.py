@@ -126,6 +126,17 @@ class Body(ReplaceableMappingView[str, Any]):
             self._status = Status(self)
         return self._status
 
-    def _release(self) -> None:
-        """Drop the views: they refer back to the body, and so keep it in memory."""
-        self._meta = self._spec = self._status = None
+
+def source_of(body: Body) -> Mapping[str, Any]:
+    """What the body takes its values from."""
+    return body._src
+
+
+def replace_source(body: Body, source: Mapping[str, Any]) -> None:
+    """Replace what the body and all its views take their values from."""
+    body._replace_with(source)
+
+
+def release_views(body: Body) -> None:
+    """Drop the views of the body: they refer back to the body, and so keep it in memory."""
+    body._meta = body._spec = body._status = None

@@ -15,7 +15,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 from kopf._intents.settings import COMPAT_1_45, OperatorSettings
-from kopf._objects.bodies import Body
+from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import Object
 
@@ -211,9 +211,10 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
+# Not a method: the public class has those of Kopf 1.45.
 def line_prefix(adapter: ObjectLogger) -> str:
     """The namespace and name of the object, as lines begin with them if prefixes are enabled."""
-    source = adapter._body._src
+    source = source_of(adapter._body)
     if adapter._extra is None and isinstance(source, Object):
         return one_line(f"[{full_name(source.namespace, source.name)}]")
     ref = adapter.extra["k8s_ref"]
@@ -241,7 +242,7 @@ class TerseObjectLogger(LocalObjectLogger):
 
 
 def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
-    source = body._src
+    source = source_of(body)
     if isinstance(source, Object):
         # The same, but without making anything of the metadata.
         ref = {
