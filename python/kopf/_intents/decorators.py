@@ -234,9 +234,7 @@ def _common_kwargs(fn: Fn, options: Options) -> dict[str, Any]:
 
 
 def make_subhandler(fn: Fn, options: Options, parent: Handler) -> ChangingHandler:
-    """Make a sub-handler of the handler; raise `TypeError` if it cannot have any, or not with
-    these filters.
-    """
+    """Make a sub-handler; raise `TypeError` if the handler cannot have any, or not with these filters."""
     if not isinstance(parent, ChangingHandler):
         raise TypeError("Sub-handlers are only supported for resource-changing handlers.")
     updating = parent.reason == Reason.UPDATE or parent.field_needs_change

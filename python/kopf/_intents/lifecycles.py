@@ -72,9 +72,7 @@ def get_default_lifecycle() -> LifeCycleFn:
 
 
 def set_default_lifecycle(lifecycle: LifeCycleFn | None) -> None:
-    """Replace the lifecycle of operators that are started without one; None restores the initial one
-    (`asap`).
-    """
+    """Replace the lifecycle of operators that are started without one; None restores `asap`."""
     global _default_lifecycle
     logger.warning(
         f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {lifecycle}."

@@ -63,11 +63,11 @@ class ResourceRegistry(GenericRegistry[ResourceHandlerT]):
     """The handlers of objects."""
 
     def has_handlers(self, resource: Resource) -> bool:
-        """Whether anybody is interested in this resource."""
+        """Whether there are handlers of this resource."""
         return any(matching.selects(handler, resource) for handler in self._handlers)
 
     def get_resource_handlers(self, resource: Resource) -> Sequence[ResourceHandlerT]:
-        """The handlers that are interested in this resource, regardless of other filters."""
+        """The handlers of this resource, regardless of other filters."""
         return list(deduplicated(h for h in self._handlers if matching.selects(h, resource)))
 
     def get_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Sequence[ResourceHandlerT]:
@@ -191,9 +191,7 @@ def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
 
 
 def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
-    """Keep the first of the handlers with the same function and the same id, e.g. of resuming and
-    creation.
-    """
+    """Keep the first of the handlers with the same function and the same id."""
     seen: set[tuple[int, str]] = set()
     for handler in handlers:
         key = (id(handler.fn), handler.id)
@@ -203,9 +201,7 @@ def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
 
 
 def get_callable_id(c: Callable[..., Any]) -> str:
-    """Derive the id from a function; for what is not a function, it must be given, else it is a
-    `ValueError`.
-    """
+    """Derive the id from a function; raise `ValueError` for other callables: they need an explicit id."""
     if isinstance(c, functools.partial):
         return get_callable_id(c.func)
     if hasattr(c, "__wrapped__"):

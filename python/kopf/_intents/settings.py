@@ -288,8 +288,7 @@ class ExecutionSettings(ChangeTracked):
         A new value replaces the default executor by one of this size. For your own executor, it limits the
         number of running handlers.
 
-        Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor is not a pool of
-        threads.
+        Raises `ValueError` if it is less than 1, and `TypeError` if the executor is not a pool of threads.
         """
         return self._max_workers
 

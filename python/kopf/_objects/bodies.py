@@ -28,9 +28,7 @@ class Status(MappingView[str, Any]):
 
 
 class Meta(MappingView[str, Any]):
-    """The `metadata` of an object, with its most used fields as properties. Timestamps are strings, as they
-    came.
-    """
+    """The `metadata` of an object, with its most used fields as properties. Timestamps are strings."""
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         self._src, self._path = src, ("metadata",)
@@ -78,9 +76,7 @@ class Meta(MappingView[str, Any]):
 
 
 class Body(ReplaceableMappingView[str, Any]):
-    """A whole object: a read-only mapping, with views of its stanzas. The views follow when the source is
-    replaced.
-    """
+    """A whole object: a read-only mapping, with views of its stanzas, which follow changes of the source."""
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         self._src, self._path = src, ()
@@ -128,12 +124,12 @@ class Body(ReplaceableMappingView[str, Any]):
 
 
 def source_of(body: Body) -> Mapping[str, Any]:
-    """What the body takes its values from."""
+    """The mapping with the values of the body."""
     return body._src
 
 
 def replace_source(body: Body, source: Mapping[str, Any]) -> None:
-    """Replace what the body and all its views take their values from."""
+    """Replace the mapping with the values of the body and of all its views."""
     body._replace_with(source)
 
 

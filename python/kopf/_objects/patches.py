@@ -53,8 +53,7 @@ class StatusPatch(MutableMappingView[str, Any]):
 
 
 class Patch(dict[str, Any]):
-    """A merge-patch under construction: a dict where None stands for removal, plus functions that edit the
-    object.
+    """A merge-patch under construction: a dict where None removes, and functions that edit the object.
 
     The stanzas are created when they are written to. The functions are applied after the dict.
     """

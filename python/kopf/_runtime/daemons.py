@@ -1,7 +1,6 @@
 """Calls of daemons and timers, with their live bodies, patches, and stop flags.
 
-The engine schedules the calls and decides on stopping. A daemon or timer that sleeps has no task and no
-thread.
+The engine schedules the calls and decides on stopping. Sleeping daemons have no tasks and no threads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Loggers of objects, log formatters, and the configuration of logging.
 
-A log record about an object has a reference to it (`k8s_ref`). Formatters convert it to a prefix, or to a
-field of JSON.
+A log record about an object has a reference to it (`k8s_ref`). Formatters show it as a prefix or in JSON.
 """
 
 from __future__ import annotations
@@ -106,9 +105,7 @@ class ObjectTextFormatter(ObjectFormatter):
 
 
 class ObjectJsonFormatter(ObjectFormatter):
-    """Formats records as JSON, one object per line: the message, extras, the time, the severity, and the
-    object.
-    """
+    """Formats records as lines of JSON: the message, extras, the time, the severity, and the object."""
 
     def __init__(self, *args: Any, refkey: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -232,9 +229,7 @@ class LocalObjectLogger(ObjectLogger):
 
 
 class TerseObjectLogger(LocalObjectLogger):
-    """A logger of one object for very frequent actions: its messages below warnings need one level more
-    verbosity.
-    """
+    """A logger of one object for very frequent actions: below warnings, it needs more verbosity."""
 
     def isEnabledFor(self, level: int) -> bool:
         """Whether a message of the level is to be logged."""

@@ -35,7 +35,7 @@ class NotSupportedError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request that the operator (or anybody else) has made to the embedded server."""
+    """A request to the embedded server: of the operator, or of another client."""
 
     at: float
     """Seconds since the server's start."""
