@@ -243,7 +243,7 @@ $(OPERATORS)/.installed: requirements-operators.txt
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	export KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	export KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python); \
-	$(PYTEST) tests/operators $(PYTEST_ARGS); \
+	$(PYTEST) -n $(PYTEST_JOBS) tests/operators $(PYTEST_ARGS) && \
 	$(PYTEST) -n $(PYTEST_JOBS) tests/examples/test_cache.py tests/docs/test_followed.py::test_the_tutorial \
 	    'tests/docs/test_followed.py::test_the_examples[40-cache]' $(PYTEST_ARGS)
 

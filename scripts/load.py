@@ -122,17 +122,17 @@ class Burst:
 
     def run(self) -> None:
         start = time.monotonic()
-        known = self.cluster._embedded.request_count()
+        known, _ = self.cluster.requests_since(0)
         while (passed := time.monotonic() - start) < self.options.burst:
             due = min(int(passed * self.options.rate) - self.count, BATCH)
-            self.cluster._embedded.call_all([self.update() for _ in range(due)])
+            self.cluster.call_all([self.update() for _ in range(due)])
             if len(self.fresh) < passed:
                 name = f"fresh-{self.prefix}-{len(self.fresh)}"
                 self.expected[name] = 0
                 self.fresh[name] = time.monotonic()
-                self.cluster._embedded.call_all([("POST", COLLECTION, body(name, handled=False))])
-                known, entries = self.cluster._embedded.request_log(known)
-                self.streams += sum(it[1] == "GET" for it in entries)
+                self.cluster.call_all([("POST", COLLECTION, body(name, handled=False))])
+                known, requests = self.cluster.requests_since(known)
+                self.streams += sum(it.method == "GET" for it in requests)
             if due < BATCH:
                 time.sleep(0.005)
         self.seconds = time.monotonic() - start
@@ -196,7 +196,7 @@ def main() -> int:
         cluster.apply(make_crd("Load"))
         for start in range(0, options.objects, BATCH):
             numbers = range(start, min(start + BATCH, options.objects))
-            cluster._embedded.call_all([("POST", COLLECTION, body(f"load-{it}")) for it in numbers])
+            cluster.call_all([("POST", COLLECTION, body(f"load-{it}")) for it in numbers])
         size = len(json.dumps(cluster.get("loads", "load-7"), separators=(",", ":")))
         print(f"{options.objects} objects of {size} bytes")
         for way in options.way or WAYS:

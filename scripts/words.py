@@ -35,7 +35,7 @@ WORDS = {
     "trouble": "error, failure",
     "patience impatient": "timeout, grace period",
     # Archaisms.
-    "somebody nobody whoever": "name the actor: a handler, a client, no process",
+    "somebody nobody anybody whoever": "name the actor: a handler, a client, no process",
     "whatever": "any, regardless of",
     "anew": "again; relisted, reopened",
     "beside": "next to, in addition to",
@@ -87,6 +87,7 @@ PHRASES = {
     r"signs? of life": ("signs of life", "keep-alive, heartbeat"),
     r"ways in": ("ways in", "credentials"),
     r"(?:cluster|server)s? in memory": ("server in memory", "embedded API server"),
+    r"(?:is|are|was|were|be) waited for": ("is waited for", "the actor waits for it"),
     r"knows? better": ("knows better", "name the fact"),
     r"the reference(?! (?:page|documentation|manual|guide|of|to|count)s?)": ("the reference", "Kopf 1.45"),
     r"the original(?=[.,;:)]| (?:does|has|is|was|also|one)\b)": ("the original", "Kopf 1.45"),

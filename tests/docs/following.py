@@ -62,7 +62,7 @@ class Background:
                 self._more.notify_all()
 
     def expect(self, shown: str) -> None:
-        """Wait for the line, after those that were waited for before."""
+        """Wait for the line, after those of the previous waits."""
 
         def find() -> bool:
             for number, line in enumerate(self.lines[self.seen :], self.seen + 1):

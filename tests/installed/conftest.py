@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import venv
@@ -49,22 +48,17 @@ def environment(tmp_path: pathlib.Path) -> Environment:
 
 @pytest.fixture(scope="session")
 def wheel() -> str:
-    found = sorted((ROOT / "dist").glob("kopf_rs-*.whl"))
-    if not found:
-        pytest.skip("There is no wheel in dist: run `make wheel`.")
-    return str(found[-1])
+    return _built("kopf_rs-*.whl")
 
 
 @pytest.fixture(scope="session")
-def metadata_wheel(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The wheel of the distribution `kopf` that is only metadata; it is built in a moment."""
-    folder = tmp_path_factory.mktemp("metadata")
-    source = folder / "source"
-    shutil.copytree(ROOT / "packaging" / "kopf", source)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder)]
-    done = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=170)
-    if done.returncode and "No matching distribution found" in done.stderr:
-        pytest.skip(f"There is no registry of packages: {done.stderr.splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-    [path] = folder.glob("*.whl")
-    return str(path)
+def metadata_wheel() -> str:
+    """The wheel of the distribution `kopf` that is only metadata."""
+    return _built("kopf-*.whl")
+
+
+def _built(pattern: str) -> str:
+    found = sorted((ROOT / "dist").glob(pattern))
+    if not found:
+        pytest.skip(f"There is no {pattern} in dist: run `make wheel`.")
+    return str(found[-1])

@@ -1,6 +1,7 @@
 """The files watched by `kopf dev --reload`, and the times of their checks."""
 
 import os
+import time
 
 import pytest
 from kopf._cli import autoreload
@@ -84,9 +85,6 @@ def test_the_operating_system_reports_changes_of_the_same_files(project):
 
 
 def test_the_real_library_reports_changes(project):
-    pytest.importorskip("watchfiles")
-    import time
-
     watch = autoreload.watch_files([project], list)
     assert isinstance(watch, NativeWatcher)
     until = time.monotonic() + 30

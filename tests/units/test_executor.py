@@ -14,7 +14,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from kopf._intents.settings import ExecutionSettings, HandlerPool
+from kopf._intents.settings import ExecutionSettings, HandlerPool, call_limit
 from kopf._runtime import executor as executor_module
 from kopf._runtime.executor import ExecutorPool, ThreadJob
 
@@ -214,7 +214,7 @@ def test_the_executors_of_users_run_as_many_calls_as_they_are_limited_to() -> No
 
     async def main() -> None:
         calls = ExecutorPool()
-        limit = settings._limit
+        limit = call_limit(settings)
         await asyncio.gather(*(calls.call(settings.executor, call, {}, limit) for _ in range(8)))
 
     with settings.executor:
@@ -224,11 +224,11 @@ def test_the_executors_of_users_run_as_many_calls_as_they_are_limited_to() -> No
 
 def test_the_default_pool_is_of_the_size_that_is_set() -> None:
     settings = ExecutionSettings()
-    assert isinstance(settings.executor, HandlerPool) and settings._limit is None
+    assert isinstance(settings.executor, HandlerPool) and call_limit(settings) is None
     settings.max_workers = 50
     assert isinstance(settings.executor, HandlerPool) and settings.executor.size == 50
     settings.executor = ThreadPoolExecutor(8)
-    assert settings._limit is None
+    assert call_limit(settings) is None
 
 
 def test_calls_in_abandoned_tasks_do_not_wait_for_their_threads() -> None:

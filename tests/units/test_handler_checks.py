@@ -5,8 +5,8 @@ import warnings
 
 import kopf
 import pytest
+from kopf._intents.registries import activity_handlers, resource_handlers
 from kopf._runtime import handler_checks
-from kopf._runtime.running import resource_handlers
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def registry():
 
 
 def found(registry, indices=()):
-    handlers = [*registry._activities.get_all_handlers(), *resource_handlers(registry)]
+    handlers = [*activity_handlers(registry).get_all_handlers(), *resource_handlers(registry)]
     return list(handler_checks.check(handlers, indices))
 
 

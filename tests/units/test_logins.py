@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import sys
 import types
 
@@ -259,3 +260,20 @@ def test_a_named_kubeconfig_wins_over_the_service_account(
     else:
         kopf.login_via_client(**kwargs)
     assert expected in caplog.text
+
+
+def test_kubeconfigs_are_merged(tmp_path, monkeypatch):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: cl, user: u, namespace: n}}]\n"
+        "users: [{name: u, user: {token: first}}]"
+    )
+    two.write_text(
+        "clusters: [{name: cl, cluster: {server: 'https://h'}}]\nusers: [{name: u, user: {token: second}}]"
+    )
+    monkeypatch.setenv("KUBECONFIG", f"{one}{os.pathsep}{two}")
+    info = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+    assert (info.server, info.token, info.default_namespace, info.priority) == ("https://h", "first", "n", 10)
+    monkeypatch.setenv("KUBECONFIG", str(two))
+    with pytest.raises(kopf.LoginError, match=r"Current context is not set in kubeconfigs."):
+        kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())

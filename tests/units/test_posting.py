@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import queue
 import threading
 
 import kopf
@@ -107,3 +108,24 @@ def test_the_poster_listens_once_and_has_its_old_name():
         from kopf._core.engines.posting import K8sPoster
     handlers = [h for h in logging.getLogger("kopf.objects").handlers if isinstance(h, K8sPoster)]
     assert len(handlers) == 1
+
+
+def test_events_are_gated_and_queued():
+    owner = kopf.Body(BODY)
+    with pytest.raises(LookupError):
+        kopf.info(owner, reason="R")
+    settings, items = kopf.OperatorSettings(), queue.Queue()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        with context([(settings_var, settings), (event_queue_var, items), (event_queue_loop_var, loop)]):
+            kopf.event([owner, [owner]], type="T", reason="R")
+            settings.posting.enabled = False
+            kopf.info(owner, reason="R")
+            kopf.warn(owner, reason="W", message="m", backoffs=1)
+
+    asyncio.run(main())
+    posted = [items.get_nowait() for _ in range(items.qsize())]
+    assert [(item.type, item.reason) for item in posted] == [("T", "R"), ("T", "R"), ("Warning", "W")]
+    assert posted[-1].backoffs == 1
+    assert isinstance(posted[0], posting.K8sEvent)

@@ -27,7 +27,7 @@ def test_only_changes_are_sent_to_the_engine(caplog):
     assert engine.seen == [5]
     settings.execution.default_backoff = None
     refresher.push_if_changed()
-    assert engine.seen == [5] and "The changed settings are ignored" in caplog.text
+    assert engine.seen == [5] and "Ignoring an invalid change of settings" in caplog.text
 
 
 def test_the_limit_of_threads_is_among_the_settings():

@@ -93,11 +93,14 @@ def test_a_second_interrupt_ends_the_process(clock, caplog, signum, after, is_fo
     assert ("Not finished: 1 handler: one (" in caplog.text) == is_forced
 
 
-def test_applications_that_embed_an_operator_are_not_ended(clock):
+def test_applications_that_embed_an_operator_are_not_ended(clock, monkeypatch):
+    forced = []
+    monkeypatch.setattr(ProcessShutdown, "force", lambda _, calls: forced.append(calls))
     leaving = Shutdown(Loop(), invoker(), kopf.OperatorSettings())
     leaving.begin()
     clock.now += 10
     leaving.interrupt(signal.SIGINT)
+    assert not forced
 
 
 def test_the_process_waits_for_threads_and_can_be_interrupted(caplog, monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from kopf._cli import gc_tuning
 
 TYPE_CHECKING = False
@@ -27,7 +25,9 @@ def run_command(credentials: Callable[[], Any] = lambda: None, *, is_complete: b
         controls.vault = credentials()
         code: int | None = commands.main(prog_name="kopf", obj=controls)
     except Exception as error:
-        if os.environ.get("KOPF_COMPAT") == "1.45":
+        from kopf._intents.settings import COMPAT_1_45
+
+        if COMPAT_1_45:
             raise
         # It is one of the command, not of its options: those are reported already.
         from kopf._cli import error_report

@@ -121,12 +121,12 @@ class DaemonCause(ResourceCause):
 
     @property
     def sync_kwargs(self) -> dict[str, Any]:
-        """With the flag that can be waited for in threads."""
+        """With the flag for threads."""
         return {**self._kwargs, "stopped": self.stopper.sync_waiter, **self.indices}
 
     @property
     def async_kwargs(self) -> dict[str, Any]:
-        """With the flag that can be waited for in event loops."""
+        """With the flag for event loops."""
         return {**self._kwargs, "stopped": self.stopper.async_waiter, **self.indices}
 
 

@@ -19,7 +19,7 @@ from kopf._intents.handlers import (
     WatchingHandler,
     WebhookHandler,
 )
-from kopf._intents.registries import OperatorRegistry, generate_id
+from kopf._intents.registries import OperatorRegistry, add_handler, generate_id
 from kopf._intents.selectors import Selector
 from kopf._intents.settings import COMPAT_1_45
 from kopf._objects.dicts import parse_field
@@ -121,28 +121,28 @@ def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry
 
 def _declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry) -> None:
     if decorator in _ACTIVITIES:
-        registry._activities.append(_make_activity_handler(_ACTIVITIES[decorator], fn, options))
+        add_handler(registry, _make_activity_handler(_ACTIVITIES[decorator], fn, options))
     elif decorator in ("validate", "mutate"):
-        registry._webhooks.append(_make_webhook_handler(decorator, fn, options))
+        add_handler(registry, _make_webhook_handler(decorator, fn, options))
     elif decorator == "index":
         common = _resource_kwargs(fn, options, field_in_id=False)
-        registry._indexing.append(IndexingHandler(**common, metadata_only=_metadata_only(options)))
+        add_handler(registry, IndexingHandler(**common, metadata_only=_metadata_only(options)))
     elif decorator == "event":
         event = WatchingHandler(**_resource_kwargs(fn, options), metadata_only=_metadata_only(options))
-        registry._watching.append(event)
+        add_handler(registry, event)
     elif decorator == "daemon":
         names = ["initial_delay", "cancellation_backoff", "cancellation_timeout", "cancellation_polling"]
         specific = {name: options[name] for name in names}
         specific["metadata_only"] = _metadata_only(options)
         daemon = DaemonHandler(**_resource_kwargs(fn, options), requires_finalizer=True, **specific)
-        registry._spawning.append(daemon)
+        add_handler(registry, daemon)
     elif decorator == "timer":
         specific = {name: options[name] for name in ["initial_delay", "sharp", "idle", "interval"]}
         specific["metadata_only"] = _metadata_only(options)
         timer = TimerHandler(**_resource_kwargs(fn, options), requires_finalizer=True, **specific)
-        registry._spawning.append(timer)
+        add_handler(registry, timer)
     else:
-        registry._changing.append(_make_changing_handler(decorator, fn, options))
+        add_handler(registry, _make_changing_handler(decorator, fn, options))
 
 
 def _make_activity_handler(activity: Activity, fn: Fn, options: Options) -> ActivityHandler:
@@ -234,9 +234,7 @@ def _common_kwargs(fn: Fn, options: Options) -> dict[str, Any]:
 
 
 def make_subhandler(fn: Fn, options: Options, parent: Handler) -> ChangingHandler:
-    """Make a sub-handler of the handler; raise `TypeError` if it cannot have any, or not with
-    these filters.
-    """
+    """Make a sub-handler; raise `TypeError` if the handler cannot have any, or not with these filters."""
     if not isinstance(parent, ChangingHandler):
         raise TypeError("Sub-handlers are only supported for resource-changing handlers.")
     updating = parent.reason == Reason.UPDATE or parent.field_needs_change

@@ -10,9 +10,7 @@ class PermanentError(Exception):
 
 
 class TemporaryError(Exception):
-    """The handler has failed, but can succeed later: retry it in `delay` seconds (None: as soon as
-    possible).
-    """
+    """The handler has failed, but can succeed later: retry it in `delay` seconds (None: at once)."""
 
     def __init__(self, msg: str | None = None, /, delay: float | None = 60) -> None:
         super().__init__(msg)

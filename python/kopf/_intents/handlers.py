@@ -47,9 +47,7 @@ class ActivityHandler(Handler):
 
 @dataclass(frozen=True)
 class ResourceHandler(Handler):
-    """A handler of objects: of which resources, with which labels, annotations, fields; None is for no
-    filter.
-    """
+    """A handler of objects, with its filters: resources, labels, annotations, fields; None: no filter."""
 
     selector: Selector | None
     labels: MetaFilters | None

@@ -60,6 +60,9 @@ def asap(handlers: Handlers, *, state: Mapping[Any, Any], **_: Any) -> Handlers:
     return sorted(handlers, key=lambda handler: state[handler.id].retries or 0)[:1]
 
 
+BUILTIN_LIFECYCLES = (all_at_once, one_by_one, randomized, shuffled, asap)
+"""The lifecycles that the engine knows by their names. They are not called if no handlers are due."""
+
 _default_lifecycle: LifeCycleFn = asap
 
 
@@ -69,9 +72,7 @@ def get_default_lifecycle() -> LifeCycleFn:
 
 
 def set_default_lifecycle(lifecycle: LifeCycleFn | None) -> None:
-    """Replace the lifecycle of operators that are started without one; None restores the initial one
-    (`asap`).
-    """
+    """Replace the lifecycle of operators that are started without one; None restores `asap`."""
     global _default_lifecycle
     logger.warning(
         f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {lifecycle}."

@@ -22,7 +22,6 @@ from kopf._intents.handlers import (
     WatchingHandler,
     WebhookHandler,
 )
-from kopf._objects.dicts import FieldPath
 from kopf._objects.reasons import Activity, Reason
 from kopf._objects.resources import Resource
 from kopf._objects.typedefs import HandlerId
@@ -64,16 +63,12 @@ class ResourceRegistry(GenericRegistry[ResourceHandlerT]):
     """The handlers of objects."""
 
     def has_handlers(self, resource: Resource) -> bool:
-        """Whether anybody is interested in this resource."""
+        """Whether there are handlers of this resource."""
         return any(matching.selects(handler, resource) for handler in self._handlers)
 
     def get_resource_handlers(self, resource: Resource) -> Sequence[ResourceHandlerT]:
-        """The handlers that are interested in this resource, regardless of other filters."""
+        """The handlers of this resource, regardless of other filters."""
         return list(deduplicated(h for h in self._handlers if matching.selects(h, resource)))
-
-    def get_extra_fields(self, resource: Resource) -> set[FieldPath]:
-        """The fields that are listened to by the handlers of this resource."""
-        return {h.field for h in self._handlers if h.field and matching.selects(h, resource)}
 
     def get_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Sequence[ResourceHandlerT]:
         """The handlers to be called for this cause: those that match it by all filters."""
@@ -154,10 +149,49 @@ class OperatorRegistry:
         return any(not getattr(handler, "_fallback", False) for handler in declared)
 
 
+def add_handler(registry: OperatorRegistry, handler: Handler) -> None:
+    """Add the handler to its family in the registry."""
+    match handler:
+        case ActivityHandler():
+            registry._activities.append(handler)
+        case IndexingHandler():
+            registry._indexing.append(handler)
+        case WatchingHandler():
+            registry._watching.append(handler)
+        case SpawningHandler():
+            registry._spawning.append(handler)
+        case ChangingHandler():
+            registry._changing.append(handler)
+        case WebhookHandler():
+            registry._webhooks.append(handler)
+        case _:
+            raise TypeError(f"Handlers of type {type(handler).__name__} have no family.")
+
+
+def activity_handlers(registry: OperatorRegistry) -> ActivityRegistry:
+    """The handlers of what concerns the operator as a whole."""
+    return registry._activities
+
+
+def index_ids(registry: OperatorRegistry) -> list[HandlerId]:
+    """The names of the indices."""
+    return [handler.id for handler in registry._indexing.get_all_handlers()]
+
+
+def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
+    """All handlers of the engine; their positions are their numbers."""
+    groups: list[Collection[ResourceHandler]] = [
+        registry._indexing.get_all_handlers(),
+        registry._watching.get_all_handlers(),
+        registry._spawning.get_all_handlers(),
+        registry._changing.get_all_handlers(),
+        registry._webhooks.get_all_handlers(),
+    ]
+    return [handler for group in groups for handler in group]
+
+
 def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
-    """Keep the first of the handlers with the same function and the same id, e.g. of resuming and
-    creation.
-    """
+    """Keep the first of the handlers with the same function and the same id."""
     seen: set[tuple[int, str]] = set()
     for handler in handlers:
         key = (id(handler.fn), handler.id)
@@ -167,9 +201,7 @@ def deduplicated(handlers: Iterable[HandlerT]) -> Iterator[HandlerT]:
 
 
 def get_callable_id(c: Callable[..., Any]) -> str:
-    """Derive the id from a function; for what is not a function, it must be given, else it is a
-    `ValueError`.
-    """
+    """Derive the id from a function; raise `ValueError` for other callables: they need an explicit id."""
     if isinstance(c, functools.partial):
         return get_callable_id(c.func)
     if hasattr(c, "__wrapped__"):

@@ -33,13 +33,11 @@ SelectorFn = Callable[[Resource], bool]
 
 @dataclass(frozen=True)
 class Selector:
-    """A specification of resources: by names, by a category, by a function, or all of them, in a group and a
-    version.
+    """A specification of resources by names, category, or function, or of all, in a group and a version.
 
     Positional arguments: `name`, `name.version`, `name.group`, `name.version.group`; or `group/version` and a
-    name; or a group and a name; or a group, a version, and a name. A name can also be `EVERYTHING`, or a
-    function
-    if alone.
+    name; or a group and a name; or a group, a version, and a name.
+    A name can also be `EVERYTHING` or, if alone, a function.
     """
 
     arg1: InitVar[str | SelectorFn | Marker | None] = None
@@ -148,9 +146,7 @@ def _is_event(resource: Resource) -> bool:
 
 
 class SelectorMapping(MutableMapping[Selector, V]):
-    """Values for resources. Keys are anything that selects resources: names, tuples, functions,
-    `EVERYTHING`.
-    """
+    """Values by what selects resources: names, tuples, functions, `EVERYTHING`."""
 
     def __init__(self, src: Mapping[Any, V] | Iterable[tuple[Any, V]] = (), /) -> None:
         super().__init__()

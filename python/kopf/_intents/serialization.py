@@ -157,8 +157,7 @@ def serialize_selector(selector: Selector) -> Json:
 def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated | None = None) -> Json:
     """Describe the settings, as they are at the moment.
 
-    Pass the same `iterated` every time: iterators that can be used only once are kept there with their
-    values.
+    Pass the same `iterated` every time: it keeps the values of iterators, which can be used only once.
     """
     iterated = iterated if iterated is not None else {}
     posting, watching = settings.posting, settings.watching
@@ -247,8 +246,7 @@ def serialize_backoffs(backoffs: settings_.Backoffs, iterated: Iterated) -> list
     """List the delays between the attempts of a request; a single number is one delay.
 
     Iterables without a length can be endless, and can give other values each time, such as random ones.
-    Kopf 1.45 iterates over them for each request. The engine gets several series of their values to be used
-    in turn.
+    Kopf 1.45 iterates over them for each request. The engine gets several series of their values.
     """
     if not isinstance(backoffs, Iterable):
         return [float(backoffs)]
@@ -274,9 +272,7 @@ def _values_of(iterator: Iterator[float], iterated: Iterated) -> list[float]:
 # Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in
 # Python.
 def serialize_progress_storage(storage: progress.ProgressStorage) -> Json:
-    """Describe a storage of progress; those of users, and combinations with them, are foreign to
-    the engine.
-    """
+    """Describe a storage of progress; the engine does not know those of users and their combinations."""
     cls = type(storage)
     if (
         isinstance(storage, progress.AnnotationsProgressStorage)
@@ -302,9 +298,7 @@ def serialize_progress_storage(storage: progress.ProgressStorage) -> Json:
 
 
 def serialize_diffbase_storage(storage: diffbase.DiffBaseStorage) -> Json:
-    """Describe a storage of essences; those of users, and combinations with them, are foreign to
-    the engine.
-    """
+    """Describe a storage of essences; the engine does not know those of users and their combinations."""
     cls = type(storage)
     ignored_fields = [list(field) for field in storage.ignored_fields] if _has_ignored(storage) else []
     if (

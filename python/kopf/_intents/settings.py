@@ -88,6 +88,11 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     return type(value) is type(made) and (value == made or repr(value) == repr(made))
 
 
+def settings_version() -> int:
+    """A number that changes with each assignment to any settings."""
+    return ChangeTracked._version
+
+
 @dataclass(repr=False)
 class ProcessSettings(ChangeTracked):
     """The process as a whole."""
@@ -283,8 +288,7 @@ class ExecutionSettings(ChangeTracked):
         A new value replaces the default executor by one of this size. For your own executor, it limits the
         number of running handlers.
 
-        Setting it raises `ValueError` if it is less than 1, and `TypeError` if the executor is not a pool of
-        threads.
+        Raises `ValueError` if it is less than 1, and `TypeError` if the executor is not a pool of threads.
         """
         return self._max_workers
 
@@ -300,10 +304,10 @@ class ExecutionSettings(ChangeTracked):
             raise TypeError("Current executor does not support `max_workers`.")
         self._limited = self.executor
 
-    @property
-    def _limit(self) -> int | None:
-        """How many calls the current executor gets at the same time, if it is limited."""
-        return self._max_workers if self._limited is self.executor else None
+
+def call_limit(execution: ExecutionSettings) -> int | None:
+    """How many calls the current executor gets at the same time, if it is limited."""
+    return execution._max_workers if execution._limited is execution.executor else None
 
 
 @dataclass(repr=False)

@@ -28,9 +28,7 @@ class Status(MappingView[str, Any]):
 
 
 class Meta(MappingView[str, Any]):
-    """The `metadata` of an object, with its most used fields as properties. Timestamps are strings, as they
-    came.
-    """
+    """The `metadata` of an object, with its most used fields as properties. Timestamps are strings."""
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         self._src, self._path = src, ("metadata",)
@@ -78,9 +76,7 @@ class Meta(MappingView[str, Any]):
 
 
 class Body(ReplaceableMappingView[str, Any]):
-    """A whole object: a read-only mapping, with views of its stanzas. The views follow when the source is
-    replaced.
-    """
+    """A whole object: a read-only mapping, with views of its stanzas, which follow changes of the source."""
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         self._src, self._path = src, ()
@@ -126,6 +122,17 @@ class Body(ReplaceableMappingView[str, Any]):
             self._status = Status(self)
         return self._status
 
-    def _release(self) -> None:
-        """Drop the views: they refer back to the body, and so keep it in memory."""
-        self._meta = self._spec = self._status = None
+
+def source_of(body: Body) -> Mapping[str, Any]:
+    """The mapping with the values of the body."""
+    return body._src
+
+
+def replace_source(body: Body, source: Mapping[str, Any]) -> None:
+    """Replace the mapping with the values of the body and of all its views."""
+    body._replace_with(source)
+
+
+def release_views(body: Body) -> None:
+    """Drop the views of the body: they refer back to the body, and so keep it in memory."""
+    body._meta = body._spec = body._status = None

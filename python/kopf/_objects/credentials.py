@@ -80,9 +80,7 @@ class ConnectionInfo(KubeContext):
         return f"{type(self).__name__}({', '.join(texts)})"
 
     def as_http_headers(self) -> dict[str, str]:
-        """The headers that authorise a request: of the user with the password, else of the token;
-        maybe none.
-        """
+        """The headers that authorise a request: by user and password, else by the token; maybe none."""
         if self.username and self.password:
             if ":" in self.username:
                 raise ValueError("A username with a colon is impossible in the basic HTTP authentication.")
@@ -107,9 +105,7 @@ class ConnectionInfo(KubeContext):
         return None
 
     def as_ssl_context(self) -> ssl.SSLContext:
-        """The TLS context that trusts the CA (else the system's ones) and presents the client certificate, if
-        any.
-        """
+        """The TLS context with the CA (else those of the system) and the client certificate, if any."""
         context = ssl.create_default_context(
             purpose=ssl.Purpose.SERVER_AUTH,
             cafile=os.fsdecode(self.ca_path) if self.ca_path else None,
@@ -141,7 +137,7 @@ VaultKey = str
 
 
 class Vault:
-    """The credentials that are known before anybody logs in, by arbitrary keys; for embedded operators."""
+    """The credentials that are known before any login, by arbitrary keys; for embedded operators."""
 
     def __init__(self, source: Mapping[str, KubeContext] | None = None, /) -> None:
         super().__init__()
@@ -162,8 +158,7 @@ class Vault:
 class OnlyCredentials(Vault):
     """The credentials of an operator that must not connect to any other cluster, as in `kopf dev`.
 
-    Login handlers are called, since they also set up client libraries. The credentials that they return are
-    not used.
+    Login handlers are called, since they also set up client libraries; their credentials are not used.
     """
 
 

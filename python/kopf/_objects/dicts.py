@@ -31,9 +31,7 @@ MISSING: Final = Missing.token
 
 
 def parse_field(field: FieldSpec) -> FieldPath:
-    """Turn a declared field (dotted string, list, tuple, None) into a path; raise `ValueError` for other
-    types.
-    """
+    """Parse a declared field (dotted string, list, tuple, None); raise `ValueError` for other types."""
     if field is None:
         return ()
     if isinstance(field, str):
@@ -71,8 +69,7 @@ def resolve(d: Mapping[Any, Any] | None, field: FieldSpec, default: Any = UNSET)
 
 
 def resolve_obj(obj: Any, field: FieldSpec, default: Any = UNSET) -> Any:
-    """Get the value at the path in a dict or in a model of a Kubernetes client (by the JSON names of its
-    attributes).
+    """Get the value at the path in a dict, or in a model of a Kubernetes client by its JSON names.
 
     The levels of a model that are None count as absent. Errors are those of `resolve`.
     """

@@ -18,9 +18,7 @@ class Store(Collection[V], Generic[V]):
 
 
 class Index(Mapping[K, Store[V]], Generic[K, V]):
-    """A read-only mapping of keys to the stores of values; always up to date, the same object for all
-    handlers.
-    """
+    """A read-only mapping of keys to the stores of values; always up to date, one for all handlers."""
 
 
 class LiveStore(Store[V]):
@@ -116,16 +114,13 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
             index._discard(origin)
 
     def discard_in(self, id: str, origin: Hashable) -> None:
-        """Drop the values of an object in one index: the object does not match, or the function has
-        failed.
-        """
+        """Drop the values of an object in one index, after a mismatch or a failure of the function."""
         self[id]._discard(origin)
 
     def replace_in(self, id: str, origin: Hashable, result: object | None) -> None:
         """Put the result of an indexing function in its index.
 
-        A mapping is keys and values; None keeps the former values; anything else is a value under the key
-        None.
+        A mapping is keys and values; None keeps the former values; others are values of the key None.
         """
         if result is None:
             return

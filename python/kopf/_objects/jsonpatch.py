@@ -9,8 +9,7 @@ Operation = dict[str, Any]
 
 
 def operations(old: Any, new: Any) -> list[Operation]:
-    """List the operations (add, remove, replace) that turn one document into another, to be applied in this
-    order.
+    """List the operations (add, remove, replace) that turn one document into another, in their order.
 
     Values are compared as JSON does, not as Python: true is not 1, and 1.0 is not 1.
     """

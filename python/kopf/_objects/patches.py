@@ -53,8 +53,7 @@ class StatusPatch(MutableMappingView[str, Any]):
 
 
 class Patch(dict[str, Any]):
-    """A merge-patch under construction: a dict where None stands for removal, plus functions that edit the
-    object.
+    """A merge-patch under construction: a dict where None removes, and functions that edit the object.
 
     The stanzas are created when they are written to. The functions are applied after the dict.
     """
@@ -129,10 +128,6 @@ class Patch(dict[str, Any]):
             self._status = StatusPatch(self)
         return self._status
 
-    def _release(self) -> None:
-        """Let the views go that are not used by anybody else."""
-        self._meta = self._spec = self._status = None
-
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Express the patch as RFC 6902 operations on the body: the given one or the one of the patch.
 
@@ -158,3 +153,8 @@ class Patch(dict[str, Any]):
                 self._apply(target, (*path, key), val)
         else:
             dicts.ensure(target, path, copy.deepcopy(value))
+
+
+def release_views(patch: Patch) -> None:
+    """Drop the views of the patch: they refer back to the patch, and so keep it in memory."""
+    patch._meta = patch._spec = patch._status = None

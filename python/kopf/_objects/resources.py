@@ -8,9 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Resource:
-    """One kind of resources of one version of an API group. Its identity is the group, the version, the
-    plural name.
-    """
+    """One kind of resources of one version of an API group. Its identity is group, version, and plural."""
 
     group: str
     version: str

@@ -108,9 +108,7 @@ class Response(TypedDict, total=False):
 
 
 class WebhookFn(Protocol):
-    """The function that the framework gives to a webhook server: call it for each request, send its result
-    back.
-    """
+    """The function of the framework for webhook servers: call it for each request, and return its result."""
 
     def __call__(
         self,

@@ -86,9 +86,7 @@ class FlagSetter(Generic[ReasonT]):
         return self._waiter
 
     def is_set(self, reason: ReasonT | None = None) -> bool:
-        """Whether the flag is raised; with a reason, whether it is raised for this reason, maybe among
-        others.
-        """
+        """Whether the flag is raised: for any reason, or for this one, maybe among others."""
         return self._raised and (reason is None or (self.reason is not None and reason in self.reason))
 
     def set(self, reason: ReasonT | None = None) -> None:
@@ -170,9 +168,7 @@ class SyncFlagWaiter(FlagWaiter[ReasonT]):
     """The flag for synchronous handlers."""
 
     def wait(self, timeout: float | None = None) -> SyncFlagWaiter[ReasonT]:
-        """Block the thread until the flag is raised, at most `timeout` seconds; check the result for
-        truth.
-        """
+        """Block the thread until the flag is raised, at most `timeout` seconds; the result is true then."""
         self._setter.wait_in_thread(timeout)
         return self
 
@@ -186,9 +182,7 @@ class AsyncFlagWaiter(FlagWaiter[ReasonT]):
         )
 
     def wait(self, timeout: float | None = None) -> AsyncFlagPromise[ReasonT]:
-        """Return an awaitable that waits for the flag, at most `timeout` seconds; check its result for
-        truth.
-        """
+        """Return an awaitable that waits for the flag, at most `timeout` seconds; its result is true then."""
         return AsyncFlagPromise(self, timeout=timeout)
 
 

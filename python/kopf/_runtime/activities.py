@@ -13,7 +13,7 @@ from typing import Any
 
 from kopf._intents.causes import ActivityCause
 from kopf._intents.errors import ErrorsMode
-from kopf._intents.registries import OperatorRegistry
+from kopf._intents.registries import OperatorRegistry, activity_handlers
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
@@ -90,7 +90,7 @@ class Activities:
         )
         pending = [
             _Pending(PreparedHandler(handler))
-            for handler in self._registry._activities.get_handlers(activity)
+            for handler in activity_handlers(self._registry).get_handlers(activity)
         ]
         outcomes: dict[HandlerId, CallResult] = {}
         while pending:
@@ -130,7 +130,7 @@ class Activities:
         better, with tokens that rotate and with exec plugins. If the operator must use only the credentials
         that it has been given, these replace all results.
         """
-        handlers = self._registry._activities.get_handlers(Activity.AUTHENTICATION)
+        handlers = activity_handlers(self._registry).get_handlers(Activity.AUTHENTICATION)
         if not all(handler._fallback and handler.fn in NATIVE_LOGINS for handler in handlers):
             results: Mapping[Any, Any] = await self.run(Activity.AUTHENTICATION)
         elif self._exclusive is None:

@@ -12,7 +12,7 @@ from typing import Any
 from kopf._intents import matching
 from kopf._intents.causes import WebhookCause
 from kopf._intents.errors import AdmissionError, PermanentError, TemporaryError
-from kopf._intents.handlers import WebhookHandler
+from kopf._intents.handlers import ResourceHandler, WebhookHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import diffs
 from kopf._objects.bodies import Body
@@ -91,6 +91,7 @@ class Admission:
         self,
         engine: Engine,
         *,
+        handlers: Sequence[ResourceHandler],
         prepared_handlers: Sequence[PreparedHandler],
         settings: OperatorSettings,
         memos: MemoRegistry,
@@ -99,6 +100,7 @@ class Admission:
     ) -> None:
         super().__init__()
         self.engine = engine
+        self._handlers = handlers
         self._prepared_handlers = prepared_handlers
         self._settings = settings
         self._memos = memos
@@ -109,8 +111,7 @@ class Admission:
     @property
     def is_needed(self) -> bool:
         """Whether a webhook server is configured, or needed by handlers."""
-        handlers = (prepared.handler for prepared in self._prepared_handlers)
-        has_handlers = any(isinstance(handler, WebhookHandler) for handler in handlers)
+        has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._handlers)
         return has_handlers or self._settings.admission.server is not None
 
     async def serve(self) -> None:
@@ -205,9 +206,9 @@ class Admission:
     def _select(self, review: AdmissionReview, cause: WebhookCause) -> list[PreparedHandler]:
         selected: dict[tuple[int, str], PreparedHandler] = {}
         for index, guarded in review.handlers:
-            prepared = self._prepared_handlers[index]
-            if not guarded or matching.match(prepared.handler, cause):
-                selected.setdefault((id(prepared.fn), prepared.handler.id), prepared)
+            handler = self._handlers[index]
+            if not guarded or matching.match(handler, cause):
+                selected.setdefault((id(handler.fn), handler.id), self._prepared_handlers[index])
         return list(selected.values())
 
     def _make_cause(self, review: AdmissionReview) -> WebhookCause:

@@ -168,7 +168,8 @@ class Bridge:
                 try:
                     request_handlers[type(item)](item)
                 except Exception as e:
-                    logger.exception(f"The engine's request cannot be served: {e}")
+                    what = type(item).__name__
+                    logger.exception(f"Internal error while handling {what}; please report it: {e}")
         finally:
             self._polling = False
             self._flush()

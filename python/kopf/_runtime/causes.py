@@ -12,7 +12,7 @@ from kopf._intents.causes import (
     SpawningCause,
     WatchingCause,
 )
-from kopf._objects.bodies import Body
+from kopf._objects.bodies import Body, source_of
 from kopf._objects.diffs import Diff, DiffItem, DiffOperation
 from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
@@ -75,7 +75,8 @@ class _LazyCause:
         source = self.__dict__.get("_source", self)
         body = source.body
         meta = body.metadata
-        object = body._src if isinstance(body._src, Object) else meta  # both have the names
+        origin = source_of(body)
+        object = origin if isinstance(origin, Object) else meta  # both have the names
         return {
             "logger": self.logger,
             "memo": source.memo,

@@ -1,7 +1,6 @@
 """Context variables for the functions of users.
 
-They are visible in everything that a handler calls: in tasks, and in threads that are started with a copy of
-the context.
+They are visible in everything that a handler calls: in tasks, and in threads with a copy of the context.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ import contextvars
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kopf._objects.bodies import Body
-from kopf._objects.patches import Patch
+from kopf._objects.bodies import Body, replace_source
+from kopf._objects.patches import Patch, release_views
 from kopf._objects.resources import Resource
 from kopf._objects.stoppers import DaemonStopper
 from kopf._runtime import bridge
@@ -52,7 +52,7 @@ class DaemonObject:
     def update(self, object: bridge.Object) -> None:
         """Replace the state of the object, also in the views of the body."""
         self.object = object
-        self.body._replace_with(object)
+        replace_source(self.body, object)
 
 
 class DaemonInstance:
@@ -162,7 +162,7 @@ class DaemonInstance:
         """Break reference cycles, so that the objects are freed without the garbage collector."""
         del self.cause, self.context
         if self._patch is not None:
-            self._patch._release()
+            release_views(self._patch)
 
     def cancel(self) -> None:
         """Cancel the call. A function in a thread continues, but its result is ignored."""

@@ -1,7 +1,6 @@
 """Calls of daemons and timers, with their live bodies, patches, and stop flags.
 
-The engine schedules the calls and decides on stopping. A daemon or timer that sleeps has no task and no
-thread.
+The engine schedules the calls and decides on stopping. Sleeping daemons have no tasks and no threads.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from kopf._intents.handlers import ResourceHandler, SpawningHandler, TimerHandler
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.bodies import Body
+from kopf._objects.bodies import Body, release_views
 from kopf._objects.resources import Resource
 from kopf._objects.stoppers import DaemonStoppingReason
 from kopf._runtime import bridge
@@ -143,7 +142,7 @@ class Daemons:
             return  # it is completed already
         instance.job = instance.task = None
         if isinstance(instance.prepared.handler, TimerHandler):
-            instance.daemon_object.body._release()
+            release_views(instance.daemon_object.body)
         if self._tracker is not None:
             self._tracker.work_finished(job.run)
             self._tracker.daemon_waiting(job.run)
@@ -244,4 +243,4 @@ class Daemons:
         key = daemon_object.uid, daemon_object.resource
         if daemon_object.count == 0 and self._objects.get(key) is daemon_object:
             del self._objects[key]
-            daemon_object.body._release()
+            release_views(daemon_object.body)

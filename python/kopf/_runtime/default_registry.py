@@ -47,9 +47,7 @@ _default_registry: OperatorRegistry | None = None
 
 
 def get_default_registry() -> OperatorRegistry:
-    """The registry of the decorators and operators for which no other one is given; created at the
-    first use.
-    """
+    """The registry of decorators and operators without an explicit one; created at the first use."""
     global _default_registry
     if _default_registry is None:
         _default_registry = SmartOperatorRegistry()

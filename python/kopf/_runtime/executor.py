@@ -104,8 +104,7 @@ class ExecutorPool:
 class _SharedQueue:
     """The jobs that wait for the threads of one executor.
 
-    Submitting each job costs more than most jobs take. At most as many workers are submitted as there are
-    threads.
+    Submitting each job costs more than most jobs take. There are at most as many workers as threads.
     """
 
     def __init__(self, executor: concurrent.futures.Executor, time_slice: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from kopf._intents.causes import ResourceCause
 from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.settings import OperatorSettings
+from kopf._objects import bodies, patches
 from kopf._objects.bodies import Body
 from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch, PatchFn
@@ -182,9 +183,9 @@ class Handling:
         """Break reference cycles, so that the objects are freed without the garbage collector."""
         self._watching_cause = self._changing_cause = self._field_causes = self.task = self.error = None
         if not self.body_is_shared:
-            self.body._release()
+            bodies.release_views(self.body)
         if self._patch is not None:
-            self._patch._release()
+            patches.release_views(self._patch)
 
     def prefill_patch(self, preset: Mapping[str, Any]) -> None:
         """Merge the engine's part into the patch; the values of handlers win."""

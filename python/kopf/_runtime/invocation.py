@@ -25,7 +25,7 @@ from kopf._intents.errors import (
 )
 from kopf._intents.handlers import Handler
 from kopf._intents.lifecycles import LifeCycleFn
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings, call_limit
 from kopf._objects.logging_types import Logger
 from kopf._runtime.bridge import Attempt, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
@@ -116,7 +116,7 @@ class Invoker:
                 result = await coroutine
             else:
                 execution = self._settings.execution
-                result = await self.pool.call(execution.executor, prepared.fn, kwargs, execution._limit)
+                result = await self.pool.call(execution.executor, prepared.fn, kwargs, call_limit(execution))
             if after_call is not None:
                 await after_call()
             outcome = attempt.settle(ErrorKind.NONE)

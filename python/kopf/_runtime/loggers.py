@@ -1,7 +1,6 @@
 """Loggers of objects, log formatters, and the configuration of logging.
 
-A log record about an object has a reference to it (`k8s_ref`). Formatters convert it to a prefix, or to a
-field of JSON.
+A log record about an object has a reference to it (`k8s_ref`). Formatters show it as a prefix or in JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
 from kopf._intents.settings import COMPAT_1_45, OperatorSettings
-from kopf._objects.bodies import Body
+from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import Object
 
@@ -106,9 +105,7 @@ class ObjectTextFormatter(ObjectFormatter):
 
 
 class ObjectJsonFormatter(ObjectFormatter):
-    """Formats records as JSON, one object per line: the message, extras, the time, the severity, and the
-    object.
-    """
+    """Formats records as lines of JSON: the message, extras, the time, the severity, and the object."""
 
     def __init__(self, *args: Any, refkey: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -211,9 +208,10 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
+# Not a method: the public class has those of Kopf 1.45.
 def line_prefix(adapter: ObjectLogger) -> str:
     """The namespace and name of the object, as lines begin with them if prefixes are enabled."""
-    source = adapter._body._src
+    source = source_of(adapter._body)
     if adapter._extra is None and isinstance(source, Object):
         return one_line(f"[{full_name(source.namespace, source.name)}]")
     ref = adapter.extra["k8s_ref"]
@@ -231,9 +229,7 @@ class LocalObjectLogger(ObjectLogger):
 
 
 class TerseObjectLogger(LocalObjectLogger):
-    """A logger of one object for very frequent actions: its messages below warnings need one level more
-    verbosity.
-    """
+    """A logger of one object for very frequent actions: below warnings, it needs more verbosity."""
 
     def isEnabledFor(self, level: int) -> bool:
         """Whether a message of the level is to be logged."""
@@ -241,7 +237,7 @@ class TerseObjectLogger(LocalObjectLogger):
 
 
 def _extra(body: Body, settings: OperatorSettings) -> dict[str, Any]:
-    source = body._src
+    source = source_of(body)
     if isinstance(source, Object):
         # The same, but without making anything of the metadata.
         ref = {

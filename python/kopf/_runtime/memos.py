@@ -34,8 +34,7 @@ class MemoRegistry:
     def get_for_review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
         """Get the memo of a reviewed object; an ephemeral one is not kept: its object might never exist.
 
-        The deletion of objects that were only seen in reviews is not noticed: the number of their memos is
-        limited.
+        The deletion of objects that are only in reviews is not noticed: their memos are limited in number.
         """
         if uid in self._memos:
             return self._memos[uid]

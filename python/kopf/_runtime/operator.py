@@ -7,8 +7,8 @@ import contextlib
 import inspect
 import logging
 import warnings
-from collections.abc import Collection, Coroutine
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from kopf._intents import lifecycles
 from kopf._intents.lifecycles import LifeCycleFn
@@ -26,6 +26,56 @@ from kopf._runtime.supervision import Task
 from kopf._runtime.supervision import run_tasks as run_tasks
 
 logger = logging.getLogger("kopf._core.reactor.running")
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+
+async def spawn_tasks(
+    *,
+    lifecycle: LifeCycleFn | None = None,
+    indexers: Any = None,
+    registry: OperatorRegistry | None = None,
+    settings: OperatorSettings | None = None,
+    memories: Any = None,
+    insights: Any = None,
+    identity: str | None = None,
+    standalone: bool | None = None,
+    priority: int | None = None,
+    peering_name: str | None = None,
+    liveness_endpoint: str | None = None,
+    clusterwide: bool = False,
+    namespaces: Collection[NamespacePattern] = (),
+    namespace: NamespacePattern | None = None,
+    stop_flag: Flag | None = None,
+    ready_flag: Flag | None = None,
+    vault: Any = None,
+    memo: AnyMemo | None = None,
+    _command: Coroutine[None, None, None] | None = None,
+) -> Collection[Task]:
+    """Start an operator in the current event loop; its tasks are to be passed to `run_tasks`."""
+    return _spawn_tasks(**locals(), peering_command=None)
+
+
+def _with_arguments_of(
+    template: Callable[Args, Any],
+) -> Callable[[Callable[..., Result]], Callable[Args, Result]]:
+    """Let the function accept and show the arguments of the template."""
+
+    def decorate(fn: Callable[..., Result]) -> Callable[Args, Result]:
+        signature = inspect.signature(template)
+        fn.__signature__ = signature.replace(return_annotation="None")  # type: ignore[attr-defined]
+        return fn
+
+    return decorate
+
+
+@_with_arguments_of(spawn_tasks)
+async def operator(**kwargs: Any) -> None:
+    """Run an operator in the current event loop until it is stopped."""
+    existing_tasks = asyncio.all_tasks()
+    tasks = await spawn_tasks(**kwargs)
+    await run_tasks(tasks, ignored=existing_tasks)
 
 
 def run(
@@ -58,61 +108,6 @@ def run(
             loop.run_until_complete(operator(**kwargs))
         else:
             asyncio.run(operator(**kwargs))
-
-
-async def operator(
-    *,
-    lifecycle: LifeCycleFn | None = None,
-    indexers: Any = None,
-    registry: OperatorRegistry | None = None,
-    settings: OperatorSettings | None = None,
-    memories: Any = None,
-    insights: Any = None,
-    identity: str | None = None,
-    standalone: bool | None = None,
-    priority: int | None = None,
-    peering_name: str | None = None,
-    liveness_endpoint: str | None = None,
-    clusterwide: bool = False,
-    namespaces: Collection[NamespacePattern] = (),
-    namespace: NamespacePattern | None = None,
-    stop_flag: Flag | None = None,
-    ready_flag: Flag | None = None,
-    vault: Any = None,
-    memo: AnyMemo | None = None,
-    _command: Coroutine[None, None, None] | None = None,
-) -> None:
-    """Run an operator in the current event loop until it is stopped."""
-    kwargs = dict(locals())
-    existing_tasks = asyncio.all_tasks()
-    tasks = await spawn_tasks(**kwargs)
-    await run_tasks(tasks, ignored=existing_tasks)
-
-
-async def spawn_tasks(
-    *,
-    lifecycle: LifeCycleFn | None = None,
-    indexers: Any = None,
-    registry: OperatorRegistry | None = None,
-    settings: OperatorSettings | None = None,
-    memories: Any = None,
-    insights: Any = None,
-    identity: str | None = None,
-    standalone: bool | None = None,
-    priority: int | None = None,
-    peering_name: str | None = None,
-    liveness_endpoint: str | None = None,
-    clusterwide: bool = False,
-    namespaces: Collection[NamespacePattern] = (),
-    namespace: NamespacePattern | None = None,
-    stop_flag: Flag | None = None,
-    ready_flag: Flag | None = None,
-    vault: Any = None,
-    memo: AnyMemo | None = None,
-    _command: Coroutine[None, None, None] | None = None,
-) -> Collection[Task]:
-    """Start an operator in the current event loop; its tasks are to be passed to `run_tasks`."""
-    return _spawn_tasks(**locals(), peering_command=None)
 
 
 async def run_peering_command(peering_command: PeeringCommand, **kwargs: Any) -> None:

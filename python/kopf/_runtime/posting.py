@@ -31,9 +31,7 @@ logger = logging.getLogger("kopf._core.engines.posting")
 
 
 class K8sEvent(NamedTuple):
-    """An event to be posted: about which object, of which type, with which pauses between the attempts
-    (seconds).
-    """
+    """An event to be posted: the object, the type, the texts, the pauses between the attempts (seconds)."""
 
     ref: ObjectReference
     type: str

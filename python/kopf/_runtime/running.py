@@ -8,13 +8,13 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine
 from typing import Any, Literal
 
-from kopf._intents import lifecycles, serialization
-from kopf._intents.handlers import Handler, ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn
-from kopf._intents.registries import OperatorRegistry
+from kopf._intents import serialization
+from kopf._intents.handlers import Handler
+from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
+from kopf._intents.registries import OperatorRegistry, activity_handlers, index_ids, resource_handlers
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
 from kopf._objects import credentials
@@ -42,14 +42,6 @@ from kopf._runtime.work_tracking import work_tracker_var
 logger = logging.getLogger("kopf._core.reactor.running")
 
 PeeringCommand = Literal["freeze", "resume"]
-
-BUILTIN_LIFECYCLES = {
-    lifecycles.all_at_once: "all_at_once",
-    lifecycles.one_by_one: "one_by_one",
-    lifecycles.randomized: "randomized",
-    lifecycles.shuffled: "shuffled",
-    lifecycles.asap: "asap",
-}
 
 
 class APIError(OperationalError):
@@ -112,7 +104,7 @@ class OperatorRunner:
 
     # They are empty before the first object, but they are there.
     def _ensure_indices(self) -> None:
-        self._indexers.ensure([handler.id for handler in self._registry._indexing.get_all_handlers()])
+        self._indexers.ensure(index_ids(self._registry))
 
     def spawn(self) -> list[Task]:
         """Start the root tasks; when any of them ends, all must be ended."""
@@ -202,8 +194,7 @@ class OperatorRunner:
     def _log_handler_checks(self, handlers: Collection[Handler]) -> None:
         if self._settings.process.compat == COMPAT_VERSION:
             return
-        indices = [handler.id for handler in self._registry._indexing.get_all_handlers()]
-        for text in handler_checks.check(handlers, indices):
+        for text in handler_checks.check(handlers, index_ids(self._registry)):
             logger.warning(text)
 
     def _log_banner(self, handlers: Collection[ResourceHandler]) -> None:
@@ -215,7 +206,7 @@ class OperatorRunner:
 
     async def _start_and_clean_up(self) -> None:
         settings_var.set(self._settings)
-        self._log_handler_checks(self._registry._activities.get_all_handlers())
+        self._log_handler_checks(activity_handlers(self._registry).get_all_handlers())
         try:
             await self._activities.run(Activity.STARTUP)
         except asyncio.CancelledError:
@@ -250,7 +241,7 @@ class OperatorRunner:
         self._ensure_indices()
         self._log_handler_checks(handlers)
         self._log_banner(handlers)
-        lifecycle = BUILTIN_LIFECYCLES.get(self._lifecycle, "custom")
+        lifecycle = next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom")
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         iterated: serialization.Iterated = {}
         engine = Engine(
@@ -288,6 +279,7 @@ class OperatorRunner:
         dispatcher.complete = bridge.complete
         admission = Admission(
             engine,
+            handlers=handlers,
             prepared_handlers=dispatcher.prepared_handlers,
             settings=self._settings,
             memos=memos,
@@ -349,18 +341,6 @@ def _failure_to_error(kind: str, message: str) -> Exception:
             return APIError(message)
         case _:
             return EngineError(message)
-
-
-def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
-    """All handlers of the engine; their positions are their numbers."""
-    groups: list[Collection[ResourceHandler]] = [
-        registry._indexing.get_all_handlers(),
-        registry._watching.get_all_handlers(),
-        registry._spawning.get_all_handlers(),
-        registry._changing.get_all_handlers(),
-        registry._webhooks.get_all_handlers(),
-    ]
-    return [handler for group in groups for handler in group]
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from kopf._intents import serialization
-from kopf._intents.settings import ChangeTracked, OperatorSettings
+from kopf._intents.settings import OperatorSettings, settings_version
 from kopf._runtime.bridge import Engine
 
 logger = logging.getLogger("kopf._core.reactor.running")
@@ -21,14 +21,15 @@ class SettingsSync:
         self._engine = engine
         self._settings = settings
         self._iterated: serialization.Iterated = iterated if iterated is not None else {}
-        self._version = ChangeTracked._version
+        self._version = settings_version()
 
     def push_if_changed(self) -> None:
         """Push the settings if any was assigned since the last call."""
-        if self._version == ChangeTracked._version:
+        version = settings_version()
+        if self._version == version:
             return
-        self._version = ChangeTracked._version
+        self._version = version
         try:
             self._engine.configure(serialization.serialize_settings(self._settings, self._iterated))
         except Exception as e:
-            logger.error(f"The changed settings are ignored, as they make no sense: {e}")
+            logger.error(f"Ignoring an invalid change of settings; the previous values stay in effect: {e}")

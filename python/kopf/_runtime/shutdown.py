@@ -144,9 +144,8 @@ def describe_calls(calls: Calls) -> str:
     texts = []
     for handler, object_logger, began in sorted(calls, key=lambda call: call[2])[:SHOWN]:
         # The logger of an object knows which one it is.
-        object_name = (
-            f" of {line_prefix(object_logger).strip('[]')}" if isinstance(object_logger, ObjectLogger) else ""
-        )
+        prefix = line_prefix(object_logger) if isinstance(object_logger, ObjectLogger) else ""
+        object_name = f" of {prefix.strip('[]')}" if prefix else ""
         texts.append(f"{handler.id}{object_name} ({now - began:.0f} s)")
     if len(calls) > SHOWN:
         texts.append(f"{len(calls) - SHOWN} more")

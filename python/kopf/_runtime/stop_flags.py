@@ -39,7 +39,7 @@ def raise_flag(flag: Flag | None) -> None:
         raise TypeError(f"Unsupported type of a flag: {flag!r}")
 
 
-# Not in an executor: its threads are waited for when the loop is closed, and this one can wait for ever.
+# Not in an executor: the loop waits for its threads when it is closed, and this one can wait for ever.
 async def _wait_in_thread(flag: threading.Event) -> bool:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[bool] = loop.create_future()

@@ -16,7 +16,7 @@ from kopf._intents.causes import Cause, ChangingCause
 from kopf._intents.decorators import make_subhandler
 from kopf._intents.errors import ErrorsMode, HandlerChildrenRetry
 from kopf._intents.handlers import ChangingHandler
-from kopf._intents.lifecycles import LifeCycleFn, Progress
+from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn, Progress
 from kopf._intents.registries import ChangingRegistry, generate_id
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import dicts, diffs
@@ -39,15 +39,6 @@ from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attem
 
 EMPTY_SELECTION_DELAY = 1.0
 """Seconds until the next attempt if a user's lifecycle selects no handlers though some are due."""
-
-BUILTIN_LIFECYCLES = (
-    lifecycles.all_at_once,
-    lifecycles.one_by_one,
-    lifecycles.randomized,
-    lifecycles.shuffled,
-    lifecycles.asap,
-)
-"""The lifecycles that are not called if no handlers are due."""
 
 
 def declare(fn: Callable[..., Any], options: Mapping[str, Any]) -> None:

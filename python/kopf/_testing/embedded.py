@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,7 +38,7 @@ class NotSupportedError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """A request that the operator (or anybody else) has made to the embedded server."""
+    """A request to the embedded server: of the operator, or of another client."""
 
     at: float
     """Seconds since the server's start."""
@@ -92,7 +92,8 @@ class EmbeddedFeatures:
     def _embedded(self) -> ApiServer:
         if self.kind != "embedded":
             raise NotSupportedError(
-                f"Only the embedded server can do that, and this cluster is of kind {self.kind!r}."
+                f"This needs the embedded API server, but the kind of this cluster is {self.kind!r}."
+                " Mark the test with @pytest.mark.kopf_embedded_only."
             )
         if self._server is None:
             raise RuntimeError("The cluster is not running.")
@@ -103,7 +104,8 @@ class EmbeddedFeatures:
         """The control of virtual time."""
         if self.kind != "embedded":
             raise NotSupportedError(
-                f"Only with the embedded server can time be moved; this cluster is {self.kind!r}."
+                "Virtual time needs the embedded API server, but the kind of this cluster is"
+                f" {self.kind!r}. Mark the test with @pytest.mark.kopf_embedded_only."
             )
         return self._clock_control
 
@@ -160,6 +162,13 @@ class EmbeddedFeatures:
                 if found := predicate():
                     return found
                 await self._embedded.wait_for_request(count)
+
+    def call_all(self, requests: Sequence[tuple[str, str, Any]]) -> None:
+        """Make many requests in one step: (method, path, body) each. They are not in the request log.
+
+        If one is rejected, it is an error, and those after it are not made.
+        """
+        self._embedded.call_all(list(requests))
 
     def clear_requests(self) -> None:
         """Clear the request log."""

@@ -16,7 +16,7 @@ if not hasattr(native, "inject_review"):
 
 import kopf
 from kopf._intents import serialization
-from kopf._intents.registries import OperatorRegistry
+from kopf._intents.registries import OperatorRegistry, resource_handlers
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
@@ -26,7 +26,7 @@ from kopf._runtime.dispatcher import Dispatcher
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.memos import MemoRegistry
-from kopf._runtime.running import make_resource, resource_handlers
+from kopf._runtime.running import make_resource
 
 RESOURCE: dict[str, Any] = {
     "group": "kopf.dev",
@@ -65,12 +65,12 @@ class Rig:
         native.inject_review(self.engine, RESOURCE)
         invoker = Invoker(self.settings, ExecutorPool(loop))
         common: dict[str, Any] = {
+            "handlers": handlers,
             "settings": self.settings,
             "memos": self.memos,
             "invoker": invoker,
         }
         dispatcher = Dispatcher(
-            handlers=handlers,
             lifecycle=kopf.lifecycles.asap,
             login=self._login,
             indices=Indexers(),

@@ -15,9 +15,7 @@ MAX_PREFIX_LENGTH = 189  # of 253, with the slash and the longest name
 
 
 class CollisionEvadingConvention:
-    """Keeps apart the annotations of objects that copy them: a deployment copies its own to its replica
-    sets.
-    """
+    """Keeps apart the annotations of objects that copy them, such as replica sets from deployments."""
 
     def mark_key(self, key: str, *, body: Body | None) -> str:
         """Make the key different for replica sets of deployments."""
@@ -87,8 +85,7 @@ class StorageKeyFormingConvention(CollisionEvadingConvention):
 class StorageKeyMarkingConvention:
     """Recognises the annotations of all operators of this framework, not only of this one.
 
-    Operators with other prefixes leave a marker, so that their annotations are not seen as the author's
-    intent.
+    Operators with other prefixes leave a marker: their annotations are not changes by the author.
     """
 
     _KNOWN_MARKERS = frozenset({"kopf-managed"})

@@ -107,9 +107,7 @@ class AnnotationsDiffBaseStorage(StorageKeyFormingConvention, DiffBaseStorage):
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):
-    """Keeps the essence in a field of the status, as a string of compact JSON. The field can contain
-    `{name}`.
-    """
+    """Keeps the essence in a field of the status, as compact JSON. The field can contain `{name}`."""
 
     def __init__(
         self,
@@ -152,9 +150,7 @@ class StatusDiffBaseStorage(DiffBaseStorage):
 
 
 class MultiDiffBaseStorage(DiffBaseStorage):
-    """Writes to several storages; reads from the first one that has the essence. For transitions between
-    storages.
-    """
+    """Writes to several storages, and reads from the first one that has the essence."""
 
     def __init__(self, storages: Collection[DiffBaseStorage]) -> None:
         super().__init__()

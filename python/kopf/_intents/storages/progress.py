@@ -41,9 +41,7 @@ class ProgressStorage(StorageStanzaCleaner, metaclass=ABCMeta):
 
     @abstractmethod
     def touch(self, *, body: Body, patch: Patch, value: str | None) -> None:
-        """Put a dummy change to the patch, in order to get an event of the object; None removes the dummy
-        value.
-        """
+        """Put a dummy value into the patch, in order to get an event of the object; None removes it."""
         raise NotImplementedError
 
     @abstractmethod
@@ -60,9 +58,7 @@ class AnnotationsProgressStorage(
     StorageKeyMarkingConvention,
     ProgressStorage,
 ):
-    """Keeps each record in a separate annotation, as compact JSON; None fields are written only if
-    verbose.
-    """
+    """Keeps each record in a separate annotation, as compact JSON; without None fields, unless verbose."""
 
     def __init__(
         self,
@@ -119,9 +115,7 @@ class AnnotationsProgressStorage(
 
 
 class StatusProgressStorage(ProgressStorage):
-    """Keeps all records in one field of the status, by the ids of handlers. Strings of fields can contain
-    `{name}`.
-    """
+    """Keeps all records in one field of the status, by the ids of handlers. It can contain `{name}`."""
 
     def __init__(
         self,
@@ -197,9 +191,7 @@ class ReadOnlyStatusProgressStorage(StatusProgressStorage):
 
 
 class MultiProgressStorage(ProgressStorage):
-    """Writes to several storages; reads from the first one that has the record. For transitions between
-    storages.
-    """
+    """Writes to several storages, and reads from the first one that has the record."""
 
     def __init__(self, storages: Collection[ProgressStorage]) -> None:
         super().__init__()
@@ -236,9 +228,7 @@ class MultiProgressStorage(ProgressStorage):
 
 
 class SmartProgressStorage(MultiProgressStorage):
-    """The default storage: annotations, and also the status if something was left there by older
-    operators.
-    """
+    """The default storage: annotations, and also the status if older operators have used it."""
 
     def __init__(
         self,

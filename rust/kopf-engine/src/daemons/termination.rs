@@ -19,8 +19,8 @@ const WRITING: f64 = 5.0;
 
 impl ObjectDaemons {
     /// Executes the next step of the termination of stopping daemons: sends signals and waits until Python has delivered them.
-    /// Returns the seconds until the next step; none if there is nothing to wait for. With `limited`, no daemon is waited for
-    /// without a limit.
+    /// Returns the seconds until the next step; none if there is nothing to wait for. With `limited`, each wait for a
+    /// daemon has a limit.
     pub(crate) async fn terminate_step(
         self: &Arc<Self>,
         shared: &Arc<DaemonContext>,

@@ -1,0 +1,56 @@
+"""Options of `kopf run`, and the runner of commands."""
+
+import logging
+
+import click.testing
+import kopf
+import pytest
+
+
+@pytest.fixture()
+def invoked(monkeypatch):
+    calls = []
+    monkeypatch.setattr("kopf._runtime.operator.run", lambda **kwargs: calls.append(kwargs))
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+
+    def invoke(*args, **env):
+        from kopf import cli
+
+        result = click.testing.CliRunner().invoke(cli.main, ["run", *args], env=env)
+        return result, calls[-1] if calls else None
+
+    yield invoke
+    root.handlers[:], root.level = handlers, level
+
+
+def test_options_reach_the_operator(invoked):
+    result, kwargs = invoked(
+        "-n", "c", "--dev", "-p", "3", KOPF_RUN_NAMESPACE="z", KOPF_RUN_STANDALONE="false"
+    )
+    assert result.exit_code == 0
+    assert kwargs["namespaces"] == ("c", "z")
+    assert kwargs["priority"] == 666
+    assert kwargs["standalone"] is False
+    _, kwargs = invoked(
+        KOPF_RUN_NAMESPACES="a b", KOPF_RUN_LIVENESS_ENDPOINT="http://h", KOPF_RUN_PEERING="p"
+    )
+    assert kwargs["namespaces"] == ("a", "b")
+    assert (kwargs["liveness_endpoint"], kwargs["peering_name"]) == ("http://h", "p")
+
+
+def test_scopes_exclude_each_other(invoked):
+    result, _ = invoked("-A", "-n", "x")
+    assert result.exit_code == 2
+    assert "Error: Either --namespace or --all-namespaces can be used, not both." in result.output
+
+
+def test_runner_runs_a_command_and_stops_it(invoked, monkeypatch):
+    from kopf.testing import KopfRunner
+
+    monkeypatch.setattr("kopf._runtime.operator.run", lambda stop_flag, **_: stop_flag.wait())
+    with KopfRunner(["run", "-A"], timeout=5, registry=kopf.OperatorRegistry()) as runner:
+        assert not runner.future.done()
+    assert (runner.exit_code, runner.exception) == (0, None)
+    with pytest.raises(SystemExit), KopfRunner(["run", "--nope"], timeout=5):
+        pass

@@ -1,0 +1,18 @@
+"""Loading of files and modules with handlers."""
+
+import sys
+
+import pytest
+from kopf._runtime import loaders
+
+
+def test_files_are_loaded_with_their_neighbours(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "neighbour_of_op.py").write_text("x = 5")
+    (tmp_path / "op.py").write_text("import neighbour_of_op\nname, x = __name__, neighbour_of_op.x")
+    path = str(tmp_path / "op.py")
+    loaders.preload([path], ["json"])
+    module = sys.modules.pop(f"__kopf_script_0__{path}")
+    assert (module.name, module.x) == (f"__kopf_script_0__{path}", 5)
+    with pytest.raises(ImportError, match="no module or loader"):
+        loaders.preload([str(tmp_path / "op.txt")], [])

@@ -1,0 +1,53 @@
+"""Log formats, and the loggers of objects."""
+
+import json
+import logging
+
+import kopf
+import pytest
+from kopf._runtime import loggers
+
+OWNER = kopf.Body(
+    {
+        "apiVersion": "v1",
+        "kind": "K",
+        "metadata": {"name": "own", "uid": "u", "namespace": "ns", "labels": {"a": "b"}},
+    }
+)
+
+
+def formatted(formatter, **extra):
+    record = logging.makeLogRecord(
+        {"name": "kopf.objects", "levelno": 25, "msg": "hello %s", "args": ("x",), **extra}
+    )
+    return formatter.format(record)
+
+
+def test_text_logs_have_prefixes():
+    ref = {"name": "n", "namespace": "ns"}
+    formatter = loggers.make_formatter(kopf.LogFormat.PLAIN, None)
+    assert formatted(formatter, k8s_ref=ref) == "[ns/n] hello x"
+    assert formatted(formatter, k8s_ref={"name": "n"}) == "[n] hello x"
+    assert formatted(loggers.make_formatter(kopf.LogFormat.PLAIN), k8s_ref=ref) == "hello x"
+
+
+def test_json_logs_have_objects():
+    ref = {"name": "n", "namespace": None}
+    data = json.loads(
+        formatted(loggers.make_formatter(kopf.LogFormat.JSON), k8s_ref=ref, settings=1, user="y")
+    )
+    assert data.pop("timestamp").endswith("+00:00")
+    assert data == {"message": "hello x", "user": "y", "object": ref, "severity": "warn"}
+
+
+def test_unknown_formats_are_rejected():
+    with pytest.raises(ValueError, match="Unsupported log format: 5"):
+        kopf.configure(log_format=5)
+
+
+def test_loggers_know_their_objects(caplog):
+    settings = kopf.OperatorSettings()
+    kopf.LocalObjectLogger(body=OWNER, settings=settings).warning("m", extra={"k8s_skip": False})
+    (record,) = caplog.records
+    assert record.k8s_skip is True
+    assert record.k8s_ref == {"apiVersion": "v1", "kind": "K", "name": "own", "uid": "u", "namespace": "ns"}
