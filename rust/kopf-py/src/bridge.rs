@@ -177,17 +177,8 @@ pub(crate) struct WakeFd {
 impl WakeFd {
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> io::Result<Self> {
-        use std::os::fd::{FromRawFd as _, OwnedFd};
-        #[expect(
-            unsafe_code,
-            reason = "the standard library has no eventfd; a valid result has no other owner"
-        )]
-        let near = unsafe {
-            match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
-                -1 => return Err(io::Error::last_os_error()),
-                fd => OwnedFd::from_raw_fd(fd),
-            }
-        };
+        use rustix::event::{EventfdFlags, eventfd};
+        let near = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { near: File::from(near), far: None })
     }
 
