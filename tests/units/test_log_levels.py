@@ -3,15 +3,19 @@
 import logging
 
 import pytest
-from kopf._runtime.bridge import Bridge
+from kopf._runtime.bridge import TRACES, Bridge
 
 
 class Engine:
     def __init__(self):
         self.levels = []
+        self.tracing = []
 
     def set_log_level(self, level):
         self.levels.append(level)
+
+    def set_tracing(self, is_enabled):
+        self.tracing.append(is_enabled)
 
     def poll(self):
         return []
@@ -53,3 +57,29 @@ def test_the_most_talkative_of_the_loggers_decides(root_level):
         logger.setLevel(logging.NOTSET)
     bridge.poll()
     assert engine.levels == [logging.WARNING, logging.DEBUG, logging.WARNING]
+
+
+@pytest.fixture
+def traces_level():
+    level = TRACES.level
+    yield TRACES.setLevel
+    TRACES.setLevel(level)
+
+
+def test_traces_are_enabled_only_by_their_own_logger(root_level, traces_level):
+    engine = Engine()
+    bridge = Bridge(engine, {}, loop=object())
+    root_level(logging.DEBUG)
+    bridge.poll()
+    assert engine.tracing == []
+    traces_level(logging.DEBUG)
+    bridge.poll()
+    bridge.poll()
+    traces_level(logging.INFO)
+    bridge.poll()
+    assert engine.tracing == [True, False]
+    traces_level(logging.DEBUG)
+    bridge.poll()
+    # The subscriber belongs to the process, and other operators may follow.
+    bridge.close()
+    assert engine.tracing == [True, False, True, False]

@@ -2,6 +2,10 @@
 //!
 //! The task that sends a request also drives its connection, so there is no task or channel per connection. A response
 //! returns its connection to the pool when its body is read to the end; otherwise the connection is closed.
+//!
+//! A server may close an idle connection at any moment, also while a request is on its way. If a reused connection
+//! breaks before a byte of the response, a request is sent again over another connection only if that is safe: it is
+//! idempotent ([`SendOptions::is_repeatable`]), or no byte of it was sent.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -47,7 +51,8 @@ pub(crate) struct Http1Client {
 /// The options of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendOptions {
-    /// Whether the request can be sent twice: then the failure of a reused connection before the response is retried.
+    /// Whether the request is idempotent: then it is repeated if a reused connection fails before the response, although
+    /// the server may have received it.
     pub(crate) is_repeatable: bool,
     /// The timeout for opening a connection.
     pub(crate) connect_timeout: Duration,
@@ -73,19 +78,21 @@ impl Http1Client {
         while let Some(connection) = self.pool.take() {
             let mut guard = CloseIdleOnFailure(Some(&self.pool));
             let exchange = self.exchange(connection, request()?);
-            if !options.is_repeatable {
-                let response = exchange.await?;
-                guard.0 = None;
-                return Ok(response);
-            }
-            if let Ok(Ok(response)) = timeout(REUSED_TIMEOUT, exchange).await {
-                guard.0 = None;
-                return Ok(response);
+            let limit = if options.is_repeatable { REUSED_TIMEOUT } else { Duration::MAX };
+            match timeout(limit, exchange).await {
+                Ok(Ok(response)) => {
+                    guard.0 = None;
+                    return Ok(response);
+                }
+                Ok(Err(failure)) if !options.is_repeatable && !failure.is_unsent => {
+                    return Err(failure.error.into());
+                }
+                _ => {}
             }
         }
         let request = request()?;
         let connection = self.connect(options.connect_timeout).await?;
-        Ok(self.exchange(connection, request).await?)
+        self.exchange(connection, request).await.map_err(|failure| failure.error.into())
     }
 
     async fn connect(&self, limit: Duration) -> Result<Box<Connection>, BoxError> {
@@ -99,8 +106,8 @@ impl Http1Client {
         &self,
         mut connection: Box<Connection>,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<ResponseBody>, BoxError> {
-        let mut response = pin!(connection.sender.send_request(request));
+    ) -> Result<Response<ResponseBody>, ExchangeFailure> {
+        let mut response = pin!(connection.sender.try_send_request(request));
         let mut is_open = true;
         let response = poll_fn(|context| {
             if let Poll::Ready(response) = response.as_mut().poll(context) {
@@ -109,11 +116,22 @@ impl Http1Client {
             is_open = is_open && Pin::new(&mut connection.driver).poll(context).is_pending();
             response.as_mut().poll(context)
         })
-        .await?;
+        .await
+        .map_err(|mut failure| ExchangeFailure {
+            is_unsent: failure.take_message().is_some(),
+            error: failure.into_error().into(),
+        })?;
         let connection = is_open.then_some(connection);
         let pool = Arc::clone(&self.pool);
         Ok(response.map(|incoming| ResponseBody { incoming, connection, pool }))
     }
+}
+
+/// A request without a response.
+struct ExchangeFailure {
+    error: BoxError,
+    /// The connection was closed before a byte of the request was sent: any request can be repeated.
+    is_unsent: bool,
 }
 
 /// Closes the idle connections if a reused connection fails or is abandoned without a response: they were idle for
