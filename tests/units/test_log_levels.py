@@ -1,6 +1,8 @@
 """The enabled log levels are sent to the engine only after a change."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 from kopf._runtime.bridge import TRACES, Bridge
@@ -66,9 +68,27 @@ def traces_level():
     TRACES.setLevel(level)
 
 
+@pytest.mark.parametrize(
+    "before, after, expected",
+    [
+        ("", "", "INFO"),
+        ("logging.basicConfig(level=logging.DEBUG)", "", "INFO"),
+        ("logging.getLogger('kopf.engine').setLevel(logging.DEBUG)", "", "DEBUG"),
+        ("", "kopf.configure(verbose=True)", "INFO"),
+        ("", "kopf.configure(debug=True)", "DEBUG"),
+    ],
+)
+def test_traces_are_off_unless_they_are_requested(before, after, expected):
+    printed = "logging.getLevelName(logging.getLogger('kopf.engine').getEffectiveLevel())"
+    code = f"import logging\n{before}\nimport kopf, kopf._runtime.bridge\n{after}\nprint({printed})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == expected, done.stderr
+
+
 def test_traces_are_enabled_only_by_their_own_logger(root_level, traces_level):
     engine = Engine()
     bridge = Bridge(engine, {}, loop=object())
+    traces_level(logging.INFO)
     root_level(logging.DEBUG)
     bridge.poll()
     assert engine.tracing == []

@@ -99,7 +99,7 @@ impl Http1Client {
         let transport = timeout(limit, (self.connector)()).await.map_err(|_| ConnectTimeout(limit))??;
         let mut builder = http1::Builder::new();
         let (sender, driver) = builder.max_buf_size(MAX_HEAD).handshake(transport).await?;
-        Ok(Box::new(Connection { sender, driver }))
+        Ok(Box::new(Connection { sender, driver: Some(driver) }))
     }
 
     async fn exchange(
@@ -107,13 +107,16 @@ impl Http1Client {
         mut connection: Box<Connection>,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<ResponseBody>, ExchangeFailure> {
-        let mut response = pin!(connection.sender.try_send_request(request));
-        let mut is_open = true;
+        let Connection { sender, driver } = &mut *connection;
+        let mut response = pin!(sender.try_send_request(request));
         let response = poll_fn(|context| {
             if let Poll::Ready(response) = response.as_mut().poll(context) {
                 return Poll::Ready(response);
             }
-            is_open = is_open && Pin::new(&mut connection.driver).poll(context).is_pending();
+            // A request that was not sent is returned only when the driver of the closed connection is dropped.
+            if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
+                *driver = None;
+            }
             response.as_mut().poll(context)
         })
         .await
@@ -121,7 +124,7 @@ impl Http1Client {
             is_unsent: failure.take_message().is_some(),
             error: failure.into_error().into(),
         })?;
-        let connection = is_open.then_some(connection);
+        let connection = connection.driver.is_some().then_some(connection);
         let pool = Arc::clone(&self.pool);
         Ok(response.map(|incoming| ResponseBody { incoming, connection, pool }))
     }
@@ -154,14 +157,17 @@ struct ConnectTimeout(Duration);
 /// Kept in a box, as it would make the futures of all requests large.
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: http1::Connection<Box<dyn Transport>, Full<Bytes>>,
+    /// None after the end of the connection.
+    driver: Option<http1::Connection<Box<dyn Transport>, Full<Bytes>>>,
 }
 
 impl Connection {
     /// Whether the connection is open and has received no unexpected bytes.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.driver).poll(&mut context).is_pending() && self.sender.is_ready()
+        let driver = self.driver.as_mut();
+        driver.is_some_and(|driver| Pin::new(driver).poll(&mut context).is_pending())
+            && self.sender.is_ready()
     }
 }
 
@@ -185,7 +191,7 @@ impl Body for ResponseBody {
         if polled.is_pending()
             && let Some(connection) = &mut this.connection
         {
-            if Pin::new(&mut connection.driver).poll(context).is_ready() {
+            if connection.driver.as_mut().is_none_or(|driver| Pin::new(driver).poll(context).is_ready()) {
                 this.connection = None;
             }
             polled = Pin::new(&mut this.incoming).poll_frame(context);

@@ -110,6 +110,11 @@ struct Stage {
 }
 
 fn stage(handlers: Value) -> Stage {
+    staged(handlers, false)
+}
+
+/// A stage without credentials, or with a server for patches.
+fn staged(handlers: Value, has_server: bool) -> Stage {
     let python = Arc::new(Python {
         start: Instant::now(),
         seen: Mutex::default(),
@@ -136,7 +141,9 @@ fn stage(handlers: Value) -> Stage {
         let object = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "status": got.body["status"], "metadata": {"name": "x"}});
         if is_rejected { (422, Some(json!({}))) } else { (200, Some(object)) }
     });
-    credential_store.admit(Connection::fake("fake", server));
+    if has_server {
+        credential_store.admit(Connection::fake("fake", server));
+    }
     let shared = crate::testing::shared(rules, credential_store, host);
     tokio::spawn(run_scheduler(Arc::clone(&shared.daemons)));
     let dispatcher = Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(plan), None);
@@ -336,7 +343,7 @@ async fn a_retry_keeps_no_task() {
 
 #[tokio::test(start_paused = true)]
 async fn patches_that_fail_again_and_again_are_errors_at_growing_intervals() {
-    let mut stage = stage(json!([{"id": "t", "kind": "timer", "interval": 1}]));
+    let mut stage = staged(json!([{"id": "t", "kind": "timer", "interval": 1}]), true);
     stage.python.patches.store(true, Ordering::Relaxed);
     stage.comes(json!({}));
     let is_error = |(_, what): &(f64, String)| what.contains("has failed to patch the object");
