@@ -1,17 +1,23 @@
 """The enabled log levels are sent to the engine only after a change."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
-from kopf._runtime.bridge import Bridge
+from kopf._runtime.bridge import TRACES, Bridge
 
 
 class Engine:
     def __init__(self):
         self.levels = []
+        self.tracing = []
 
     def set_log_level(self, level):
         self.levels.append(level)
+
+    def set_tracing(self, is_enabled):
+        self.tracing.append(is_enabled)
 
     def poll(self):
         return []
@@ -53,3 +59,47 @@ def test_the_most_talkative_of_the_loggers_decides(root_level):
         logger.setLevel(logging.NOTSET)
     bridge.poll()
     assert engine.levels == [logging.WARNING, logging.DEBUG, logging.WARNING]
+
+
+@pytest.fixture
+def traces_level():
+    level = TRACES.level
+    yield TRACES.setLevel
+    TRACES.setLevel(level)
+
+
+@pytest.mark.parametrize(
+    "before, after, expected",
+    [
+        ("", "", "INFO"),
+        ("logging.basicConfig(level=logging.DEBUG)", "", "INFO"),
+        ("logging.getLogger('kopf.engine').setLevel(logging.DEBUG)", "", "DEBUG"),
+        ("", "kopf.configure(verbose=True)", "INFO"),
+        ("", "kopf.configure(debug=True)", "DEBUG"),
+    ],
+)
+def test_traces_are_off_unless_they_are_requested(before, after, expected):
+    printed = "logging.getLevelName(logging.getLogger('kopf.engine').getEffectiveLevel())"
+    code = f"import logging\n{before}\nimport kopf, kopf._runtime.bridge\n{after}\nprint({printed})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == expected, done.stderr
+
+
+def test_traces_are_enabled_only_by_their_own_logger(root_level, traces_level):
+    engine = Engine()
+    bridge = Bridge(engine, {}, loop=object())
+    traces_level(logging.INFO)
+    root_level(logging.DEBUG)
+    bridge.poll()
+    assert engine.tracing == []
+    traces_level(logging.DEBUG)
+    bridge.poll()
+    bridge.poll()
+    traces_level(logging.INFO)
+    bridge.poll()
+    assert engine.tracing == [True, False]
+    traces_level(logging.DEBUG)
+    bridge.poll()
+    # The subscriber belongs to the process, and other operators may follow.
+    bridge.close()
+    assert engine.tracing == [True, False, True, False]

@@ -150,6 +150,11 @@ def test_proxies_of_the_environment_are_used_if_it_is_trusted(monkeypatch, serve
             TypeError,
             "set the fields",
         ),
+        (
+            kopf.ConnectionInfo(server="x", priority=2**63),
+            kopf.LoginError,
+            r"The priority of the credentials does not fit into 64 bits: 9223372036854775808\.",
+        ),
     ],
 )
 def test_credentials_that_cannot_be_used_are_rejected_with_advice(info, error, message):
@@ -182,7 +187,7 @@ def kubeconfig(monkeypatch, tmp_path):
 def test_provider_tokens_and_the_trust_in_the_environment_are_passed(kubeconfig, trust_env):
     kubeconfig(
         KUBECONFIG.replace('server: "https://h"', "").replace(
-            "token: s3cret", "auth-provider: {config: {access-token: provided}}"
+            "token: s3cret", "auth-provider: {name: p, config: {access-token: provided}}"
         )
     )
     settings = kopf.OperatorSettings()
@@ -231,6 +236,24 @@ def test_broken_kubeconfigs_are_login_errors_with_the_file_and_the_field(kubecon
     assert isinstance(caught.value, also)
     assert str(path) in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+def test_the_largest_priorities_are_passed():
+    for priority in [2**63 - 1, -(2**63)]:
+        assert (
+            serialize_credentials(kopf.ConnectionInfo(server="x", priority=priority))["priority"] == priority
+        )
+
+
+def test_paths_in_a_kubeconfig_are_relative_to_it(kubeconfig):
+    path = kubeconfig(
+        KUBECONFIG.replace('"https://h"', '"https://h", certificate-authority: pki/ca.crt').replace(
+            "{token: s3cret}", "{client-certificate: c.crt, client-key: /c.key}"
+        )
+    )
+    info = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+    assert info.ca_path == str(path.parent / "pki/ca.crt")
+    assert (info.certificate_path, info.private_key_path) == (str(path.parent / "c.crt"), "/c.key")
 
 
 def test_a_missing_kubeconfig_is_an_error(monkeypatch, tmp_path):

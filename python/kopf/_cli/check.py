@@ -19,7 +19,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import ConnectionInfo, LoginError
 from kopf._objects.resources import Resource
 from kopf._objects.suggestions import did_you_mean
-from kopf._runtime import handler_checks, loaders, login
+from kopf._runtime import bridge, handler_checks, loaders, login
 from kopf._runtime.banner import describe_handlers
 from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.running import resource_handlers
@@ -120,8 +120,7 @@ def find_connection() -> ConnectionInfo | None:
     connection = login.login_with_kubeconfig(settings=settings)
     if connection is None:
         return login.login_with_service_account(settings=settings)
-    _, _, user = login.read_current_context()
-    return exec_plugins.complete(connection, user)
+    return exec_plugins.complete(connection, bridge.read_kubeconfig_references())
 
 
 Resolved = Mapping[ResourceHandler, Collection[Resource]]

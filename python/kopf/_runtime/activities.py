@@ -187,6 +187,11 @@ def serialize_credentials(info: Any) -> dict[str, Any]:
             "The credentials have no server: "
             "set `server` of the cluster in the kubeconfig, or of kopf.ConnectionInfo."
         )
+    if isinstance(info.priority, int) and not -(2**63) <= info.priority < 2**63:
+        raise credentials.LoginError(
+            f"The priority of the credentials does not fit into 64 bits: {info.priority}. "
+            "Set `priority` of kopf.ConnectionInfo to a smaller number."
+        )
     names = [field.name for field in dataclasses.fields(credentials.ConnectionInfo)]
     values = {name: getattr(info, name) for name in names}
     if info.trust_env and not info.proxy_url:

@@ -50,10 +50,17 @@ from kopf._kopf import (
     __version__,
     build_certificate,
     describe_certificate,
+    has_kubeconfig,
+    has_named_kubeconfig,
+    has_service_account,
     json_copy,
+    read_kubeconfig,
+    read_kubeconfig_references,
+    read_service_account,
 )
 
 __all__ = [
+    "TRACES",
     "AdmissionReview",
     "ApiServer",
     "ApplyPatchFns",
@@ -96,7 +103,13 @@ __all__ = [
     "__version__",
     "build_certificate",
     "describe_certificate",
+    "has_kubeconfig",
+    "has_named_kubeconfig",
+    "has_service_account",
     "json_copy",
+    "read_kubeconfig",
+    "read_kubeconfig_references",
+    "read_service_account",
 ]
 
 CompletableItem = WorkItem | CallDaemon | StopDaemons
@@ -109,6 +122,12 @@ ENGINE_LOGGERS = [
     logging.getLogger(name)
     for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
 ]
+
+TRACES = logging.getLogger("kopf.engine")
+"""The logger of the engine's traces: several lines per request, so that it does not inherit its level."""
+
+if TRACES.level == logging.NOTSET:
+    TRACES.setLevel(logging.INFO)
 
 
 class ErrorKind:
@@ -140,6 +159,7 @@ class Bridge:
         self._polling = False
         self._fileno: int | None = None
         self._level: int | None = None
+        self._is_tracing = False
 
     def open(self) -> None:
         """Start polling."""
@@ -153,6 +173,9 @@ class Bridge:
             self._loop.remove_reader(self._fileno)
             self._fileno = None
         self._flush()
+        if self._is_tracing:
+            self._is_tracing = False
+            self._engine.set_tracing(False)
 
     def poll_all(self) -> None:
         """Poll and handle all items that are ready, in as many batches as needed."""
@@ -187,6 +210,10 @@ class Bridge:
         if level != self._level:
             self._level = level
             self._engine.set_log_level(level)
+        is_tracing = TRACES.isEnabledFor(logging.DEBUG)
+        if is_tracing != self._is_tracing:
+            self._is_tracing = is_tracing
+            self._engine.set_tracing(is_tracing)
 
     def _flush(self) -> None:
         # A handler may have changed it, and the engine logs what follows from the outcome.

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 from kopf._intents.settings import COMPAT_1_45, OperatorSettings
 from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
-from kopf._runtime.bridge import Object
+from kopf._runtime.bridge import TRACES, Object
 
 DEFAULT_JSON_REFKEY = "object"
 RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
@@ -291,6 +291,10 @@ def configure(
     asyncio_logger.propagate = bool(debug)
     if not debug:
         asyncio_logger.handlers[:] = [logging.NullHandler()]
+
+    # So are the engine's traces: several lines per request.
+    if debug:
+        TRACES.setLevel(logging.DEBUG)
 
 
 def make_formatter(

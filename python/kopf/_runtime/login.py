@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.logging_types import Logger
+from kopf._runtime import bridge
 
 PRIORITY_OF_CLIENT = 10
 PRIORITY_OF_ASYNC_CLIENT = 15
 PRIORITY_OF_PYKUBE = 20
 PRIORITY_OF_KUBECONFIG = 10
 PRIORITY_OF_SERVICE_ACCOUNT = 20
-
-_SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
-_DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
 def has_pykube() -> bool:
@@ -47,12 +44,12 @@ def has_client() -> bool:
 
 def has_service_account() -> bool:
     """Whether we are in a pod with a service account."""
-    return os.path.exists(f"{_SERVICE_ACCOUNT_DIR}/token")
+    return bridge.has_service_account()
 
 
 def has_kubeconfig() -> bool:
     """Whether there is a kubeconfig: named in the environment or at its usual place."""
-    return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser(_DEFAULT_KUBECONFIG))
+    return bridge.has_kubeconfig()
 
 
 def prefers_kubeconfig(settings: OperatorSettings) -> bool:
@@ -60,9 +57,7 @@ def prefers_kubeconfig(settings: OperatorSettings) -> bool:
 
     It is if the environment names it, as for kubectl. Kopf 1.45 always prefers the service account.
     """
-    paths = os.environ.get("KUBECONFIG", "").split(os.pathsep)
-    named = any(os.path.isfile(os.path.expanduser(path.strip())) for path in paths)
-    return named and settings.process.compat is None
+    return bridge.has_named_kubeconfig() and settings.process.compat is None
 
 
 def login_via_client(
@@ -215,20 +210,12 @@ def login_via_pykube(
 
 def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> credentials.ConnectionInfo | None:
     """Log in as the service account of the pod; None if there is no token of it."""
-    if not has_service_account():
+    fields = bridge.read_service_account()
+    if fields is None:
         return None
-    from pathlib import Path
-
-    folder = Path(_SERVICE_ACCOUNT_DIR)
-    ca_path = folder / "ca.crt"
-    namespace_path = folder / "namespace"
     return credentials.ConnectionInfo(
+        **fields,
         server="https://kubernetes.default.svc",
-        ca_path=str(ca_path) if ca_path.exists() else None,
-        token=(folder / "token").read_text(encoding="utf-8").strip() or None,
-        default_namespace=(
-            namespace_path.read_text(encoding="utf-8").strip() or None if namespace_path.exists() else None
-        ),
         priority=PRIORITY_OF_SERVICE_ACCOUNT,
         trust_env=settings.networking.trust_env,
     )
@@ -237,107 +224,28 @@ def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> crede
 def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credentials.ConnectionInfo | None:
     """Log in with the current context of the kubeconfigs; None if there are no kubeconfigs.
 
-    The first value found in several files wins. Plugins are not executed: such users have no credentials.
-    What is wrong with the files is a `LoginError`, which is also an error as in Kopf 1.45: `yaml.YAMLError`
-    for files that cannot be parsed, `KeyError` for references to nothing. A missing file is a
-    `FileNotFoundError`. A cluster without a server is an error later, when it is connected to.
+    The engine reads the files. The first value of several files is used, and paths are relative to their
+    file. Plugins are not executed: such users have no credentials. An unusable file is a `LoginError`, which
+    is also an error as in Kopf 1.45: `yaml.YAMLError` for files that cannot be parsed, `KeyError` for
+    references to nothing. A missing file is a `FileNotFoundError`. A cluster without a server is an error
+    later, when it is connected to.
     """
     if not has_kubeconfig():
         return None
-    context, cluster, user = read_current_context()
-    provider = (user.get("auth-provider") or {}).get("config") or {}
-    server: Any = cluster.get("server")
+    fields = bridge.read_kubeconfig()
+    if isinstance(fields, tuple):
+        raise _kubeconfig_error(*fields)
     return credentials.ConnectionInfo(
-        server=server,
-        ca_path=cluster.get("certificate-authority"),
-        ca_data=cluster.get("certificate-authority-data"),
-        insecure=cluster.get("insecure-skip-tls-verify"),
-        certificate_path=user.get("client-certificate"),
-        certificate_data=user.get("client-certificate-data"),
-        private_key_path=user.get("client-key"),
-        private_key_data=user.get("client-key-data"),
-        username=user.get("username"),
-        password=user.get("password"),
-        token=user.get("token") or provider.get("access-token"),
-        default_namespace=context.get("namespace"),
-        priority=PRIORITY_OF_KUBECONFIG,
-        proxy_url=cluster.get("proxy-url"),
-        trust_env=settings.networking.trust_env,
+        **fields, priority=PRIORITY_OF_KUBECONFIG, trust_env=settings.networking.trust_env
     )
 
 
-def read_current_context() -> tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any]]:
-    """The current context of the kubeconfigs, its cluster, and its user; errors as of the login."""
-    paths = os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG
-    files = [path.strip() for path in paths.split(os.pathsep) if path]
-    current_context: str | None = None
-    contexts = _KubeconfigSection("context")
-    clusters = _KubeconfigSection("cluster")
-    users = _KubeconfigSection("user")
-    for path in files:
-        config = _read_kubeconfig(path)
-        current_context = current_context or config.get("current-context")
-        for section in (contexts, clusters, users):
-            section.add(path, config)
-
-    if current_context is None:
-        raise credentials.LoginError("Current context is not set in kubeconfigs.")
-    files_text = os.pathsep.join(files)
-    context = contexts.get(current_context, f"current-context of {files_text}")
-    cluster = clusters.get(context.get("cluster"), f"contexts[{current_context}].cluster of {files_text}")
-    user = users.get(context.get("user"), f"contexts[{current_context}].user of {files_text}")
-    return context, cluster, user
-
-
-class _KubeconfigSection:
-    """The named items of one kind in all kubeconfigs: the first one of a name counts."""
-
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self._key = key
-        self._items: dict[Any, Mapping[str, Any]] = {}
-
-    def add(self, path: str, config: Mapping[str, Any]) -> None:
-        name = f"{self._key}s"
-        items = config.get(name) or []
-        if not isinstance(items, list):
-            raise credentials.LoginError(f"The kubeconfig {path} has {name} that are not a list.")
-        for number, item in enumerate(items):
-            if not isinstance(item, Mapping) or isinstance(item.get("name"), (Mapping, list, type(None))):
-                raise credentials.MissingInKubeconfigError(
-                    f"The kubeconfig {path} has no name in {name}[{number}]."
-                )
-            value = item.get(self._key) or {}
-            if not isinstance(value, Mapping):
-                raise credentials.LoginError(
-                    f"The kubeconfig {path} has {name}[{number}].{self._key} that is not a mapping."
-                )
-            self._items.setdefault(item["name"], value)
-
-    def get(self, name: Any, referrer: str) -> Mapping[str, Any]:
-        if name not in self._items:
-            missing = "nothing" if name is None else f"{name!r}, which is in no kubeconfig"
-            raise credentials.MissingInKubeconfigError(
-                f"The {self._key} cannot be found: {referrer} refers to {missing}."
-            )
-        return self._items[name]
-
-
-def _read_kubeconfig(path: str) -> Mapping[str, Any]:
-    from pathlib import Path
-
+def _kubeconfig_error(kind: str, message: str) -> credentials.LoginError:
     import yaml
 
     class CorruptedKubeconfigError(credentials.LoginError, yaml.YAMLError):
         """A kubeconfig is not what it should be. In Kopf 1.45, it is a `YAMLError`."""
 
-    try:
-        config = yaml.safe_load(Path(path).expanduser().read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        # The parser quotes what it cannot read, and tokens may be there.
-        mark = getattr(e, "problem_mark", None)
-        files_text = f" at line {mark.line + 1}" if mark is not None else ""
-        raise CorruptedKubeconfigError(f"The kubeconfig {path} cannot be parsed{files_text}.") from None
-    if not isinstance(config, Mapping):
-        raise CorruptedKubeconfigError(f"The kubeconfig {path} is not a mapping.")
-    return config
+    if kind == "corrupted":
+        return CorruptedKubeconfigError(message)
+    return (credentials.MissingInKubeconfigError if kind == "missing" else credentials.LoginError)(message)

@@ -324,7 +324,7 @@ mod tests {
         let settings: Settings = serde_json::from_str("{}").unwrap();
         assert_eq!(settings.execution.default_backoff.to_string(), "60");
         assert_eq!(settings.queueing.error_delays.last(), Some(&610.0));
-        assert_eq!(settings.networking.error_backoffs.attempts(), Some(9));
+        assert_eq!(settings.networking.error_backoffs, growing(8).into());
         assert_eq!(settings.persistence.finalizer, "kopf.zalando.org/KopfFinalizerMarker");
     }
 

@@ -3,30 +3,31 @@
 //! A cycle uses the configuration of its start. Settings that are read only once (those of feeds, connections, worker
 //! limits) keep the values of the operator's start.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use kopf_core::cycle::OperatorConfig;
 use kopf_core::settings::Settings;
 
 /// The current handlers and settings; the settings may change while the operator runs.
 #[derive(Clone, Debug)]
-pub struct LiveConfig(Arc<RwLock<Arc<OperatorConfig>>>);
+pub struct LiveConfig(Arc<ArcSwap<OperatorConfig>>);
 
 impl LiveConfig {
     /// The configuration of the operator's start.
-    pub fn new(rules: Arc<OperatorConfig>) -> Self {
-        Self(Arc::new(RwLock::new(rules)))
+    pub fn new(config: Arc<OperatorConfig>) -> Self {
+        Self(Arc::new(ArcSwap::new(config)))
     }
 
-    /// The current configuration.
+    /// The current configuration. Readers never wait.
     pub fn get(&self) -> Arc<OperatorConfig> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        self.0.load_full()
     }
 
     /// Replaces the settings; the handlers stay.
     pub fn configure(&self, settings: Settings) {
-        let mut rules = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        *rules = Arc::new(OperatorConfig { settings: Arc::new(settings), ..(**rules).clone() });
+        let settings = Arc::new(settings);
+        self.0.rcu(|config| OperatorConfig { settings: Arc::clone(&settings), ..(**config).clone() });
     }
 }
 

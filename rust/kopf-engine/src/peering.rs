@@ -4,7 +4,6 @@
 //! evaluates the records (`kopf_core::peering`) and sets the toggle. Errors of the API are logged, and these tasks continue.
 //! Rules: contract/api 8, contract/engine 1.7.
 
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -164,7 +163,7 @@ impl Peering {
                 }
                 Ok(_) => {}
             }
-            let chance = RandomState::new().build_hasher().finish();
+            let chance = fastrand::u64(..);
             let interval = peering::keep_alive_interval(self.settings().lifetime, chance);
             let interval = seconds(f64::from(i32::try_from(interval).unwrap_or(i32::MAX)));
             // The object may be created meanwhile; our record is missing in it then.

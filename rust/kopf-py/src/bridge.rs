@@ -1,5 +1,8 @@
 //! The queue between the engine's threads and Python's event loop: filled by the engine, emptied by Python in batches.
 //!
+//! The queue is bounded: by the limits of the engine for tasks (pending events of an object wait in its slot, and each daemon
+//! or timer has one task at a time), and by a number for log records.
+//!
 //! A file descriptor becomes readable when the queue becomes non-empty, once per batch. Nothing here attaches to the
 //! interpreter or holds Python objects, so the engine's threads never wait for Python.
 
@@ -22,6 +25,16 @@ const BATCH: usize = 128;
 
 /// Up to so many items without a waiting sender are left in the queue until other items wake Python up.
 const MAX_DEFERRED: usize = 32;
+
+/// Maximum number of log records in the queue, for a Python that does not take them for a while. Further ones are dropped, and
+/// their number is logged.
+const MAX_LOG_RECORDS: usize = 10_000;
+
+/// The logger for messages about the operator as a whole.
+pub(crate) const RUNNING: &str = "kopf._core.reactor.running";
+
+/// The logger of the engine's traces.
+const TRACES: &str = "kopf.engine";
 
 /// An item for Python; items are in the order in which the engine submitted them.
 #[derive(Debug)]
@@ -48,6 +61,9 @@ pub(crate) struct HostQueue {
 #[derive(Default)]
 struct Queue {
     items: VecDeque<Item>,
+    log_records: usize,
+    /// Number of log records dropped since the last batch.
+    dropped: usize,
     /// The descriptor is readable.
     is_signalled: bool,
 }
@@ -55,11 +71,35 @@ struct Queue {
 impl Queue {
     /// Adds an item; true if the descriptor is to be made readable.
     fn put(&mut self, item: Item, prompt: bool) -> bool {
+        if matches!(item, Item::Entry(_)) {
+            if self.log_records >= MAX_LOG_RECORDS {
+                self.dropped += 1;
+                return false;
+            }
+            self.log_records += 1;
+        }
         let is_deferrable = !prompt && matches!(item, Item::Job(HostTask::Close { carry: false, .. }));
         self.items.push_back(item);
         let wakes = !(self.is_signalled || (is_deferrable && self.items.len() < MAX_DEFERRED));
         self.is_signalled |= wakes;
         wakes
+    }
+
+    /// Takes the oldest items, at most a batch. Dropped log records are replaced with a warning.
+    fn take(&mut self) -> VecDeque<Item> {
+        let mut batch = if self.items.len() > BATCH {
+            self.items.drain(..BATCH).collect()
+        } else {
+            std::mem::take(&mut self.items)
+        };
+        self.log_records -= batch.iter().filter(|item| matches!(item, Item::Entry(_))).count();
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            let text =
+                format!("{dropped} log lines were dropped: the event loop does not take them in time.");
+            batch.push_front(Item::Entry(LogRecord::general(Level::Warning, RUNNING, text)));
+        }
+        batch
     }
 }
 
@@ -86,8 +126,7 @@ impl HostQueue {
         let mut queue = self.lock();
         queue.is_signalled = queue.items.len() > BATCH;
         let is_all = !queue.is_signalled;
-        let batch =
-            if is_all { std::mem::take(&mut queue.items) } else { queue.items.drain(..BATCH).collect() };
+        let batch = queue.take();
         drop(queue);
         if !is_all {
             self.wake_fd.notify();
@@ -111,6 +150,11 @@ impl HostQueue {
         self.threshold.store(level, Ordering::Relaxed);
     }
 
+    /// Adds a debug line of the engine's traces, regardless of the threshold.
+    pub(crate) fn trace(&self, text: String) {
+        self.put(Item::Entry(LogRecord::general(Level::Debug, TRACES, text)));
+    }
+
     /// Adds the last item.
     pub(crate) fn finish(&self, failure: Option<Failure>) {
         self.put(Item::Finished(failure));
@@ -131,6 +175,7 @@ impl HostQueue {
 
 impl Host for HostQueue {
     fn submit(&self, job: HostTask) {
+        job.trace();
         #[cfg(feature = "testing")]
         crate::panics::on_submit(&job);
         self.put(Item::Job(job));
@@ -144,6 +189,7 @@ impl Host for HostQueue {
             let mut queue = self.lock();
             let mut wakes = false;
             for job in jobs {
+                job.trace();
                 wakes |= queue.put(Item::Job(job), prompt);
             }
             wakes
@@ -183,17 +229,8 @@ pub(crate) struct WakeFd {
 impl WakeFd {
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> io::Result<Self> {
-        use std::os::fd::{FromRawFd as _, OwnedFd};
-        #[expect(
-            unsafe_code,
-            reason = "the standard library has no eventfd; a valid result has no other owner"
-        )]
-        let near = unsafe {
-            match libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) {
-                -1 => return Err(io::Error::last_os_error()),
-                fd => OwnedFd::from_raw_fd(fd),
-            }
-        };
+        use rustix::event::{EventfdFlags, eventfd};
+        let near = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { near: File::from(near), far: None })
     }
 

@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
 
-use crate::bridge::{HostQueue, Item};
+use crate::bridge::{HostQueue, Item, RUNNING};
 use crate::commands::requests::{
     Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
 };
@@ -37,6 +37,7 @@ use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
 use crate::time::{clock, now};
+use crate::trace;
 use crate::views::ObjectView;
 
 /// The engine of one operator.
@@ -184,6 +185,12 @@ impl Engine {
     /// Log records below this level (of Python's `logging`) are dropped before they are formatted.
     fn set_log_level(&self, level: u8) {
         self.host_queue.set_threshold(level);
+    }
+
+    /// Whether the engine's traces are logged, as debug lines of the logger `kopf.engine`.
+    #[pyo3(name = "set_tracing")]
+    fn set_tracing(&self, is_enabled: bool) {
+        trace::set_enabled(&self.host_queue, is_enabled);
     }
 
     /// Takes the next batch of items, in order.
@@ -402,9 +409,6 @@ fn unconverted(py: Python<'_>, object: Option<Arc<Object>>, error: &PyErr) -> Py
     };
     Ok(Py::new(py, Log::new(py, entry)?)?.into_any())
 }
-
-/// The logger for messages about the operator as a whole.
-const RUNNING: &str = "kopf._core.reactor.running";
 
 fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {

@@ -14,6 +14,7 @@ mod commands;
 mod convert;
 mod engine;
 mod errors;
+mod kubeconfig;
 mod logging;
 #[cfg(feature = "testing")]
 mod panics;
@@ -21,6 +22,7 @@ mod runtime;
 #[cfg(feature = "testing")]
 mod testing;
 mod time;
+mod trace;
 mod views;
 
 /// The engine of the operator, as Python drives it. Private: its names may change at any time.
@@ -54,6 +56,10 @@ mod _kopf {
     use crate::convert::plain;
     #[pymodule_export]
     use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::kubeconfig::{
+        has_kubeconfig, has_named_kubeconfig, has_service_account, read_kubeconfig, read_kubeconfig_references, read_service_account,
+    };
     #[pymodule_export]
     use crate::logging::Log;
     #[cfg(feature = "testing")]

@@ -1,6 +1,6 @@
 //! Log records of the engine for Python's `logging`: in order with the tasks, and batched with them.
 //!
-//! Traces of the libraries below the engine are dropped: no subscriber is installed, so they cost nothing.
+//! Debug lines of the engine's traces are in `trace`.
 
 use std::sync::Arc;
 

@@ -72,7 +72,7 @@ ALONE = [
     ),
     Row(
         "a broken kubeconfig",
-        ["Error: The kubeconfig cannot be used: failed to parse kubeconfig YAML", "'broken.yaml'"],
+        ["Error: The kubeconfig broken.yaml cannot be parsed at line 1", "'broken.yaml'"],
         environment=(("KUBECONFIG", "broken.yaml"),),
     ),
     Row("no such file", ["Error: ", "There is no file 'nope.py'."], 2, ("run", "-A", "nope.py")),

@@ -2,6 +2,7 @@
 //!
 //! The state only, without a clock: the engine sleeps and interrupts.
 
+use crate::handling::backoff::Backoff;
 use crate::handling::durations::Seconds;
 use crate::time::Timestamp;
 
@@ -18,10 +19,8 @@ pub struct ErrorBackoff {
 impl ErrorBackoff {
     /// Records a failed cycle. Returns the seconds to throttle the object; the last delay repeats. None if there are no delays.
     pub fn fail(&mut self, delays: &[f64], now: Timestamp) -> Option<f64> {
-        let position =
-            usize::try_from(self.failures).unwrap_or(usize::MAX).min(delays.len().saturating_sub(1));
+        let delay = Backoff::endless(delays).step(self.failures);
         self.failures = self.failures.saturating_add(1);
-        let delay = delays.get(position).copied();
         self.until = delay.map(|delay| now.plus(delay));
         delay
     }

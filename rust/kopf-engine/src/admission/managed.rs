@@ -10,6 +10,7 @@ use http::Method;
 use kopf_core::admission::AdmissionResources;
 use kopf_core::admission::configuration::{self, WebhookType};
 use kopf_core::handler::registry::Registry;
+use kopf_core::handling::backoff::Backoff;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::resource::Resource;
@@ -21,11 +22,12 @@ use crate::admission::AdmissionState;
 use crate::client::{Api, RequestBody};
 use crate::error::{Failure, RequestError};
 use crate::host::{Host, LogRecord};
+use crate::time::duration::seconds;
 
 const LOGGER: &str = "kopf._core.engines.admission";
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1";
-/// The pause before a retry of a temporary failure.
-const RETRY: Duration = Duration::from_secs(10);
+/// The delays before retries of temporary failures.
+const RETRIES: Backoff = Backoff::endless(&[10.0]);
 /// The timeout of the clean-up request at the exit.
 const CLEANUP: Duration = Duration::from_secs(10);
 
@@ -58,13 +60,13 @@ impl Managed {
             match self.keep_until_error().await {
                 ManageError::Rejected(error) => return error.into(),
                 ManageError::Failed(error) => {
-                    let seconds = RETRY.as_secs();
+                    let pause = RETRIES.step(0).unwrap_or_default();
                     let text = format!(
-                        "Cannot write the admission webhook {}: {error}. Will try again in {seconds} seconds.",
+                        "Cannot write the admission webhook {}: {error}. Will try again in {pause} seconds.",
                         self.name
                     );
                     self.log(Level::Error, text);
-                    self.api.clock().sleep(RETRY).await;
+                    self.api.clock().sleep(seconds(pause)).await;
                 }
             }
         }

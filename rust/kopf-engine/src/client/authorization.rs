@@ -14,7 +14,9 @@ use super::exec::{self, ExecStatus};
 use crate::error::LoginError;
 use crate::time::clock::Clock;
 
-/// How often a token file is read again, in seconds.
+/// How often a token file is read again, in seconds. Requests check the time; no task or file watcher is needed. A
+/// watcher (inotify) would not be more exact: a pod's token is replaced long before the old one expires, by renaming a
+/// folder that a watcher of the file does not observe. client-go reads the files at intervals too.
 const FILE_INTERVAL: f64 = 60.0;
 /// How long before its expiration a plugin's token is renewed, in seconds. Short-lived tokens are renewed after four
 /// fifths of their lifetime.

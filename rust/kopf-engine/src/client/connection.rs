@@ -4,12 +4,9 @@
 //! prepares TLS; the requests are sent with hyper (`http1`). Requests are retried in the parent module, and [the
 //! store](super::credentials) selects one of several connections.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt as _;
 use futures::future::ready;
@@ -19,21 +16,17 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use kopf_core::json::value::{Value, python_repr};
 use kube::Config;
 use kube::client::ConfigExt as _;
-use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
-use secrecy::{ExposeSecret as _, SecretString};
+use kube::config::AuthInfo;
 use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::client::authorization::Authorization;
-use crate::client::config::{CONTRADICTORY, check_server, config_of, header_of, identity_of};
+use crate::client::config::{config_of, header_of, identity_of};
 use crate::client::connector::Proxy;
 use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions};
 use crate::client::redact::{explained, is_about_certificates};
 use crate::error::{LoginError, RequestError};
 use crate::host::credentials::Credentials;
 use crate::time::clock::Clock;
-
-/// The token of a pod's service account.
-const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// The timeout for opening a connection, unless the settings specify another one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -121,67 +114,6 @@ impl Connection {
             fingerprint: fingerprint(&[identity_of(given).as_bytes()]),
             ..connection
         })
-    }
-
-    /// Connects with the service account of this pod.
-    pub fn from_service_account(options: &ConnectionOptions) -> Result<Self, LoginError> {
-        let config = Config::incluster()
-            .map_err(|error| LoginError(format!("The service account cannot be used: {error}")))?;
-        let proxy = options.trust_env.then(|| Proxy::of_environment(&config.cluster_url)).flatten();
-        let authorization = Authorization::of(&config.auth_info, &options.clock)?;
-        let fingerprint = fingerprint(&[&authorization.identity()]);
-        let connection = Self::new("login_with_service_account", config, proxy, authorization, options)?;
-        Ok(Self { priority: 20, fingerprint, ..connection })
-    }
-
-    /// Connects with the current context of the kubeconfig: `KUBECONFIG`, else `~/.kube/config`. Runs the exec plugin
-    /// of the context, if there is one. Cancelling this kills the plugin.
-    pub async fn from_kubeconfig(options: &ConnectionOptions) -> Result<Self, LoginError> {
-        Self::of_kubeconfig(Kubeconfig::read().map_err(|error| unusable(&error))?, options).await
-    }
-
-    async fn of_kubeconfig(file: Kubeconfig, options: &ConnectionOptions) -> Result<Self, LoginError> {
-        if file.current_context.as_deref().unwrap_or_default().is_empty() {
-            return Err(LoginError("Current context is not set in kubeconfigs.".to_owned()));
-        }
-        let text = serde_json::to_string(&file).unwrap_or_default();
-        let cluster = current_cluster(&file).cloned().unwrap_or_default();
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        let mut config = config.map_err(|error| unusable(&error))?;
-        if config.accept_invalid_certs && config.root_cert.is_some() && !options.compat {
-            return Err(LoginError(format!("The kubeconfig cannot be used: {CONTRADICTORY}")));
-        }
-        check_server(&config.cluster_url)?;
-        let proxy = match cluster.proxy_url.filter(|address| !address.is_empty()) {
-            Some(address) => Some(Proxy::parse(&address, &config.cluster_url)?),
-            None if options.trust_env => Proxy::of_environment(&config.cluster_url),
-            None => None,
-        };
-        let mut expiration = None;
-        let auth = &mut config.auth_info;
-        let has_token = auth.username.is_some() || auth.token.is_some() || auth.token_file.is_some();
-        let authorization = match auth.exec.take().filter(|_| !has_token) {
-            None => Authorization::of(auth, &options.clock)?,
-            Some(plugin) => {
-                let status = crate::client::exec::run(&plugin)
-                    .await
-                    .map_err(|error| crate::client::authorization::plugin_error(&error))?;
-                if let (Some(certificate), Some(key)) =
-                    (&status.client_certificate_data, &status.client_key_data)
-                {
-                    auth.client_certificate_data = Some(STANDARD.encode(certificate));
-                    auth.client_key_data = Some(SecretString::from(STANDARD.encode(key.expose_secret())));
-                    // Other certificates need other connections, which the next login creates.
-                    expiration = crate::client::authorization::expiration_of(&status)?;
-                }
-                Authorization::of_plugin(plugin, &status, &options.clock)?
-            }
-        };
-        let certificate = config.auth_info.client_certificate_data.clone().unwrap_or_default();
-        // A rotated token counts as other credentials, although the kubeconfig is the same.
-        let fingerprint = fingerprint(&[text.as_bytes(), &authorization.identity(), certificate.as_bytes()]);
-        let connection = Self::new("login_with_kubeconfig", config, proxy, authorization, options)?;
-        Ok(Self { priority: 10, fingerprint, expiration: expiration.map(seconds_of), ..connection })
     }
 
     fn new(
@@ -383,22 +315,6 @@ fn host_of(uri: &Uri) -> String {
     }
 }
 
-/// The cluster of the current context.
-fn current_cluster(file: &Kubeconfig) -> Option<&Cluster> {
-    let context = file.contexts.iter().find(|named| Some(&named.name) == file.current_context.as_ref())?;
-    let name = &context.context.as_ref()?.cluster;
-    file.clusters.iter().find(|named| named.name == *name)?.cluster.as_ref()
-}
-
-fn unusable(error: &(dyn std::error::Error + 'static)) -> LoginError {
-    LoginError(format!("The kubeconfig cannot be used: {}", explained(error)))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
-fn seconds_of(moment: kopf_core::time::Timestamp) -> f64 {
-    moment.micros() as f64 / 1_000_000.0
-}
-
 /// The server's address without its password, if it has one.
 fn address_of(config: &Config) -> String {
     let url = config.cluster_url.to_string();
@@ -409,24 +325,6 @@ fn address_of(config: &Config) -> String {
     }
 }
 
-/// Whether this process runs in a cluster's pod with a service account.
-pub fn has_service_account() -> bool {
-    Path::new(TOKEN_FILE).exists()
-}
-
-/// Whether there is a kubeconfig: named by the environment, or at the default path.
-pub fn has_kubeconfig() -> bool {
-    let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
-    let home = std::env::home_dir().is_some_and(|home| home.join(".kube/config").exists());
-    named || home
-}
-
-/// Whether any of the kubeconfigs named by the environment exists.
-pub fn has_named_kubeconfig() -> bool {
-    std::env::var_os("KUBECONFIG")
-        .is_some_and(|paths| std::env::split_paths(&paths).any(|path| path.is_file()))
-}
-
 fn fingerprint(parts: &[&[u8]]) -> u64 {
     use std::hash::{DefaultHasher, Hash as _, Hasher as _};
     let mut hasher = DefaultHasher::new();
@@ -434,5 +332,9 @@ fn fingerprint(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
+mod fallback;
 #[cfg(test)]
 mod tests;
+
+use fallback::unusable;
+pub use fallback::{ServiceAccount, has_kubeconfig, has_named_kubeconfig, has_service_account};

@@ -11,16 +11,14 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
-use kopf_core::handling::backoff::Backoff;
+use kopf_core::handling::backoff::{Backoff, Retries};
 use kopf_core::log_level::Level;
 use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::connection::{
-    Connection, ConnectionOptions, has_kubeconfig, has_named_kubeconfig, has_service_account,
-};
+use crate::client::connection::{Connection, ConnectionOptions};
 use crate::error::LoginError;
 use crate::host::credentials::{Credentials, Login};
 use crate::host::{Host, HostTask, LogRecord, LoginTask};
@@ -28,7 +26,6 @@ use crate::time::clock::Clock;
 use crate::time::duration::seconds;
 
 const LOGGER: &str = "kopf._core.engines.activities";
-const FALLBACK_LOGGER: &str = "kopf.activities.authentication";
 const RAN_OUT: &str = "Ran out of valid credentials.";
 const NOT_FOUND: &str = "No login handler has returned any. Set KUBECONFIG, create ~/.kube/config, run in a pod with a \
                          service account, or declare a login handler (@kopf.on.login).";
@@ -75,7 +72,6 @@ struct Store {
     in_doubt: AtomicBool,
 }
 
-#[derive(Default)]
 struct LoginState {
     happened: bool,
     rejected_fingerprints: HashMap<String, VecDeque<u64>>,
@@ -83,9 +79,22 @@ struct LoginState {
     rejected: Option<(String, String)>,
     /// Since when all credentials are rejected.
     since: Option<Timestamp>,
-    failures: u32,
+    retries: Retries<'static>,
     /// When the credentials may be read again because of certificates.
     renewal: Option<Timestamp>,
+}
+
+impl Default for LoginState {
+    fn default() -> Self {
+        Self {
+            happened: false,
+            rejected_fingerprints: HashMap::new(),
+            rejected: None,
+            since: None,
+            retries: RETRIES.retries(),
+            renewal: None,
+        }
+    }
 }
 
 /// The failure of a login.
@@ -145,7 +154,8 @@ impl CredentialStore {
         }
         self.store.in_doubt.store(false, Ordering::Relaxed);
         let mut logins = self.store.logins();
-        (logins.since, logins.failures, logins.renewal) = (None, 0, None);
+        (logins.since, logins.renewal) = (None, None);
+        logins.retries.reset();
     }
 
     /// Removes a connection whose credentials the server rejects. Does nothing if it was removed already: requests that
@@ -272,9 +282,7 @@ impl Store {
         if now.seconds_since(since) >= self.options.login_timeout {
             return None;
         }
-        let delay = RETRIES.step(logins.failures);
-        logins.failures = logins.failures.saturating_add(1);
-        delay
+        logins.retries.next(None, 0.0).map(|delay| delay.seconds)
     }
 
     /// Whether the credentials may be read again now because of certificates. If so, also sets the earliest moment of the
@@ -292,9 +300,8 @@ impl Store {
         if !is_known || logins.renewal.is_some_and(|moment| moment > now) {
             return false;
         }
-        let Some(delay) = RETRIES.step(logins.failures) else { return false };
-        logins.failures = logins.failures.saturating_add(1);
-        logins.renewal = Some(now.plus(delay));
+        let Some(delay) = logins.retries.next(None, 0.0) else { return false };
+        logins.renewal = Some(now.plus(delay.seconds));
         logins.rejected_fingerprints.clear();
         true
     }
@@ -378,44 +385,6 @@ impl Store {
         }
     }
 
-    /// Logs in without login handlers: with the service account and the kubeconfig. If one of them is unusable, the
-    /// other one is used. If `KUBECONFIG` names a file, the service account is not used, as in kubectl. Kopf 1.45
-    /// prefers the service account.
-    async fn fall_back(&self) -> Result<Vec<Connection>, LoginError> {
-        let options = &self.options.connections;
-        let mut found = vec![];
-        let mut failure = None;
-        if has_service_account() && (options.compat || !has_named_kubeconfig()) {
-            self.keep(Connection::from_service_account(options), &mut found, &mut failure);
-        }
-        if has_kubeconfig() {
-            self.keep(Connection::from_kubeconfig(options).await, &mut found, &mut failure);
-        }
-        match failure {
-            Some(error) if found.is_empty() => Err(error),
-            _ => Ok(found),
-        }
-    }
-
-    fn keep(
-        &self,
-        got: Result<Connection, LoginError>,
-        found: &mut Vec<Connection>,
-        failure: &mut Option<LoginError>,
-    ) {
-        match got {
-            Ok(connection) => {
-                let text = format!("Activity '{}' succeeded.", connection.key);
-                self.log(Level::Info, FALLBACK_LOGGER, text);
-                found.push(connection);
-            }
-            Err(error) => {
-                self.log(Level::Error, FALLBACK_LOGGER, error.to_string());
-                *failure = Some(error);
-            }
-        }
-    }
-
     fn log(&self, level: Level, logger: &'static str, text: String) {
         self.host.log(LogRecord::general(level, logger, text));
     }
@@ -438,5 +407,6 @@ fn unix(moment: Timestamp) -> f64 {
     moment.micros() as f64 / 1_000_000.0
 }
 
+mod fallback;
 #[cfg(test)]
 mod tests;

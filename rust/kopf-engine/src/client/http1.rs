@@ -2,6 +2,10 @@
 //!
 //! The task that sends a request also drives its connection, so there is no task or channel per connection. A response
 //! returns its connection to the pool when its body is read to the end; otherwise the connection is closed.
+//!
+//! A server may close an idle connection at any moment, also while a request is on its way. If a reused connection
+//! breaks before a byte of the response, a request is sent again over another connection only if that is safe: it is
+//! idempotent ([`SendOptions::is_repeatable`]), or no byte of it was sent.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -47,7 +51,8 @@ pub(crate) struct Http1Client {
 /// The options of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendOptions {
-    /// Whether the request can be sent twice: then the failure of a reused connection before the response is retried.
+    /// Whether the request is idempotent: then it is repeated if a reused connection fails before the response, although
+    /// the server may have received it.
     pub(crate) is_repeatable: bool,
     /// The timeout for opening a connection.
     pub(crate) connect_timeout: Duration,
@@ -73,47 +78,63 @@ impl Http1Client {
         while let Some(connection) = self.pool.take() {
             let mut guard = CloseIdleOnFailure(Some(&self.pool));
             let exchange = self.exchange(connection, request()?);
-            if !options.is_repeatable {
-                let response = exchange.await?;
-                guard.0 = None;
-                return Ok(response);
-            }
-            if let Ok(Ok(response)) = timeout(REUSED_TIMEOUT, exchange).await {
-                guard.0 = None;
-                return Ok(response);
+            let limit = if options.is_repeatable { REUSED_TIMEOUT } else { Duration::MAX };
+            match timeout(limit, exchange).await {
+                Ok(Ok(response)) => {
+                    guard.0 = None;
+                    return Ok(response);
+                }
+                Ok(Err(failure)) if !options.is_repeatable && !failure.is_unsent => {
+                    return Err(failure.error.into());
+                }
+                _ => {}
             }
         }
         let request = request()?;
         let connection = self.connect(options.connect_timeout).await?;
-        Ok(self.exchange(connection, request).await?)
+        self.exchange(connection, request).await.map_err(|failure| failure.error.into())
     }
 
     async fn connect(&self, limit: Duration) -> Result<Box<Connection>, BoxError> {
         let transport = timeout(limit, (self.connector)()).await.map_err(|_| ConnectTimeout(limit))??;
         let mut builder = http1::Builder::new();
         let (sender, driver) = builder.max_buf_size(MAX_HEAD).handshake(transport).await?;
-        Ok(Box::new(Connection { sender, driver }))
+        Ok(Box::new(Connection { sender, driver: Some(driver) }))
     }
 
     async fn exchange(
         &self,
         mut connection: Box<Connection>,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<ResponseBody>, BoxError> {
-        let mut response = pin!(connection.sender.send_request(request));
-        let mut is_open = true;
+    ) -> Result<Response<ResponseBody>, ExchangeFailure> {
+        let Connection { sender, driver } = &mut *connection;
+        let mut response = pin!(sender.try_send_request(request));
         let response = poll_fn(|context| {
             if let Poll::Ready(response) = response.as_mut().poll(context) {
                 return Poll::Ready(response);
             }
-            is_open = is_open && Pin::new(&mut connection.driver).poll(context).is_pending();
+            // A request that was not sent is returned only when the driver of the closed connection is dropped.
+            if driver.as_mut().is_some_and(|driver| Pin::new(driver).poll(context).is_ready()) {
+                *driver = None;
+            }
             response.as_mut().poll(context)
         })
-        .await?;
-        let connection = is_open.then_some(connection);
+        .await
+        .map_err(|mut failure| ExchangeFailure {
+            is_unsent: failure.take_message().is_some(),
+            error: failure.into_error().into(),
+        })?;
+        let connection = connection.driver.is_some().then_some(connection);
         let pool = Arc::clone(&self.pool);
         Ok(response.map(|incoming| ResponseBody { incoming, connection, pool }))
     }
+}
+
+/// A request without a response.
+struct ExchangeFailure {
+    error: BoxError,
+    /// The connection was closed before a byte of the request was sent: any request can be repeated.
+    is_unsent: bool,
 }
 
 /// Closes the idle connections if a reused connection fails or is abandoned without a response: they were idle for
@@ -136,14 +157,17 @@ struct ConnectTimeout(Duration);
 /// Kept in a box, as it would make the futures of all requests large.
 struct Connection {
     sender: http1::SendRequest<Full<Bytes>>,
-    driver: http1::Connection<Box<dyn Transport>, Full<Bytes>>,
+    /// None after the end of the connection.
+    driver: Option<http1::Connection<Box<dyn Transport>, Full<Bytes>>>,
 }
 
 impl Connection {
     /// Whether the connection is open and has received no unexpected bytes.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        Pin::new(&mut self.driver).poll(&mut context).is_pending() && self.sender.is_ready()
+        let driver = self.driver.as_mut();
+        driver.is_some_and(|driver| Pin::new(driver).poll(&mut context).is_pending())
+            && self.sender.is_ready()
     }
 }
 
@@ -167,7 +191,7 @@ impl Body for ResponseBody {
         if polled.is_pending()
             && let Some(connection) = &mut this.connection
         {
-            if Pin::new(&mut connection.driver).poll(context).is_ready() {
+            if connection.driver.as_mut().is_none_or(|driver| Pin::new(driver).poll(context).is_ready()) {
                 this.connection = None;
             }
             polled = Pin::new(&mut this.incoming).poll_frame(context);

@@ -3,6 +3,10 @@
 //! The engine sends every request through [`Api`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
 //! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others. Rules:
 //! contract/engine 1.9. Watches are opened here; `watch` reads and restarts them.
+//!
+//! All callers can be repeated although the server may have received the first attempt: merge patches are idempotent,
+//! JSON patches test the resource version, and named objects are created once (409). Only Kubernetes events have no name:
+//! they are posted at least once, so that a lost response may lead to a second event, as in Kopf 1.45.
 
 pub(crate) mod authorization;
 pub(crate) mod config;
@@ -11,6 +15,7 @@ pub(crate) mod connector;
 pub mod credentials;
 pub(crate) mod exec;
 pub(crate) mod http1;
+pub mod kubeconfig;
 pub(crate) mod redact;
 
 use crate::time::duration::seconds;
@@ -21,12 +26,13 @@ use bytes::Bytes;
 use http::{Method, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
-use kopf_core::handling::backoff::{Delay, override_text};
+use kopf_core::handling::backoff::{Backoff, override_text};
 use kopf_core::log_level::Level;
 use kopf_core::object::redaction::is_discreet_path;
 use kopf_core::settings::{ErrorBackoffs, Settings};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
+use tracing::{Instrument as _, Span, field};
 
 use crate::client::connection::{MAX_BODY, RequestHead, read_body};
 use crate::client::credentials::CredentialStore;
@@ -182,10 +188,13 @@ impl Api {
         payload: RequestBody<'_>,
         backoffs: &ErrorBackoffs,
     ) -> Result<Bytes, RequestError> {
-        let total = backoffs.attempts().map(|total| format!("/{total}")).unwrap_or_default();
         let request = self.requests.fetch_add(1, Ordering::Relaxed);
-        let mut attempt: usize = 1;
+        let enforced = self.settings.networking.enforce_retry_after;
+        let policy = Backoff::of_request(backoffs, request).with_retry_after_enforced(enforced);
+        let total = policy.attempts().map(|total| format!("/{total}")).unwrap_or_default();
+        let mut retries = policy.retries();
         loop {
+            let attempt = retries.failures().saturating_add(1);
             let what = format!("#{attempt}{total}");
             let server = if attempt > 1 { self.credential_store.server() } else { String::new() };
             if attempt > 1 {
@@ -202,8 +211,7 @@ impl Api {
                 Err(error) => error,
             };
             let server = self.credential_store.server();
-            let enforced = self.settings.networking.enforce_retry_after;
-            let Some(step) = backoffs.delay(request, attempt) else {
+            let Some(delay) = retries.next(retry_after(&error), 0.0) else {
                 self.error(format!(
                     "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
                 ));
@@ -212,12 +220,10 @@ impl Api {
             self.error(format!(
                 "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
             ));
-            let delay = Delay::of_step(step, retry_after(&error), enforced);
             if let Some(planned) = delay.overridden {
                 self.debug(|| override_text(planned, delay.seconds, &format!("{method} {server}{url}")));
             }
             self.clock.sleep(seconds(delay.seconds)).await;
-            attempt = attempt.saturating_add(1);
         }
     }
 
@@ -228,8 +234,14 @@ impl Api {
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
         let limit = self.settings.networking.request_timeout;
-        let opened = self.open(method, url, payload, limit, Some(&self.permits)).await?;
-        within(opened.deadline, read_body(opened.response.into_body(), MAX_BODY)).await
+        let span = request_span(method, url);
+        let attempt = async {
+            let opened = self.open(method, url, payload, (limit, Some(&self.permits)), &span).await?;
+            within(opened.deadline, read_body(opened.response.into_body(), MAX_BODY)).await
+        };
+        let result = attempt.instrument(span.clone()).await;
+        record_result(&span, &result);
+        result
     }
 
     /// Opens a watch with a single attempt, which may be repeated only with other credentials.
@@ -244,7 +256,11 @@ impl Api {
             (Some(limit), Some(silence)) => Some(limit.min(silence)),
             (limit, silence) => limit.or(silence),
         };
-        let opened = self.open(&Method::GET, url, payload, limit, None).await?;
+        let span = request_span(&Method::GET, url);
+        let opening = self.open(&Method::GET, url, payload, (limit, None), &span);
+        let opened = opening.instrument(span.clone()).await;
+        record_result(&span, &opened);
+        let opened = opened?;
         Ok(WatchBody(opened.response.into_body()))
     }
 
@@ -257,8 +273,8 @@ impl Api {
         method: &Method,
         url: &str,
         payload: RequestBody<'_>,
-        limit: Option<f64>,
-        permits: Option<&'a Semaphore>,
+        (limit, permits): (Option<f64>, Option<&'a Semaphore>),
+        span: &Span,
     ) -> Result<OpenStream<'a>, RequestError> {
         let head =
             RequestHead { method, url, accept: payload.accept(), content_type: payload.content_type() };
@@ -290,6 +306,7 @@ impl Api {
                 self.credential_store.on_authorized();
             }
             if status.is_success() {
+                span.record("status", status.as_u16());
                 return Ok(OpenStream { response, deadline, _permit: permit, _busy: busy });
             }
             let error = within(deadline, read_error(response, url)).await?;
@@ -310,6 +327,25 @@ impl Api {
     fn error(&self, text: String) {
         self.host.log(LogRecord::general(Level::Error, LOGGER, text));
     }
+}
+
+/// The span of a request. The query is left out: it may be long, and selectors may contain values of objects.
+fn request_span(method: &Method, url: &str) -> Span {
+    let path = url.split('?').next().unwrap_or_default();
+    tracing::debug_span!("request", %method, path, status = field::Empty, error = field::Empty)
+}
+
+/// Records the status of an error response, or the kind of another error. The status of success is recorded when the head of
+/// the response arrives.
+fn record_result<T>(span: &Span, result: &Result<T, RequestError>) {
+    let Err(error) = result else { return };
+    match error {
+        RequestError::Api(error) => span.record("status", error.status),
+        RequestError::Timeout => span.record("error", "timeout"),
+        RequestError::Transport(_) => span.record("error", "transport"),
+        RequestError::Malformed(_) => span.record("error", "malformed"),
+        RequestError::Login(_) => span.record("error", "login"),
+    };
 }
 
 /// Whether the failure may be temporary. This includes 403: permissions are often granted shortly after the operator's

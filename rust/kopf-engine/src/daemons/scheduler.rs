@@ -7,13 +7,14 @@ use std::sync::Arc;
 use kopf_core::daemon::Action;
 use kopf_core::handler::label;
 use kopf_core::handling::attempt::Outcome;
+use kopf_core::handling::backoff::Backoff;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
 use kopf_core::time::Timestamp;
 
 use super::object::commands::{ScheduledRun, SchedulerCommand};
 use super::object::effects::Effects;
-use super::object::{ObjectDaemons, RunState};
+use super::object::{ObjectDaemons, Run, RunState};
 use crate::daemons::DaemonContext;
 use crate::host::{LogRecord, RunId, RunReply};
 use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
@@ -25,8 +26,8 @@ const BATCH: usize = 1_000;
 const COALESCE_ABOVE: usize = 100;
 /// Seconds between coalesced wake-ups.
 const COALESCE_WINDOW: f64 = 0.008;
-/// Seconds until a rejected patch is sent again.
-const WRITE_PAUSES: [f64; 3] = [1.0, 2.0, 5.0];
+/// The delays before a failed patch is sent again.
+const WRITE_RETRIES: Backoff = Backoff::limited(&[1.0, 2.0, 5.0]);
 
 /// Runs the scheduler until the end of the operator.
 pub async fn run_scheduler(shared: Arc<DaemonContext>) {
@@ -152,7 +153,11 @@ impl Scheduler {
         if patch.is_empty() && !reply.fns {
             return state.advance(&self.shared, &object_daemons, position, &outcome, out);
         }
-        state.runs[position].state = RunState::Writing;
+        let run_state = &mut state.runs[position];
+        run_state.state = RunState::Writing;
+        // While the error backoff of earlier failures lasts, a patch is sent once.
+        let may_retry =
+            !self.shared.rules.settings.compat && !is_throttled(run_state, self.shared.clock.now());
         let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
         let resource = Arc::clone(&state.resource);
         drop(state);
@@ -167,7 +172,7 @@ impl Scheduler {
                 compat: shared.rules.settings.compat,
                 release_cleanup: None,
             };
-            let mut pauses = WRITE_PAUSES.iter().filter(|_| !shared.rules.settings.compat);
+            let mut retries = if may_retry { WRITE_RETRIES } else { Backoff::NEVER }.retries();
             let (mut change, functions) = (change, reply.fns);
             let result = loop {
                 let result = rejected(patching.apply(&object, change).await);
@@ -176,9 +181,10 @@ impl Scheduler {
                     _ => break result,
                 };
                 let patch = Patch(unwritten.clone());
-                let Some(pause) = pauses.next().filter(|_| !patch.is_empty()) else { break result };
+                let delay = retries.next(None, 0.0).filter(|_| !patch.is_empty());
+                let Some(delay) = delay else { break result };
                 tokio::select! {
-                    () = shared.clock.sleep(seconds(*pause)) => {}
+                    () = shared.clock.sleep(seconds(delay.seconds)) => {}
                     () = shared.stopping.cancelled() => {}
                 }
                 change = WriteRequest { patch, functions, ..WriteRequest::of(run) };
@@ -188,6 +194,17 @@ impl Scheduler {
         let guarded =
             async move { whole.failing.guard("The patching after a daemon or timer", writing).await };
         self.shared.manager.writers.spawn(guarded);
+    }
+
+    /// The log level of a patch that has failed. Repeated failures of a run are errors only at the growing intervals of
+    /// the error backoff, since a timer may call its handler every second.
+    fn level_of_failure(&self, run: &mut Run, is_over: bool) -> Level {
+        let now = self.shared.clock.now();
+        if !is_over && is_throttled(run, now) {
+            return Level::Debug;
+        }
+        run.write_errors.fail(&self.shared.current.get().settings.queueing.error_delays, now);
+        Level::Error
     }
 
     fn written(
@@ -208,6 +225,7 @@ impl Scheduler {
         match result {
             Ok(applied) => {
                 state.runs[position].carry = applied.carry;
+                state.runs[position].write_errors.succeed();
                 if let Some(latest) = applied.latest {
                     state.note_patched(latest);
                 }
@@ -217,12 +235,13 @@ impl Scheduler {
                 // After a rejected patch, the daemon or timer continues.
                 let is_over =
                     self.shared.rules.settings.compat || matches!(error, PatchingError::Function(_));
+                let level = self.level_of_failure(&mut state.runs[position], is_over);
                 let handler = state.runs[position].routine.handler();
                 if let Some(handler) = self.shared.rules.registry.handlers.get(handler) {
                     let label = label::label(handler);
                     let what = if is_over { " and ends" } else { "" };
                     let text = format!("{label} has failed to patch the object{what}: {error}");
-                    let entry = LogRecord::posted(Level::Error, &state.object, text);
+                    let entry = LogRecord::posted(level, &state.object, text);
                     let has_traceback = matches!(error, PatchingError::Function(_));
                     self.shared.host.log(if has_traceback { entry.with_exception_of(run) } else { entry });
                 }
@@ -234,6 +253,11 @@ impl Scheduler {
             }
         }
     }
+}
+
+/// Whether the error backoff of a run's patches lasts.
+fn is_throttled(run: &Run, now: Timestamp) -> bool {
+    run.write_errors.remaining(now).is_some_and(|left| left > 0.0)
 }
 
 /// Converts rejected parts of a patch into a failure: for daemons and timers, they are not sent again later.

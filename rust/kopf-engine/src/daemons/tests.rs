@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
 use super::*;
+use crate::client::connection::Connection;
 use crate::client::credentials::CredentialStore;
 use crate::context::OperatorContext;
 use crate::feed::dispatch_handler::DispatchHandler;
@@ -30,6 +31,10 @@ struct Python {
     holds_calls: AtomicBool,
     /// Running calls end when they are cancelled.
     ends_on_cancel: AtomicBool,
+    /// Calls return a patch of the status.
+    patches: AtomicBool,
+    /// The server rejects all patches.
+    rejects: Arc<AtomicBool>,
     held_calls: Mutex<Vec<RunTask>>,
 }
 
@@ -45,14 +50,16 @@ impl Python {
 
     fn leave(&self) {
         for job in self.held_calls.lock().unwrap().drain(..) {
-            answer(job);
+            self.answer(job);
         }
     }
-}
 
-fn answer(job: RunTask) {
-    let outcome = job.attempt.evaluate(&CallResult::Nothing, job.attempt.started).outcome;
-    job.reply.send(RunReply { outcome: Some(outcome), patch: None, fns: false });
+    fn answer(&self, job: RunTask) {
+        let outcome = job.attempt.evaluate(&CallResult::Nothing, job.attempt.started).outcome;
+        let patch = json!({"status": {"ticks": 1}}).as_object().cloned();
+        let patch = patch.filter(|_| self.patches.load(Ordering::Relaxed));
+        job.reply.send(RunReply { outcome: Some(outcome), patch, fns: false });
+    }
 }
 
 impl Host for Python {
@@ -63,7 +70,7 @@ impl Host for Python {
                 if self.holds_calls.load(Ordering::Relaxed) {
                     self.held_calls.lock().unwrap().push(job);
                 } else {
-                    answer(job);
+                    self.answer(job);
                 }
             }
             HostTask::Signal(job) => {
@@ -86,7 +93,7 @@ impl Host for Python {
     }
 
     fn log(&self, entry: LogRecord) {
-        if entry.level == Level::Warning || entry.text.ends_with("allowing the actual deletion.") {
+        if entry.level >= Level::Warning || entry.text.ends_with("allowing the actual deletion.") {
             self.note(entry.text);
         }
     }
@@ -103,11 +110,18 @@ struct Stage {
 }
 
 fn stage(handlers: Value) -> Stage {
+    staged(handlers, false)
+}
+
+/// A stage without credentials, or with a server for patches.
+fn staged(handlers: Value, has_server: bool) -> Stage {
     let python = Arc::new(Python {
         start: Instant::now(),
         seen: Mutex::default(),
         holds_calls: AtomicBool::new(false),
         ends_on_cancel: AtomicBool::new(true),
+        patches: AtomicBool::default(),
+        rejects: Arc::new(AtomicBool::new(true)),
         held_calls: Mutex::default(),
     });
     let host: Arc<dyn Host> = Arc::clone(&python) as Arc<dyn Host>;
@@ -121,6 +135,15 @@ fn stage(handlers: Value) -> Stage {
     let credential_store = Arc::new(
         CredentialStore::new(Arc::clone(&host), crate::testing::credential_store_options(), &[]).unwrap(),
     );
+    let rejects = Arc::clone(&python.rejects);
+    let server = crate::testing::client(&Arc::default(), move |got| {
+        let is_rejected = rejects.load(Ordering::Relaxed);
+        let object = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "status": got.body["status"], "metadata": {"name": "x"}});
+        if is_rejected { (422, Some(json!({}))) } else { (200, Some(object)) }
+    });
+    if has_server {
+        credential_store.admit(Connection::fake("fake", server));
+    }
     let shared = crate::testing::shared(rules, credential_store, host);
     tokio::spawn(run_scheduler(Arc::clone(&shared.daemons)));
     let dispatcher = Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(plan), None);
@@ -316,4 +339,22 @@ async fn a_retry_keeps_no_task() {
     // A lost call counts as an exit on its own.
     drop(stage.python.held_calls.lock().unwrap().pop());
     assert_eq!(stage.after(1.0).await[0], (10.0, "dismiss 1".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn patches_that_fail_again_and_again_are_errors_at_growing_intervals() {
+    let mut stage = staged(json!([{"id": "t", "kind": "timer", "interval": 1}]), true);
+    stage.python.patches.store(true, Ordering::Relaxed);
+    stage.comes(json!({}));
+    let is_error = |(_, what): &(f64, String)| what.contains("has failed to patch the object");
+    let seen = stage.after(1000.0).await;
+    let errors: Vec<_> = seen.iter().filter(|one| is_error(one)).map(|(when, _)| *when).collect();
+    let calls = seen.iter().filter(|(_, what)| what.starts_with("call ")).count();
+    // The calls go on; the delays of the error backoff are 1, 1, 2, 3, 5, ... seconds.
+    assert!((8..=14).contains(&errors.len()) && calls > 500, "{errors:?} of {calls} calls");
+    // After a success, the next failure is an error at once.
+    stage.python.rejects.store(false, Ordering::Relaxed);
+    assert!(!stage.after(10.0).await.iter().any(is_error));
+    stage.python.rejects.store(true, Ordering::Relaxed);
+    assert!(stage.after(10.0).await.iter().any(is_error));
 }

@@ -10,7 +10,7 @@ pub mod credentials;
 use std::fmt;
 use std::sync::Arc;
 
-use kopf_core::activation::{Activation, Completion};
+use kopf_core::activation::{Activation, Command, Completion};
 use kopf_core::cause::EventType;
 use kopf_core::daemon::StopReasons;
 use kopf_core::handling::attempt::{Attempt, Outcome};
@@ -103,6 +103,27 @@ pub enum HostTask {
     Probe(ProbeTask),
     /// Match the namespace patterns that only the host can evaluate.
     Locate(MatchNamespacesTask),
+}
+
+impl HostTask {
+    /// Traces the start of a part of a cycle: the object, the cause, and the number of handlers.
+    pub fn trace(&self) {
+        let Self::Activation(task) = self else { return };
+        let handlers = || {
+            let steps = task.activation.steps.iter();
+            steps.filter(|step| matches!(step, Command::Handle { .. } | Command::Watch { .. })).count()
+        };
+        tracing::debug!(
+            name: "cycle",
+            cycle = task.cycle,
+            resource = %task.resource,
+            namespace = task.object.namespace().unwrap_or_default(),
+            object = task.object.name().unwrap_or_default(),
+            event = task.event.as_str().unwrap_or("LISTED"),
+            cause = task.activation.change.as_ref().map_or("none", |change| change.reason.as_str()),
+            handlers = handlers(),
+        );
+    }
 }
 
 /// One activation of a cycle. The activations of a cycle share the patch.

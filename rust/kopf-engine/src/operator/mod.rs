@@ -150,81 +150,17 @@ async fn run(
     event_receiver: EventReceiver,
     host: Arc<dyn Host>,
 ) -> Result<(), Failure> {
+    let shared = context(operator, &config, &host)?;
+    let Config { admission, namespace_scope, liveness, command, .. } = config;
     let stopping = operator.stopping.clone();
-    let networking = &config.settings.networking;
-    let options = CredentialStoreOptions {
-        connections: ConnectionOptions {
-            agent: config.agent,
-            trust_env: networking.trust_env,
-            compat: config.settings.compat,
-            clock: config.clock.clone(),
-        },
-        login_timeout: if config.settings.compat { 0.0 } else { networking.login_timeout },
-        stopping: stopping.clone(),
-    };
-    let credential_store = Arc::new(CredentialStore::new(Arc::clone(&host), options, &config.credentials)?);
-    let rules = operator.rules.get();
-    let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
-    let (cycles, failing) = (Arc::new(AtomicU64::new(1)), Arc::new(Failing::default()));
-    let api =
-        Api::new(credential_store, Arc::clone(&rules.settings), Arc::clone(&host), config.clock.clone());
-    let daemons = Arc::new(DaemonContext {
-        rules: Arc::clone(&rules),
-        current: operator.rules.clone(),
-        api: api.clone(),
-        host: Arc::clone(&host),
-        clock: config.clock.clone(),
-        stopping: stopping.clone(),
-        cycles: Arc::clone(&cycles),
-        failing: Arc::clone(&failing),
-        manager: DaemonManager::reached_by(operator.command_sender.clone()),
-    });
-    let admission = config.admission;
-    let shared = Arc::new(OperatorContext {
-        api,
-        rules,
-        current: operator.rules.clone(),
-        host: Arc::clone(&host),
-        clock: config.clock.clone(),
-        stopping: stopping.clone(),
-        killing: CancellationToken::new(),
-        workers: TaskTracker::new(),
-        freed: Notify::new(),
-        sleeping_workers: AtomicUsize::new(0),
-        daemons,
-        cycles,
-        pause: Arc::new(Pause::default()),
-        health: Arc::new(Health::new(config.clock.clone())),
-        identity: config.identity,
-        index_gate: has_indices.then(Arc::<IndexGate>::default),
-        detached: DetachedRegistry::default(),
-        denials: Denials::default(),
-        parked: Arc::default(),
-        failing,
-    });
-    let namespace_scope = config.namespace_scope;
-    if let Some(command) = config.command {
+    if let Some(command) = command {
         return tokio::select! {
             outcome = commands::run(&shared, &namespace_scope, command) => outcome,
             () = stopping.cancelled() => Ok(()),
         };
     }
     // These end with the operator: probes are served until the shutdown is complete. Dropping the set stops the server.
-    let mut essential_tasks = JoinSet::new();
-    if let Some(endpoint) = config.liveness {
-        let health = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
-        let serving = Probes::listen(endpoint, Arc::clone(&host), health).await?.serve();
-        spawn_essential(&mut essential_tasks, &shared, "The server of probes", serving);
-    }
-    let scheduling = daemons::run_scheduler(Arc::clone(&shared.daemons));
-    spawn_essential(&mut essential_tasks, &shared, "The scheduler of daemons and timers", scheduling);
-    let pausing = pause_daemons(Arc::clone(&shared));
-    spawn_essential(&mut essential_tasks, &shared, "The pausing of daemons and timers", pausing);
-    if let Some(index_gate) = shared.index_gate.clone() {
-        let whole = Arc::clone(&shared);
-        let logging = async move { index_gate.log_waiting(&whole.health, &*whole.host).await };
-        spawn_essential(&mut essential_tasks, &shared, "The observer of the indices", logging);
-    }
+    let _essential_tasks = start_essential_tasks(&shared, liveness).await?;
     admission.connect(shared.api.clone());
     let mut managed = managed(&shared, &admission);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), admission, namespace_scope, event_receiver);
@@ -247,6 +183,87 @@ async fn run(
     }
     shutdown(&mut orchestrator, &shared).await;
     outcome
+}
+
+/// The context of all tasks of the operator.
+fn context(
+    operator: &Operator,
+    config: &Config,
+    host: &Arc<dyn Host>,
+) -> Result<Arc<OperatorContext>, Failure> {
+    let (stopping, clock) = (operator.stopping.clone(), config.clock.clone());
+    let networking = &config.settings.networking;
+    let options = CredentialStoreOptions {
+        connections: ConnectionOptions {
+            agent: config.agent.clone(),
+            trust_env: networking.trust_env,
+            compat: config.settings.compat,
+            clock: clock.clone(),
+        },
+        login_timeout: if config.settings.compat { 0.0 } else { networking.login_timeout },
+        stopping: stopping.clone(),
+    };
+    let credential_store = Arc::new(CredentialStore::new(Arc::clone(host), options, &config.credentials)?);
+    let rules = operator.rules.get();
+    let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
+    let (cycles, failing) = (Arc::new(AtomicU64::new(1)), Arc::new(Failing::default()));
+    let api = Api::new(credential_store, Arc::clone(&rules.settings), Arc::clone(host), clock.clone());
+    let daemons = Arc::new(DaemonContext {
+        rules: Arc::clone(&rules),
+        current: operator.rules.clone(),
+        api: api.clone(),
+        host: Arc::clone(host),
+        clock: clock.clone(),
+        stopping: stopping.clone(),
+        cycles: Arc::clone(&cycles),
+        failing: Arc::clone(&failing),
+        manager: DaemonManager::reached_by(operator.command_sender.clone()),
+    });
+    Ok(Arc::new(OperatorContext {
+        api,
+        rules,
+        current: operator.rules.clone(),
+        host: Arc::clone(host),
+        health: Arc::new(Health::new(clock.clone())),
+        clock,
+        stopping,
+        killing: CancellationToken::new(),
+        workers: TaskTracker::new(),
+        freed: Notify::new(),
+        sleeping_workers: AtomicUsize::new(0),
+        daemons,
+        cycles,
+        pause: Arc::new(Pause::default()),
+        identity: config.identity.clone(),
+        index_gate: has_indices.then(Arc::<IndexGate>::default),
+        detached: DetachedRegistry::default(),
+        denials: Denials::default(),
+        parked: Arc::default(),
+        failing,
+    }))
+}
+
+/// Starts the tasks that run as long as the operator, apart from the orchestrator.
+async fn start_essential_tasks(
+    shared: &Arc<OperatorContext>,
+    liveness: Option<Endpoint>,
+) -> Result<JoinSet<()>, Failure> {
+    let mut tasks = JoinSet::new();
+    if let Some(endpoint) = liveness {
+        let health = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
+        let serving = Probes::listen(endpoint, Arc::clone(&shared.host), health).await?.serve();
+        spawn_essential(&mut tasks, shared, "The server of probes", serving);
+    }
+    let scheduling = daemons::run_scheduler(Arc::clone(&shared.daemons));
+    spawn_essential(&mut tasks, shared, "The scheduler of daemons and timers", scheduling);
+    let pausing = pause_daemons(Arc::clone(shared));
+    spawn_essential(&mut tasks, shared, "The pausing of daemons and timers", pausing);
+    if let Some(index_gate) = shared.index_gate.clone() {
+        let whole = Arc::clone(shared);
+        let logging = async move { index_gate.log_waiting(&whole.health, &*whole.host).await };
+        spawn_essential(&mut tasks, shared, "The observer of the indices", logging);
+    }
+    Ok(tasks)
 }
 
 /// Spawns a task that is required as long as the operator runs: its panic ends the operator.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Method;
 use kopf_core::handler::registry::ResourceHandlers;
+use kopf_core::handling::backoff::Backoff;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::merge_patch::subtract;
 use kopf_core::json::value::{Map, Value, python_repr};
@@ -44,7 +45,8 @@ use write::{failure, is_rejection};
 
 /// The delays in seconds before a merge patch is retried after a 409. Such a conflict is not ours, as merge patches
 /// contain no resource version.
-const CONFLICT_PAUSES: [f64; 3] = [0.1, 0.3, 1.0];
+const CONFLICT_RETRIES: Backoff = Backoff::limited(&[0.1, 0.3, 1.0]);
+
 /// Writes changes to objects of one resource.
 pub struct Patching<'a> {
     /// The client of the API server.
@@ -330,19 +332,16 @@ impl Patching<'_> {
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
         let url = self.resource.url(object.namespace(), object.name(), subresource);
-        let mut pauses = CONFLICT_PAUSES.iter();
+        let is_repeatable = matches!(payload, RequestBody::MergePatch(_)) && !self.compat;
+        let mut retries = CONFLICT_RETRIES.retries();
         loop {
             let error = match self.api.request(&Method::PATCH, &url, payload).await {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
-            let is_merge = matches!(payload, RequestBody::MergePatch(_));
-            match pauses.next() {
-                Some(pause) if is_merge && error.status() == Some(409) && !self.compat => {
-                    self.api.clock().sleep(seconds(*pause)).await;
-                }
-                _ => return Err(error),
-            }
+            let is_conflict = is_repeatable && error.status() == Some(409);
+            let Some(delay) = retries.next(None, 0.0).filter(|_| is_conflict) else { return Err(error) };
+            self.api.clock().sleep(seconds(delay.seconds)).await;
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
+use kopf_core::handling::backoff::Backoff;
 use kopf_core::json::merge_patch::subtract;
 use kopf_core::json::value::{Map, Value, python_repr};
 use kopf_core::object::Object;
@@ -23,7 +24,7 @@ use crate::time::duration::seconds;
 
 /// The delays in seconds before a temporary failure of the status is retried. After that, the progress is written
 /// without it.
-const PAUSES: [f64; 3] = [0.2, 0.8, 2.0];
+const RETRIES: Backoff = Backoff::limited(&[0.2, 0.8, 2.0]);
 
 /// The result of writing a status.
 #[derive(Default)]
@@ -86,23 +87,23 @@ impl Patching<'_> {
         may_retry: bool,
     ) -> Result<Bytes, RequestError> {
         let url = self.resource.url(object.namespace(), object.name(), Some("status"));
-        let mut pauses = PAUSES.iter().filter(|_| may_retry);
+        let mut retries = if may_retry { RETRIES } else { Backoff::NEVER }.retries();
         loop {
             let error = match self.api.request_once(&Method::PATCH, &url, payload).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
-            let Some(pause) = pauses.next().filter(|_| is_temporary(&error, payload)) else {
+            let Some(delay) = retries.next(None, 0.0).filter(|_| is_temporary(&error, payload)) else {
                 return Err(error);
             };
-            self.api.clock().sleep(seconds(*pause)).await;
+            self.api.clock().sleep(seconds(delay.seconds)).await;
         }
     }
 }
 
 /// Whether the same request may be accepted shortly afterwards. It is not if the server requests a longer delay.
 fn is_temporary(error: &RequestError, payload: RequestBody<'_>) -> bool {
-    let longest = PAUSES.iter().sum();
+    let longest = RETRIES.total();
     match error {
         RequestError::Api(error) => match error.status {
             409 => matches!(payload, RequestBody::MergePatch(_)),

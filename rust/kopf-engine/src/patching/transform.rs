@@ -70,7 +70,9 @@ impl Patching<'_> {
                     return failure(applied, error);
                 }
             };
-            let result = self.send_operations(object, &base, &operations, &mut applied.latest).await;
+            let known = applied.latest.take();
+            let result;
+            (applied.latest, result) = self.send_operations(object, &base, &operations, known).await;
             let (document, version, error) = match result {
                 JsonPatchResult::Done => {
                     applied.merge(changes);
@@ -83,16 +85,14 @@ impl Patching<'_> {
                 JsonPatchResult::Rejected { document, version, error } => (document, version, error),
             };
             let is_last = self.compat || attempt >= CONFLICTS;
-            let latest = if is_last { Ok(None) } else { self.reread(object).await };
-            let latest = match latest {
+            let latest = match if is_last { Ok(None) } else { self.reread(object).await } {
                 Ok(latest) => latest,
                 Err(error) => return failure(applied, error.into()),
             };
             match latest {
                 // The version is unchanged, so there was no conflict: a retry would fail, too.
                 Some(latest) if latest.resource_version() == version.as_deref() => {
-                    let is_rejection = error.status() == Some(422);
-                    if functions && is_rejection {
+                    if functions && error.status() == Some(422) {
                         rejection = Some(PatchingError::Functions(error));
                         applied.functions_rejected = true;
                         if request.finalizer.is_some() {
@@ -116,15 +116,9 @@ impl Patching<'_> {
                     applied.latest = Some(latest);
                 }
                 None => {
-                    applied.carry = request.functions;
                     applied.must_retry = !is_last;
-                    self.debug(object, || {
-                        format!(
-                            "Could not apply the patch in full due to conflicts with newer changes. Will try on the \
-                             next cycle soon. Remaining: {}",
-                            python_repr(&document)
-                        )
-                    });
+                    applied.carry = request.functions;
+                    self.log_conflict(object, &document);
                     return Ok(applied);
                 }
             }
@@ -134,6 +128,16 @@ impl Patching<'_> {
         }
         applied.carry = false;
         Ok(applied)
+    }
+
+    fn log_conflict(&self, object: &Arc<Object>, document: &Value) {
+        self.debug(object, || {
+            format!(
+                "Could not apply the patch in full due to conflicts with newer changes. Will try on the next cycle \
+                 soon. Remaining: {}",
+                python_repr(document)
+            )
+        });
     }
 
     /// The current object; none if the permission to list is missing.
@@ -157,64 +161,70 @@ impl Patching<'_> {
         }
     }
 
-    /// Sends the operations with a test that the object is unchanged.
+    /// Sends the operations with a test that the object is unchanged. Also returns the latest state of the object.
     async fn send_operations(
         &self,
         object: &Arc<Object>,
         base: &Arc<Object>,
         operations: &[Value],
-        latest: &mut Option<Arc<Object>>,
-    ) -> JsonPatchResult {
+        mut latest: Option<Arc<Object>>,
+    ) -> (Option<Arc<Object>>, JsonPatchResult) {
         let is_separate = self.resource.has_subresource("status");
         let (status, body): (Vec<_>, Vec<_>) =
             operations.iter().cloned().partition(|one| is_separate && is_about_status(one));
-        for (is_status, what, operations) in [(false, "resource", body), (true, "status", status)] {
+        for (is_status, operations) in [(false, body), (true, status)] {
             if operations.is_empty() {
                 continue;
             }
             let freshest = latest.as_ref().unwrap_or(base);
-            let version = freshest.resource_version().map(str::to_owned);
-            let mut document = vec![json!({
-                "op": "test", "path": "/metadata/resourceVersion", "value": version,
-            })];
-            document.extend(operations);
-            let document = Value::Array(document);
-            self.debug(object, || {
-                format!(
-                    "JSON-patching the {what} with: {}",
-                    python_repr(&shown_operations(object, &document))
-                )
-            });
-            let text = document.to_string();
-            let payload = RequestBody::JsonPatch(text.as_bytes());
-            let answer = if is_status && !self.compat {
-                self.ask_status(object, payload, object.deletion_timestamp().is_none()).await
-            } else {
-                self.ask(object, is_status.then_some("status"), payload).await
-            };
-            let error = match answer.and_then(|answer| self.read(object, &answer)) {
-                Ok(read) => {
-                    *latest = Some(read);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            if error.status() == Some(422) || (error.status() == Some(409) && !self.compat) {
-                return JsonPatchResult::Rejected { document, version, error };
+            match self.send_document(object, freshest, is_status, operations).await {
+                Ok(read) => latest = Some(read),
+                Err(result) => return (latest, *result),
             }
-            if !is_status || self.compat || !is_final(&error) {
-                return JsonPatchResult::Failed(error.into());
-            }
-            // Either the subresource does not exist, or the object.
-            let is_gone = error.status() == Some(404)
-                && matches!(self.reread(object).await, Err(error) if error.status() == Some(404));
-            return JsonPatchResult::Failed(if is_gone {
-                error.into()
-            } else {
-                PatchingError::Functions(error)
-            });
         }
-        JsonPatchResult::Done
+        (latest, JsonPatchResult::Done)
+    }
+
+    /// Sends one document, for the resource or for its status. Returns the object in the response.
+    async fn send_document(
+        &self,
+        object: &Arc<Object>,
+        freshest: &Arc<Object>,
+        is_status: bool,
+        operations: Vec<Value>,
+    ) -> Result<Arc<Object>, Box<JsonPatchResult>> {
+        let version = freshest.resource_version().map(str::to_owned);
+        let mut document = vec![json!({
+            "op": "test", "path": "/metadata/resourceVersion", "value": version,
+        })];
+        document.extend(operations);
+        let document = Value::Array(document);
+        self.debug(object, || {
+            let what = if is_status { "status" } else { "resource" };
+            format!("JSON-patching the {what} with: {}", python_repr(&shown_operations(object, &document)))
+        });
+        let text = document.to_string();
+        let payload = RequestBody::JsonPatch(text.as_bytes());
+        let answer = if is_status && !self.compat {
+            self.ask_status(object, payload, object.deletion_timestamp().is_none()).await
+        } else {
+            self.ask(object, is_status.then_some("status"), payload).await
+        };
+        let error = match answer.and_then(|answer| self.read(object, &answer)) {
+            Ok(read) => return Ok(read),
+            Err(error) => error,
+        };
+        if error.status() == Some(422) || (error.status() == Some(409) && !self.compat) {
+            return Err(Box::new(JsonPatchResult::Rejected { document, version, error }));
+        }
+        if !is_status || self.compat || !is_final(&error) {
+            return Err(Box::new(JsonPatchResult::Failed(error.into())));
+        }
+        // Either the subresource does not exist, or the object.
+        let is_gone = error.status() == Some(404)
+            && matches!(self.reread(object).await, Err(error) if error.status() == Some(404));
+        let error = if is_gone { error.into() } else { PatchingError::Functions(error) };
+        Err(Box::new(JsonPatchResult::Failed(error)))
     }
 
     /// The changes as JSON patch operations and as a merge patch. Nothing more is kept, as many objects may be waiting

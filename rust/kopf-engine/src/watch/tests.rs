@@ -1,6 +1,8 @@
 //! A watch-stream against a scripted server, in virtual time.
 
+use kopf_core::json::value::Value;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::*;
 use crate::testing::{Got, Stage, resource};

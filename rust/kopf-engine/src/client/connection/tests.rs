@@ -2,6 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::Kubeconfig;
 use serde_json::json;
 
 use super::*;

@@ -127,6 +127,47 @@ async fn a_reused_connection_that_closes_instead_of_answering_is_replaced_at_onc
     assert!(client.send(|| request("POST", b"{}"), ONCE).await.is_err(), "creations are not repeated");
 }
 
+#[tokio::test]
+async fn a_request_that_cannot_be_repeated_is_sent_once_if_a_reused_connection_closes_instead_of_answering() {
+    let received: Arc<AtomicUsize> = Arc::default();
+    let count = Arc::clone(&received);
+    let (client, opened) = client(move |_, mut stream| {
+        let count = Arc::clone(&count);
+        async move {
+            serve_ok(&mut stream).await;
+            if next_request(&mut stream).await.is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    get(&client).await.unwrap();
+    let response = client.send(|| request("POST", b"new"), ONCE).await;
+    assert!(response.is_err_and(|error: BoxError| error.to_string().contains("connection closed")));
+    assert_eq!((received.load(Ordering::Relaxed), opened.load(Ordering::Relaxed)), (1, 1));
+}
+
+#[tokio::test]
+async fn a_request_that_was_not_sent_is_repeated_even_if_it_cannot_be_sent_twice() {
+    let idle: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
+    let kept = Arc::clone(&idle);
+    let (client, opened) = client(move |_, mut stream| {
+        let kept = Arc::clone(&kept);
+        async move {
+            serve_ok(&mut stream).await;
+            kept.lock().unwrap().push(stream);
+        }
+    });
+    get(&client).await.unwrap();
+    settle().await;
+    // The server closes the idle connection after it was taken from the pool, but before the request is sent.
+    let closing = || {
+        idle.lock().unwrap().clear();
+        request("POST", b"new")
+    };
+    let response = client.send(closing, ONCE).await.map_err(|error: BoxError| error);
+    assert_eq!((response.unwrap().status().as_u16(), opened.load(Ordering::Relaxed)), (200, 2));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_reused_connection_without_a_response_is_replaced_after_a_timeout() {
     let (client, opened) = client(|number, mut stream| async move {

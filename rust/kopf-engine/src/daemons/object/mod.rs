@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use kopf_core::daemon::{Action, Schedule, StopReasons, Stopping};
 use kopf_core::handler::Handler;
 use kopf_core::handling::attempt::Outcome;
+use kopf_core::handling::error_backoff::ErrorBackoff;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::persistence::consistency;
@@ -63,6 +64,8 @@ pub(super) struct Run {
     known: bool,
     /// Whether the functions of its patch are kept for the next attempt.
     pub(super) carry: bool,
+    /// The error backoff of patches that fail one after another.
+    pub(super) write_errors: ErrorBackoff,
 }
 
 /// The state of a daemon or timer.
@@ -230,6 +233,7 @@ impl State {
             turn: 0,
             known: false,
             carry: false,
+            write_errors: ErrorBackoff::default(),
         });
         self.apply_action(shared, object_daemons, self.runs.len() - 1, first, now, out);
     }

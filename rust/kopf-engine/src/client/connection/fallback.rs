@@ -1,0 +1,144 @@
+//! Connections without login handlers: with the service account of the pod, or with the kubeconfig.
+
+use std::io;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::{Connection, ConnectionOptions, fingerprint};
+use crate::client::authorization::{self, Authorization};
+use crate::client::config::{CONTRADICTORY, check_server};
+use crate::client::connector::Proxy;
+use crate::client::exec;
+use crate::client::kubeconfig::{self, Current};
+use crate::client::redact::explained;
+use crate::error::LoginError;
+
+/// The files of a pod's service account.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+impl Connection {
+    /// Connects with the service account of this pod.
+    pub fn from_service_account(options: &ConnectionOptions) -> Result<Self, LoginError> {
+        let config = Config::incluster()
+            .map_err(|error| LoginError(format!("The service account cannot be used: {error}")))?;
+        let proxy = options.trust_env.then(|| Proxy::of_environment(&config.cluster_url)).flatten();
+        let authorization = Authorization::of(&config.auth_info, &options.clock)?;
+        let fingerprint = fingerprint(&[&authorization.identity()]);
+        let connection = Self::new("login_with_service_account", config, proxy, authorization, options)?;
+        Ok(Self { priority: 20, fingerprint, ..connection })
+    }
+
+    /// Connects with the current context of the kubeconfig: `KUBECONFIG`, else `~/.kube/config`. Runs the exec plugin
+    /// of the context, if there is one. Cancelling this kills the plugin.
+    pub async fn from_kubeconfig(options: &ConnectionOptions) -> Result<Self, LoginError> {
+        Self::of_kubeconfig(kubeconfig::read()?, options).await
+    }
+
+    pub(super) async fn of_kubeconfig(
+        file: Kubeconfig,
+        options: &ConnectionOptions,
+    ) -> Result<Self, LoginError> {
+        let text = serde_json::to_string(&file).unwrap_or_default();
+        let cluster = Current::of(&file)?.cluster;
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        let mut config = config.map_err(|error| unusable(&error))?;
+        if config.accept_invalid_certs && config.root_cert.is_some() && !options.compat {
+            return Err(LoginError(format!("The kubeconfig cannot be used: {CONTRADICTORY}")));
+        }
+        check_server(&config.cluster_url)?;
+        let proxy = match cluster.proxy_url.filter(|address| !address.is_empty()) {
+            Some(address) => Some(Proxy::parse(&address, &config.cluster_url)?),
+            None if options.trust_env => Proxy::of_environment(&config.cluster_url),
+            None => None,
+        };
+        let mut expiration = None;
+        let auth = &mut config.auth_info;
+        let has_token = auth.username.is_some() || auth.token.is_some() || auth.token_file.is_some();
+        let authorization = match auth.exec.take().filter(|_| !has_token) {
+            None => Authorization::of(auth, &options.clock)?,
+            Some(plugin) => {
+                let status = exec::run(&plugin).await.map_err(|error| authorization::plugin_error(&error))?;
+                if let (Some(certificate), Some(key)) =
+                    (&status.client_certificate_data, &status.client_key_data)
+                {
+                    auth.client_certificate_data = Some(STANDARD.encode(certificate));
+                    auth.client_key_data = Some(SecretString::from(STANDARD.encode(key.expose_secret())));
+                    // Other certificates need other connections, which the next login creates.
+                    expiration = authorization::expiration_of(&status)?;
+                }
+                Authorization::of_plugin(plugin, &status, &options.clock)?
+            }
+        };
+        let certificate = config.auth_info.client_certificate_data.clone().unwrap_or_default();
+        // A rotated token counts as other credentials, although the kubeconfig is the same.
+        let fingerprint = fingerprint(&[text.as_bytes(), &authorization.identity(), certificate.as_bytes()]);
+        let connection = Self::new("login_with_kubeconfig", config, proxy, authorization, options)?;
+        Ok(Self { priority: 10, fingerprint, expiration: expiration.map(seconds_of), ..connection })
+    }
+}
+
+pub(super) fn unusable(error: &(dyn std::error::Error + 'static)) -> LoginError {
+    LoginError(format!("The kubeconfig cannot be used: {}", explained(error)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
+fn seconds_of(moment: kopf_core::time::Timestamp) -> f64 {
+    moment.micros() as f64 / 1_000_000.0
+}
+
+/// The files of a pod's service account.
+#[derive(Debug)]
+pub struct ServiceAccount {
+    /// The token; none if the file is empty.
+    pub token: Option<SecretString>,
+    /// The file with the CA certificates, if it exists.
+    pub ca_path: Option<String>,
+    /// The namespace of the pod, if it is known.
+    pub namespace: Option<String>,
+}
+
+impl ServiceAccount {
+    /// Reads the files; none if there is no token.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn read() -> io::Result<Option<Self>> {
+        if !has_service_account() {
+            return Ok(None);
+        }
+        let read = |name: &str| std::fs::read_to_string(format!("{SERVICE_ACCOUNT}/{name}"));
+        let content = |text: String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+        let namespace = match read("namespace") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            result => content(result?),
+        };
+        let ca_path = format!("{SERVICE_ACCOUNT}/ca.crt");
+        Ok(Some(Self {
+            token: content(read("token")?).map(SecretString::from),
+            ca_path: Some(ca_path).filter(|path| Path::new(path).exists()),
+            namespace,
+        }))
+    }
+}
+
+/// Whether this process runs in a cluster's pod with a service account.
+pub fn has_service_account() -> bool {
+    Path::new(SERVICE_ACCOUNT).join("token").exists()
+}
+
+/// Whether there is a kubeconfig: named by the environment, or at the default path.
+pub fn has_kubeconfig() -> bool {
+    let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+    named || kubeconfig::paths().iter().any(|path| path.exists())
+}
+
+/// Whether any of the kubeconfigs named by the environment exists.
+pub fn has_named_kubeconfig() -> bool {
+    let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+    named && kubeconfig::paths().iter().any(|path| path.is_file())
+}

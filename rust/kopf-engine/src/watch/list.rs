@@ -1,0 +1,67 @@
+//! The listing at the start of a watch, page by page.
+
+use kopf_core::cause::EventType;
+use kopf_core::log_level::Level;
+
+use super::{Cursor, EventHandler, PAGE, Stream};
+use crate::client::RequestBody;
+use crate::error::RequestError;
+
+impl Stream {
+    /// Lists all objects; returns the resource version of the listing.
+    pub(super) async fn list<S: EventHandler>(
+        &self,
+        cursor: &mut Cursor,
+        sink: &mut S,
+    ) -> Result<Option<String>, RequestError> {
+        let (mut token, mut limit) = (None, Some(self.settings.watching.chunk_size.unwrap_or(PAGE)));
+        begin_listing(cursor, sink);
+        loop {
+            let payload = self.or_partial(RequestBody::PartialList);
+            let is_first = token.is_none();
+            let page = match self.page(self.selection(), payload, token.take(), limit).await {
+                // Reading was held for so long that the next page has expired. Another attempt in pages would fail the same
+                // way.
+                Err(RequestError::Api(rejection)) if rejection.status == 410 && !is_first => {
+                    let what = self.what();
+                    self.log(
+                        Level::Info,
+                        format!(
+                            "The listing of {what} has expired between its pages, listing at once instead."
+                        ),
+                    );
+                    limit = None;
+                    begin_listing(cursor, sink);
+                    continue;
+                }
+                page => page?,
+            };
+            for object in page.items {
+                self.event(EventType::Listed, object, cursor, sink)?;
+            }
+            for rejected in page.rejected {
+                self.reject(rejected, false, cursor, sink);
+            }
+            sink.ready().await;
+            token = page.continue_token;
+            if token.is_none() {
+                self.health.on_data(&self.what());
+                self.end_listing(cursor, sink);
+                return Ok(page.resource_version);
+            }
+        }
+    }
+
+    /// Completes the listing.
+    pub(super) fn end_listing<S: EventHandler>(&self, cursor: &mut Cursor, sink: &mut S) {
+        cursor.rejections.end_listing();
+        self.health.rejected(&self.what(), cursor.rejections.len());
+        sink.on_init_done();
+    }
+}
+
+/// Starts a listing.
+pub(super) fn begin_listing<S: EventHandler>(cursor: &mut Cursor, sink: &mut S) {
+    cursor.rejections.begin_listing();
+    sink.on_init();
+}

@@ -1,0 +1,192 @@
+//! What follows each connection of a watch: another one, a new listing, or a delay after failures.
+
+use kopf_core::handling::backoff::{Backoff, Retries};
+use kopf_core::log_level::Level;
+use tokio::time::{Instant, sleep};
+
+use super::records::End;
+use super::{Cursor, EventHandler, Stream, WatchState, list};
+use crate::error::RequestError;
+use crate::metrics::StreamFailure;
+use crate::time::duration::seconds;
+
+/// The delays after failures in a row. The jitter keeps watches that were disconnected together from reconnecting
+/// together.
+pub(super) const RETRIES: Backoff = Backoff::endless(&[1.0, 2.0, 5.0, 10.0, 20.0, 30.0]).with_jitter(0.2);
+/// Number of failures in a row after which the resource is relisted.
+const MOST_FAILURES: u32 = 6;
+/// Number of broken connections in a row from which on they are logged.
+const LOGGED_BREAKS: u32 = 4;
+/// Maximum delay after broken connections, in seconds.
+const LONGEST_BREAK: f64 = 5.0;
+/// Jitter of this delay, as a fraction of it.
+const BREAK_JITTER: f64 = 0.2;
+/// A connection that is closed within so many seconds without any data is broken.
+const VERY_SHORT: f64 = 1.0;
+
+/// What follows a connection.
+enum Next {
+    Reconnect,
+    Relist,
+}
+
+impl Stream {
+    /// Lists, then watches until a new listing is needed.
+    pub(super) async fn list_and_watch<S: EventHandler>(
+        &self,
+        sink: &mut S,
+        state: &mut WatchState,
+    ) -> Result<(), RequestError> {
+        let WatchState { cursor, is_streaming, retries } = state;
+        (cursor.initial, cursor.version) = (*is_streaming, None);
+        if cursor.initial {
+            list::begin_listing(cursor, sink);
+        } else {
+            cursor.version = self.list(cursor, sink).await?;
+        }
+        let reconnect_backoff = self.settings.watching.reconnect_backoff;
+        let mut breaks =
+            Backoff::doubling(reconnect_backoff, LONGEST_BREAK).with_jitter(BREAK_JITTER).retries();
+        loop {
+            cursor.received = false;
+            let begun = Instant::now();
+            let ended = match self.watch(cursor, sink).await {
+                Ok(End::Closed) if !cursor.received && begun.elapsed() < seconds(VERY_SHORT) => {
+                    Err(RequestError::Transport(
+                        "the connection was closed at once, before anything came".to_owned(),
+                    ))
+                }
+                ended => ended,
+            };
+            if cursor.initial {
+                return self.initial_stream_ended(ended, is_streaming);
+            }
+            // Malformed data again and again leads to longer and longer pauses.
+            if cursor.received && !matches!(ended, Err(RequestError::Malformed(_))) {
+                retries.reset();
+                breaks.reset();
+            }
+            let is_very_short = begun.elapsed() < seconds(VERY_SHORT);
+            match self.next_step(sink, ended, is_very_short, (retries, &mut breaks)).await? {
+                Next::Reconnect => {}
+                Next::Relist => {
+                    self.prepare_relisting(retries).await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// The initial objects were streamed, and the connection has ended before all of them: a new start is needed.
+    fn initial_stream_ended(
+        &self,
+        ended: Result<End, RequestError>,
+        is_streaming: &mut bool,
+    ) -> Result<(), RequestError> {
+        match ended {
+            // The server does not support streaming lists.
+            Err(RequestError::Api(rejection)) if matches!(rejection.status, 400 | 422) => {
+                let what = self.what();
+                let text = format!("The initial objects of {what} cannot be streamed, listing.");
+                self.log(Level::Debug, text);
+                *is_streaming = false;
+                Ok(())
+            }
+            ended => ended.map(drop),
+        }
+    }
+
+    /// Decides what follows a connection, after the delay that it needs.
+    async fn next_step<S: EventHandler>(
+        &self,
+        sink: &mut S,
+        ended: Result<End, RequestError>,
+        is_very_short: bool,
+        (retries, breaks): (&mut Retries<'_>, &mut Retries<'_>),
+    ) -> Result<Next, RequestError> {
+        match ended {
+            // It has delivered data, but the server may close each connection like this: no tight loop.
+            Ok(End::Closed) if is_very_short => {
+                let _busy = self.api.clock().busy();
+                sleep(seconds(self.settings.watching.reconnect_backoff)).await;
+            }
+            Ok(End::Reconnect | End::Closed) => {}
+            Ok(End::Relist) => return Ok(Next::Relist),
+            Err(RequestError::Api(rejection)) if rejection.status == 410 => return Ok(Next::Relist),
+            Err(error @ (RequestError::Transport(_) | RequestError::Timeout)) => {
+                self.after_break(&error, breaks).await;
+            }
+            // No event is lost: the watch resumes from the last version, unless it fails too often.
+            Err(RequestError::Api(rejection))
+                if retries.failures() + 1 < MOST_FAILURES && sink.retries_on(&rejection) =>
+            {
+                self.back_off(&RequestError::Api(rejection), retries).await;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(Next::Reconnect)
+    }
+
+    /// Waits after a connection that broke before it delivered data: no tight loop.
+    async fn after_break(&self, error: &RequestError, breaks: &mut Retries<'_>) {
+        self.health.troubled(&self.what(), StreamFailure::Broken, Some(error.to_string()));
+        let _busy = self.api.clock().busy();
+        let Some(delay) = breaks.next(None, fastrand::f64()) else { return };
+        // A single break is not worth a log line.
+        if breaks.failures() >= LOGGED_BREAKS {
+            self.log_failure(error, delay.planned);
+        }
+        sleep(seconds(delay.seconds)).await;
+    }
+
+    /// Prepares a new listing: at once, unless the last one only led to this one.
+    async fn prepare_relisting(&self, retries: &mut Retries<'_>) {
+        if let Some(earlier) = retries.failures().checked_sub(1)
+            && let Some(delay) = RETRIES.delay(earlier, None, fastrand::f64())
+        {
+            self.api.clock().sleep(seconds(delay.seconds)).await;
+        }
+        retries.record_failure();
+    }
+
+    /// Logs the failure of a watch, and waits before the next attempt.
+    pub(super) async fn back_off(&self, error: &RequestError, retries: &mut Retries<'_>) {
+        let Some(delay) = retries.next(retry_after(error), fastrand::f64()) else { return };
+        let failure = if error.status().is_some() { StreamFailure::Rejected } else { StreamFailure::Broken };
+        self.health.troubled(&self.what(), failure, Some(error.to_string()));
+        self.log_failure(error, delay.planned);
+        self.api.clock().sleep(seconds(delay.seconds)).await;
+    }
+
+    fn log_failure(&self, error: &RequestError, pause: f64) {
+        let hint = match error.status() {
+            Some(403) => " The operator's account needs the verbs list and watch for it (check RBAC).",
+            Some(404) => " The resource is not served any more.",
+            _ => "",
+        };
+        let what = self.what();
+        self.log(
+            Level::Error,
+            format!("Cannot watch {what}: {error}.{hint} The next attempt is in {pause} seconds."),
+        );
+    }
+}
+
+impl Default for WatchState {
+    fn default() -> Self {
+        Self { cursor: Cursor::default(), is_streaming: false, retries: RETRIES.retries() }
+    }
+}
+
+/// Seconds to wait after this failure and `failures` earlier ones in a row.
+pub fn pause_after(error: &RequestError, failures: u32) -> f64 {
+    RETRIES.delay(failures, retry_after(error), 0.0).map(|delay| delay.planned).unwrap_or_default()
+}
+
+/// Seconds of the server's `Retry-After`, if there is one.
+fn retry_after(error: &RequestError) -> Option<f64> {
+    match error {
+        RequestError::Api(rejection) => rejection.retry_after,
+        _ => None,
+    }
+}

@@ -1,0 +1,242 @@
+//! One connection of a watch: its request, and the records of its response.
+
+use std::sync::Arc;
+
+use kopf_core::cause::EventType;
+use kopf_core::json::DecodeError;
+use kopf_core::json::value::{Value, python_repr};
+use kopf_core::log_level::Level;
+use kopf_core::object::{Object, RejectedObject, WatchRecord, decode_watch_line};
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+use super::lines::Lines;
+use super::{Cursor, EventHandler, Stream};
+use crate::client::RequestBody;
+use crate::error::{ApiError, RequestError};
+use crate::host::LogRecord;
+use crate::metrics::StreamFailure;
+use crate::time::duration::seconds;
+
+/// Maximum length of a line in bytes: far more than a server stores of an object.
+const MAX_LINE: usize = 64 * 1024 * 1024;
+
+/// The reason why one connection of a watch has ended.
+pub(super) enum End {
+    /// We closed it: resume from the last version.
+    Reconnect,
+    /// The server, or a proxy, closed it: resume from the last version.
+    Closed,
+    /// The version is too old: relist.
+    Relist,
+}
+
+impl Stream {
+    /// Watches over one connection.
+    pub(super) async fn watch<S: EventHandler>(
+        &self,
+        cursor: &mut Cursor,
+        sink: &mut S,
+    ) -> Result<End, RequestError> {
+        let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
+        query.extend(self.selection());
+        query.extend(cursor.version.clone().map(|version| ("resourceVersion", version)));
+        if cursor.initial {
+            query.push(("sendInitialEvents", "true".to_owned()));
+            query.push(("resourceVersionMatch", "NotOlderThan".to_owned()));
+        }
+        let watching = &self.settings.watching;
+        query.extend(watching.server_timeout.map(|limit| ("timeoutSeconds", format!("{limit}"))));
+        let span = tracing::debug_span!(
+            "watch",
+            resource = %self.resource,
+            namespace = self.namespace.as_deref().unwrap_or("(all)"),
+            resource_version = cursor.version.as_deref().unwrap_or("(none)"),
+        );
+        let following = self.read(&query, cursor, sink).instrument(span);
+        match watching.client_timeout {
+            Some(limit) => timeout(seconds(limit), following).await.unwrap_or(Ok(End::Reconnect)),
+            None => following.await,
+        }
+    }
+
+    async fn read<S: EventHandler>(
+        &self,
+        query: &[(&str, String)],
+        cursor: &mut Cursor,
+        sink: &mut S,
+    ) -> Result<End, RequestError> {
+        let silence = self.settings.watching.inactivity_timeout.map(seconds);
+        let mut body =
+            self.api.stream(&self.url(query), self.or_partial(RequestBody::PartialObjects)).await?;
+        self.health.accepted(&self.what());
+        let mut lines = Lines::default();
+        loop {
+            let frame = match silence {
+                Some(limit) => timeout(limit, body.frame()).await,
+                None => Ok(body.frame().await),
+            };
+            let Ok(frame) = frame else {
+                self.health.troubled(&self.what(), StreamFailure::Silent, None);
+                self.log(
+                    Level::Debug,
+                    format!("Watch-stream for {} is inactive, reconnecting.", self.what()),
+                );
+                return Ok(End::Reconnect);
+            };
+            let Some(Ok(frame)) = frame else {
+                lines.rest(|line| self.record(line, cursor, sink))?;
+                return Ok(End::Closed);
+            };
+            if let Ok(data) = frame.into_data()
+                && lines.feed(&data, |line| self.record(line, cursor, sink))?
+            {
+                return Ok(End::Relist);
+            }
+            if lines.pending() > MAX_LINE {
+                return Err(
+                    self.malformed(&format_args!("a line is longer than {} MiB", MAX_LINE / 1024 / 1024))
+                );
+            }
+            sink.ready().await;
+        }
+    }
+
+    /// Processes one record; true if a new listing is needed.
+    fn record<S: EventHandler>(
+        &self,
+        line: &[u8],
+        cursor: &mut Cursor,
+        sink: &mut S,
+    ) -> Result<bool, RequestError> {
+        let (kind, object) = match decode_watch_line(line).map_err(|error| self.malformed(&error))? {
+            WatchRecord::Added(object) if cursor.initial => (EventType::Listed, object),
+            WatchRecord::Added(object) => (EventType::Added, object),
+            WatchRecord::Modified(object) => (EventType::Modified, object),
+            WatchRecord::Deleted(object) => (EventType::Deleted, object),
+            WatchRecord::Bookmark { resource_version, initial_events_end } => {
+                self.on_data(cursor);
+                cursor.version = Some(resource_version);
+                if cursor.initial && initial_events_end {
+                    cursor.initial = false;
+                    self.end_listing(cursor, sink);
+                }
+                return Ok(false);
+            }
+            WatchRecord::Rejected { deleted, rejected } => {
+                self.on_data(cursor);
+                if let Some(seen) = rejected.identity.resource_version() {
+                    cursor.version = Some(seen.to_owned());
+                }
+                self.reject(rejected, deleted, cursor, sink);
+                return Ok(false);
+            }
+            WatchRecord::Error(status) => return stream_error(&status),
+            WatchRecord::Unknown(kind) => {
+                self.log(
+                    Level::Warning,
+                    format!("Ignoring an unsupported event type: {}", python_repr(&Value::String(kind))),
+                );
+                return Ok(false);
+            }
+        };
+        self.on_data(cursor);
+        if let Some(seen) = object.resource_version() {
+            cursor.version = Some(seen.to_owned());
+        }
+        self.event(kind, object, cursor, sink)?;
+        Ok(false)
+    }
+
+    /// Passes on an object, unless it does not belong to this watch.
+    pub(super) fn event<S: EventHandler>(
+        &self,
+        kind: EventType,
+        object: Object,
+        cursor: &mut Cursor,
+        sink: &mut S,
+    ) -> Result<(), RequestError> {
+        let object = self.restored(object)?;
+        if let Some(problem) = self.problem_of(&object) {
+            if cursor.rejections.add(&object) {
+                let what = self.what();
+                self.log(
+                    Level::Error,
+                    format!("Ignoring an object of the watch-stream for {what}: {problem}."),
+                );
+            }
+            return Ok(());
+        }
+        if cursor.rejections.remove(&object) {
+            self.health.rejected(&self.what(), cursor.rejections.len());
+        }
+        sink.event(kind, object);
+        Ok(())
+    }
+
+    /// The reason why the object cannot belong to this watch, if there is one.
+    fn problem_of(&self, object: &Object) -> Option<String> {
+        if object.name().is_none_or(str::is_empty) {
+            return Some("it has no name".to_owned());
+        }
+        let resource = &self.resource;
+        let is_other_kind = matches!((object.kind(), &resource.kind), (Some(its), Some(ours)) if its != ours);
+        let is_other_version = object.api_version().is_some_and(|its| {
+            let (group, version) = its.split_once('/').unwrap_or(("", its));
+            (group, version) != (&resource.group, &resource.version)
+        });
+        (is_other_kind || is_other_version).then(|| {
+            let described = [object.api_version(), object.kind(), object.namespace(), object.name()];
+            format!("it is of another kind: {}", described.map(Option::unwrap_or_default).join(" "))
+        })
+    }
+
+    /// Excludes an object that cannot be handled.
+    pub(super) fn reject<S: EventHandler>(
+        &self,
+        rejected: RejectedObject,
+        deleted: bool,
+        cursor: &mut Cursor,
+        sink: &mut S,
+    ) {
+        let RejectedObject { identity, error } = rejected;
+        if deleted {
+            cursor.rejections.remove(&identity);
+        } else if cursor.rejections.add(&identity) {
+            let kind = identity.kind().unwrap_or("object");
+            let name =
+                [identity.namespace(), identity.name()].into_iter().flatten().collect::<Vec<_>>().join("/");
+            let text = format!(
+                "{kind} {name} cannot be read and is not handled: {error}. It is handled as soon as it is changed so that \
+                 it can be read. All other objects are handled."
+            );
+            let identity = Arc::new(identity.clone());
+            self.host.log(LogRecord::local(Level::Error, &identity, text));
+        }
+        self.health.rejected(&self.what(), cursor.rejections.len());
+        sink.rejected(identity, deleted);
+    }
+
+    /// The object with its type, which objects with only metadata do not have.
+    pub(super) fn restored(&self, object: Object) -> Result<Object, RequestError> {
+        let restored: Result<_, DecodeError> = self.projection.with_type_meta(object, &self.resource);
+        restored.map_err(|error| self.malformed(&error))
+    }
+
+    fn on_data(&self, cursor: &mut Cursor) {
+        if !std::mem::replace(&mut cursor.received, true) {
+            self.health.on_data(&self.what());
+        }
+    }
+}
+
+/// Processes an error record of the watch; true if a new listing is needed.
+fn stream_error(status: &Value) -> Result<bool, RequestError> {
+    let code =
+        status.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
+    if code == 410 {
+        return Ok(true);
+    }
+    let error = ApiError::from_response(code, None, status.to_string().as_bytes());
+    Err(RequestError::Api(Box::new(error)))
+}
