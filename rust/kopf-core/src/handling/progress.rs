@@ -58,6 +58,13 @@ impl Entry {
         self.origin.is_some()
     }
 
+    /// The record without the outcomes of this cycle.
+    pub(crate) fn before(&self) -> Record {
+        let Record { purpose, started, .. } = &self.record;
+        let (purpose, started) = (purpose.clone(), *started);
+        Record { purpose, started, ..self.origin.clone().unwrap_or_default() }
+    }
+
     pub(crate) fn is_changed(&self) -> bool {
         self.origin.as_ref() != Some(&self.record)
     }

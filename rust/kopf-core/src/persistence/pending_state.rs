@@ -23,7 +23,9 @@ use crate::persistence::rejected_patch::RejectedPatch;
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::time::Timestamp;
 
-use super::own_annotations::{annotations_of, as_annotations, has_base, own_annotations, own_progress};
+use super::own_annotations::{
+    annotations_of, as_annotations, has_base, own_annotations, own_progress, progress_records,
+};
 use super::own_changes::{Managers, OwnWrite};
 
 /// The progress, the unwritten patch, and the diff-base of an object, kept until the API server confirms them.
@@ -168,11 +170,13 @@ impl PendingState {
         if object.deletion_timestamp().is_some() && !object.has_finalizer(&persistence.finalizer) {
             return None;
         }
-        let mut missing_patch = Patch(missing_progress(object, &self.own.0));
+        let missing_progress = missing_progress(object, &self.own.0);
+        let mut missing_patch = Patch(with_whole_records(missing_progress, &self.own.0, persistence));
         missing_patch.merge(self.missing_base(object, persistence));
         let mut urgent = false;
         if !self.unwritten.is_empty() {
-            let unwritten = missing(object, &self.unwritten);
+            let unwritten =
+                with_whole_records(missing(object, &self.unwritten), &self.unwritten, persistence);
             urgent = !unwritten.is_empty();
             // Fields of the unwritten patch that are not missing are up to date on the object.
             missing_patch.0 = subtract(missing_patch.0, &self.unwritten);
@@ -352,6 +356,23 @@ fn missing_progress(object: &Object, own: &Map<String, Value>) -> Map<String, Va
         missing.extend(part);
     }
     missing
+}
+
+/// Replaces incomplete progress records by the whole ones. The object may be older than our last write: a field that it has
+/// can have been written since.
+fn with_whole_records(
+    missing: Map<String, Value>,
+    whole: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let incomplete = progress_records(&missing, persistence);
+    let (mut patch, whole) = (Patch(missing), Patch(whole.clone()));
+    for (field, _) in incomplete.iter().filter(|(_, record)| record.is_object()) {
+        if let Some(record) = whole.get(field.keys()) {
+            patch.set(field.keys(), record.clone());
+        }
+    }
+    patch.0
 }
 
 /// The part of a merge patch that the object does not have.

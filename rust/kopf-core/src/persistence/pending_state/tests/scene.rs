@@ -76,12 +76,26 @@ impl Scene {
     }
 
     /// With progress in the status, which is a subresource.
-    pub(super) fn with_progress_in_the_status(mut self) -> Self {
+    pub(super) fn with_progress_in_the_status(self) -> Self {
         let storage =
             json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
+        self.with_the_status(|persistence| {
+            persistence.progress_storage = serde_json::from_value(storage).unwrap();
+        })
+    }
+
+    /// With the diff-base in the status, which is a subresource.
+    pub(super) fn with_diffbase_in_the_status(self) -> Self {
+        let storage = json!({"type": "Status", "field": ["status", "base"]});
+        self.with_the_status(|persistence| {
+            persistence.diffbase_storage = serde_json::from_value(storage).unwrap();
+        })
+    }
+
+    fn with_the_status(mut self, configure: impl FnOnce(&mut Persistence)) -> Self {
         let OperatorConfig { registry, settings, lifecycle } = &*self.rules;
         let mut settings = Settings::clone(settings);
-        settings.persistence.progress_storage = serde_json::from_value(storage).unwrap();
+        configure(&mut settings.persistence);
         let mut resource = serde_json::to_value(&*self.handlers.resource).unwrap();
         resource["subresources"] = json!(["status"]);
         let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
@@ -207,12 +221,14 @@ impl Scene {
         let object = Object::decode(&self.object.to_string()).unwrap();
         let persistence = &self.rules.settings.persistence;
         assert!(equal(&self.last(), &essence(&object, persistence, &self.handlers.extra_fields)));
-        assert_eq!(self.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+        let annotations = self.object["metadata"]["annotations"].as_object();
+        assert!(annotations.is_none_or(|all| all.keys().all(|key| key == LAST)), "{}", self.object);
     }
 
     pub(super) fn last(&self) -> Value {
-        let text = self.object["metadata"]["annotations"][LAST].as_str().unwrap_or("null");
-        serde_json::from_str(text).unwrap()
+        let text = self.object["metadata"]["annotations"][LAST].as_str();
+        let text = text.or_else(|| self.object["status"]["base"].as_str());
+        serde_json::from_str(text.unwrap_or("null")).unwrap()
     }
 
     pub(super) fn warnings(&self) -> usize {
