@@ -205,7 +205,9 @@ impl Oracle {
         let is_moved = latest.base.is_some() && latest.base != self.base;
         let is_persisted =
             |id: &str| is_recorded(world, latest, id) && self.finished.get(id).is_none_or(|it| it.persisted);
-        self.observed.mark_persisted(|id| is_moved || is_persisted(id));
+        // Some handlers may have been called for the next change before this diff-base was written.
+        let is_handled = |id: &str| is_moved && self.finished.get(id).is_none_or(|it| it.old != latest.base);
+        self.observed.mark_persisted(|id| is_handled(id) || is_persisted(id));
         if !is_moved {
             return;
         }
