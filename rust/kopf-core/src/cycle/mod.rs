@@ -228,7 +228,9 @@ impl Cycle {
         let restarted = overlay.as_ref().and_then(|overlay| overlay.restarted.clone());
         let is_restarted = restarted.is_some();
         let persistence = &config.settings.persistence;
-        let known = || Some(memory.pending_state.as_ref()?.seen(&observation.object, persistence, &plan));
+        let known = || {
+            Some(memory.pending_state.as_ref()?.observed_essences(&observation.object, persistence, &plan))
+        };
         let seen = restarted.or_else(known).unwrap_or_default();
         let unfinished = overlay.as_ref().is_some_and(|overlay| overlay.unfinished);
         let removed = overlay.as_ref().is_some_and(|overlay| overlay.removed);

@@ -25,7 +25,7 @@ impl Cycle {
         Some((Arc::clone(&entry.id), later))
     }
 
-    /// Puts the final progress into the decision, for the request before the one with the diff-base. If the operator crashes
+    /// Puts the final progress into the decision, for a request before the one with the diff-base. If the operator crashes
     /// between these requests, the next run recognizes the progress as completed by the new diff-base in it.
     pub(super) fn store_outcomes(
         &mut self,
@@ -55,13 +55,16 @@ impl Cycle {
         if !is_marked && let Some((_, seen)) = free.next() {
             *seen = Some(observed::seen(&self.object, &base));
         }
+        let is_in_status = self.config.settings.persistence.progress_storage.writes_fields();
         for (entry, seen) in entries.into_iter().zip(stored) {
-            if entry.is_changed() || seen != entry.record.seen {
-                self.store_record(
-                    &mut decision.outcomes,
-                    &entry.id,
-                    &Record { seen, ..entry.record.clone() },
-                );
+            let is_marked = seen != entry.record.seen;
+            // Outcomes in annotations would be written before the results in the status.
+            if is_in_status && (is_marked || entry.is_changed()) {
+                let record = Record { seen, ..entry.record.clone() };
+                self.store_record(&mut decision.outcomes, &entry.id, &record);
+            } else if !is_in_status && is_marked && seen.is_some() {
+                let record = Record { seen, ..entry.before() };
+                self.store_record(&mut decision.outcomes, &entry.id, &record);
             }
         }
     }

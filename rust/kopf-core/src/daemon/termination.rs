@@ -104,7 +104,7 @@ pub enum TerminationStage {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TerminationStep {
     /// The stage that the termination has reached.
-    pub rung: TerminationStage,
+    pub stage: TerminationStage,
     /// Whether the stage is new, so that it is logged, and a cancellation is carried out.
     pub first: bool,
     /// Seconds until the next check; none if there is no check.
@@ -114,7 +114,7 @@ pub struct TerminationStep {
 impl TerminationStep {
     /// The log message of the step, with the label of the handler; none if the stage was logged before.
     pub fn text(&self, label: &str) -> Option<String> {
-        match self.rung {
+        match self.stage {
             TerminationStage::Signalled => {
                 self.first.then(|| format!("{label} is signalled to exit gracefully."))
             }
@@ -146,12 +146,12 @@ impl Stopping {
     }
 
     /// Whether the termination has been requested.
-    pub fn is_asked(&self) -> bool {
+    pub fn is_requested(&self) -> bool {
         self.since.is_some()
     }
 
     /// Requests the termination, or adds a reason to an earlier request.
-    pub fn ask(&mut self, reason: StopReasons, now: Timestamp) {
+    pub fn request(&mut self, reason: StopReasons, now: Timestamp) {
         self.reasons = self.reasons | reason;
         self.since.get_or_insert(now);
     }
@@ -181,7 +181,7 @@ impl Stopping {
         }
         match policy.polling {
             Some(polling) => {
-                TerminationStep { rung: TerminationStage::Exiting, first: false, delay: Some(polling) }
+                TerminationStep { stage: TerminationStage::Exiting, first: false, delay: Some(polling) }
             }
             None => self.enter_stage(TerminationStage::Abandoned, StopReasons::ABANDONED, None),
         }
@@ -189,13 +189,13 @@ impl Stopping {
 
     fn enter_stage(
         &mut self,
-        rung: TerminationStage,
+        stage: TerminationStage,
         reason: StopReasons,
         delay: Option<f64>,
     ) -> TerminationStep {
         let first = !self.reasons.contains(reason);
         self.reasons = self.reasons | reason;
-        TerminationStep { rung, first, delay }
+        TerminationStep { stage, first, delay }
     }
 }
 
@@ -208,12 +208,12 @@ mod tests {
         Timestamp::from_micros(0).plus(seconds)
     }
 
-    /// The steps at these moments for a daemon that does not exit: the stage, whether it is new, and the delay.
-    fn steps_at(policy: TerminationPolicy, moments: &[f64]) -> Vec<(TerminationStage, bool, Option<f64>)> {
+    /// The steps at these times for a daemon that does not exit: the stage, whether it is new, and the delay.
+    fn steps_at(policy: TerminationPolicy, times: &[f64]) -> Vec<(TerminationStage, bool, Option<f64>)> {
         let mut stopping = Stopping::default();
-        stopping.ask(StopReasons::RESOURCE_DELETED, at(0.0));
-        let advance = |moment: &f64| stopping.advance(policy, at(*moment));
-        moments.iter().map(advance).map(|it| (it.rung, it.first, it.delay)).collect()
+        stopping.request(StopReasons::RESOURCE_DELETED, at(0.0));
+        let advance = |time: &f64| stopping.advance(policy, at(*time));
+        times.iter().map(advance).map(|it| (it.stage, it.first, it.delay)).collect()
     }
 
     fn policy(backoff: Option<f64>, timeout: Option<f64>) -> TerminationPolicy {
@@ -267,9 +267,9 @@ mod tests {
     #[test]
     fn reasons_add_up_and_age_counts_from_the_first() {
         let mut stopping = Stopping::default();
-        assert!(!stopping.is_asked());
-        stopping.ask(StopReasons::FILTERS_MISMATCH, at(0.0));
-        stopping.ask(StopReasons::RESOURCE_DELETED, at(4.0));
+        assert!(!stopping.is_requested());
+        stopping.request(StopReasons::FILTERS_MISMATCH, at(0.0));
+        stopping.request(StopReasons::RESOURCE_DELETED, at(4.0));
         assert_eq!(stopping.reasons(), StopReasons::FILTERS_MISMATCH | StopReasons::RESOURCE_DELETED);
         assert_eq!(stopping.advance(policy(Some(5.0), None), at(4.0)).delay, Some(1.0));
         assert_eq!(stopping.reasons().bits(), 0b10_0110);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn texts_are_those_of_kopf() {
-        let text = |rung, first| TerminationStep { rung, first, delay: Some(60.0) }.text("Daemon 'd'");
+        let text = |stage, first| TerminationStep { stage, first, delay: Some(60.0) }.text("Daemon 'd'");
         assert_eq!(text(Signalled, true).as_deref(), Some("Daemon 'd' is signalled to exit gracefully."));
         assert_eq!(text(Cancelled, true).as_deref(), Some("Daemon 'd' is signalled to exit by force."));
         assert_eq!(text(Cancelled, false), None);

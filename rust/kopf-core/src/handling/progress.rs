@@ -58,6 +58,12 @@ impl Entry {
         self.origin.is_some()
     }
 
+    /// The record without the outcomes of this cycle.
+    pub(crate) fn before(&self) -> Record {
+        let (started, purpose) = (self.record.started, self.record.purpose.clone());
+        Record { started, purpose, ..self.origin.clone().unwrap_or_default() }
+    }
+
     pub(crate) fn is_changed(&self) -> bool {
         self.origin.as_ref() != Some(&self.record)
     }
@@ -86,6 +92,8 @@ impl HandlingProgress {
         let found = &mut self.entries[entry];
         found.active = true;
         found.record.started.get_or_insert(now);
+        // A record with only an observed essence has none.
+        found.record.purpose.get_or_insert_with(|| reason.as_str().to_owned());
         self.selected.push(Selected { handler, entry });
     }
 

@@ -71,13 +71,13 @@ impl ObjectMemory {
         object: &Arc<Object>,
         consistent: bool,
         settings: impl Into<PersistenceConfig<'s>>,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) -> Option<Overlay> {
         let settings = settings.into();
         if settings.compat {
             return None;
         }
-        self.pending_state.as_ref()?.overlay(object, consistent, settings, plan)
+        self.pending_state.as_ref()?.overlay(object, consistent, settings, handlers)
     }
 
     /// Loads the diff-base's digest from the object. If a previous operator stopped during a handling, also loads the
@@ -86,7 +86,7 @@ impl ObjectMemory {
         &mut self,
         object: &Object,
         settings: impl Into<PersistenceConfig<'s>>,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) {
         let settings = settings.into();
         self.forget_accepted(object);
@@ -106,20 +106,20 @@ impl ObjectMemory {
         }
         let storage = &persistence.progress_storage;
         let mut records: Vec<_> =
-            plan.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
-        let completed = CompletedHandling::find(object, settings, plan);
+            handlers.owned.iter().filter_map(|id| storage.fetch(object, id).ok().flatten()).collect();
+        let completed = CompletedHandling::find(object, settings, handlers);
         let later = completed
             .as_ref()
-            .and_then(|completed| completed.later(|| essence(object, persistence, &plan.extra_fields)));
+            .and_then(|completed| completed.later(|| essence(object, persistence, &handlers.extra_fields)));
         records.retain(|record| completed.as_ref().is_none_or(|completed| !completed.contains(record)));
         if records.is_empty() && later.is_none() {
             return;
         }
         let kept = base_text(object, &keys).map(|text| Box::from(&*text));
-        let mut seen = seen_by_some(&records, || essence(object, persistence, &plan.extra_fields));
+        let mut seen = seen_by_some(&records, || essence(object, persistence, &handlers.extra_fields));
         seen.later = seen.later.or_else(|| later.map(Arc::new));
-        let mut pending_state = PendingState { seen, kept, ..PendingState::default() };
-        pending_state.load_progress(object, persistence, plan);
+        let mut pending_state = PendingState { observed: seen, kept, ..PendingState::default() };
+        pending_state.load_progress(object, persistence, handlers);
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
@@ -146,7 +146,7 @@ impl ObjectMemory {
         accepted: Accepted<'_>,
         handling_status: HandlingStatus,
         settings: impl Into<PersistenceConfig<'s>>,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) {
         let settings = settings.into();
         let Accepted { patch, latest } = accepted;
@@ -170,7 +170,7 @@ impl ObjectMemory {
                     self.set_handled_base(&mut pending_state, base_text(object, &keys).as_deref());
                 }
                 pending_state.own.merge(own_progress(patch, &keys, persistence));
-                pending_state.seen = seen;
+                pending_state.observed = seen;
             }
             // The handling was completed by a patch whose response was lost.
             HandlingStatus::Before if is_removal(&pending_state.own.0) => {
@@ -180,25 +180,25 @@ impl ObjectMemory {
             // The record with the essence of the last handlers stays on the object.
             HandlingStatus::Over(seen) => {
                 pending_state.own = Patch(without_nulls(own_progress(patch, &keys, persistence)));
-                pending_state.seen = seen;
+                pending_state.observed = seen;
             }
         }
         // Patches that were applied earlier are already in the object of this cycle.
         let known = (!accepted.is_empty() || pending_state.called_with.is_some()).then_some(object);
-        if pending_state.seen != ObservedEssences::default()
+        if pending_state.observed != ObservedEssences::default()
             && let Some(latest) = latest.or(known)
         {
             let mut whole = Patch(accepted);
             whole.merge(patch.clone());
-            let present = || Arc::new(essence(object, persistence, &plan.extra_fields));
+            let present = || Arc::new(essence(object, persistence, &handlers.extra_fields));
             let before = pending_state.called_with.take().filter(|_| is_as_before).unwrap_or_else(present);
-            let after = essence(latest, persistence, &plan.extra_fields);
+            let after = essence(latest, persistence, &handlers.extra_fields);
             let managers = Managers::of(latest);
             let write = OwnWrite { before: &before, after: &after, patch: &whole.0, managers: &managers };
-            pending_state.seen = pending_state.seen.carried(&write);
+            pending_state.observed = pending_state.observed.carried(&write);
         }
         pending_state.called_with = None;
-        pending_state.refusals = 0;
+        pending_state.rejections = 0;
         pending_state.kept =
             pending_state.kept.take().filter(|_| self.annotations_removed || pending_state.is_ongoing());
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
@@ -209,19 +209,19 @@ impl ObjectMemory {
         &mut self,
         accepted: Accepted<'_>,
         settings: impl Into<PersistenceConfig<'s>>,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) {
         let settings = settings.into();
         let Accepted { patch, latest: Some(latest) } = accepted else { return };
         let Some(pending_state) = &mut self.pending_state else { return };
-        if !is_kept(settings) || pending_state.seen == ObservedEssences::default() {
+        if !is_kept(settings) || pending_state.observed == ObservedEssences::default() {
             return;
         }
-        let latest = essence(latest, settings.persistence, &plan.extra_fields);
+        let latest = essence(latest, settings.persistence, &handlers.extra_fields);
         let managers = &Managers::default();
         let write = OwnWrite { before: &latest, after: &latest, patch, managers };
         let pending_state = Arc::make_mut(pending_state);
-        pending_state.seen = pending_state.seen.carried(&write);
+        pending_state.observed = pending_state.observed.carried(&write);
     }
 
     /// Records a patch that was not written, or whose result is unknown. The flag is whether the API server rejected it.
@@ -231,7 +231,7 @@ impl ObjectMemory {
         (patch, rejected): (Map<String, Value>, bool),
         handling_status: HandlingStatus,
         settings: impl Into<PersistenceConfig<'s>>,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) {
         let settings = settings.into();
         if !is_kept(settings) {
@@ -248,18 +248,18 @@ impl ObjectMemory {
         match handling_status {
             HandlingStatus::Ongoing(seen) => {
                 self.set_handled_base(&mut pending_state, base_text(object, &keys).as_deref());
-                pending_state.seen = seen;
+                pending_state.observed = seen;
             }
-            HandlingStatus::Over(seen) => pending_state.seen = seen,
+            HandlingStatus::Over(seen) => pending_state.observed = seen,
             HandlingStatus::Before => {}
         }
-        if pending_state.seen != ObservedEssences::default()
+        if pending_state.observed != ObservedEssences::default()
             && (pending_state.called_with.is_none() || !is_as_before)
         {
-            pending_state.called_with = Some(Arc::new(essence(object, persistence, &plan.extra_fields)));
+            pending_state.called_with = Some(Arc::new(essence(object, persistence, &handlers.extra_fields)));
         }
         pending_state.unwritten = patch;
-        pending_state.refusals = if rejected { pending_state.refusals.saturating_add(1) } else { 0 };
+        pending_state.rejections = if rejected { pending_state.rejections.saturating_add(1) } else { 0 };
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 

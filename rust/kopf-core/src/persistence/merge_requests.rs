@@ -7,11 +7,12 @@
 //! step to the other.
 
 use crate::json::merge_patch::{Patch, subtract};
+use crate::json::path::FieldPath;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::persistence::Persistence;
 
-use super::own_annotations::{own_annotations, own_base, progress_records};
+use super::own_annotations::{annotations_of, own_annotations, own_base, progress_records};
 
 /// One merge patch.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,9 +28,10 @@ const STEPS: usize = 3;
 
 /// The requests for a patch to a resource with a status subresource, in order. A status of `null` is left out.
 ///
-/// `outcomes` are the final progress records of a completed handling. If progress in the status is removed after the
-/// diff-base is written by another request, they are written before it, unless that takes another request for nothing: an
-/// operator that takes over between the requests repeats no finished handler, and recognizes the records as completed.
+/// `outcomes` are progress records of a completed handling, which are written before the diff-base if it is written by
+/// another request. An operator that takes over between the requests recognizes the records as completed by the observed
+/// essences in them; and with progress in the status, it repeats no finished handler. No request is added if they have
+/// no new observed essence.
 pub fn merge_requests(
     object: &Object,
     patch: &Map<String, Value>,
@@ -40,10 +42,11 @@ pub fn merge_requests(
     let base = own_base(object, patch, persistence);
     let mut changes = subtract(patch.clone(), &own);
     let progress = subtract(own, &base);
-    let is_before_base = !base.is_empty() && !base.contains_key("status");
-    if is_before_base
+    let is_apart = !base.is_empty() && base.contains_key("status") != progress.contains_key("status");
+    let has_status = changes.contains_key("status") && !base.contains_key("status");
+    if is_apart
         && let Some(outcomes) = needed_outcomes(&progress, outcomes, persistence)
-        && (changes.contains_key("status") || has_new_mark(object, &outcomes, persistence))
+        && (has_status || has_new_mark(object, &outcomes, persistence))
     {
         let mut whole = Patch(changes);
         whole.merge(outcomes.0);
@@ -92,15 +95,23 @@ fn needed_outcomes(
             needed.set(field.keys(), outcome.clone());
         }
     }
+    for (key, outcome) in annotations_of(&outcomes.0) {
+        if annotations_of(progress).any(|(known, _)| known == key) {
+            needed.set_annotation(key, outcome.as_str().map(str::to_owned));
+        }
+    }
     (!needed.is_empty()).then_some(needed)
 }
 
-/// Whether a record has an observed essence that it does not have on the object: it recognizes the handling as completed.
+/// Whether a record has an observed essence that it does not have on the object. Annotations are written only then.
 fn has_new_mark(object: &Object, outcomes: &Patch, persistence: &Persistence) -> bool {
-    progress_records(&outcomes.0, persistence).into_iter().any(|(field, record)| {
+    let mut annotations = annotations_of(&outcomes.0);
+    let mut records = progress_records(&outcomes.0, persistence).into_iter();
+    let is_new = |(field, record): (FieldPath, Value)| {
         let seen = record.get("seen").filter(|seen| !seen.is_null());
         seen.is_some() && object.field(&field.child("seen")).as_ref() != seen
-    })
+    };
+    annotations.next().is_some() || records.any(is_new)
 }
 
 /// The first step that is not empty.

@@ -23,7 +23,9 @@ use crate::persistence::rejected_patch::RejectedPatch;
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::time::Timestamp;
 
-use super::own_annotations::{annotations_of, as_annotations, has_base, own_annotations, own_progress};
+use super::own_annotations::{
+    annotations_of, as_annotations, has_base, own_annotations, own_progress, progress_records,
+};
 use super::own_changes::{Managers, OwnWrite};
 
 /// The progress, the unwritten patch, and the diff-base of an object, kept until the API server confirms them.
@@ -34,11 +36,11 @@ pub struct PendingState {
     /// The merge patch that could not be written.
     pub(super) unwritten: Map<String, Value>,
     /// The essences that only some handlers were called with.
-    pub(super) seen: ObservedEssences,
+    pub(super) observed: ObservedEssences,
     /// The serialized diff-base: kept during a handling, or if another client is known to remove it.
     pub(super) kept: Option<Box<str>>,
     /// Consecutive rejections of the unwritten patch by the API server.
-    pub(super) refusals: u32,
+    pub(super) rejections: u32,
     /// The parts that the API server rejects. They are sent separately.
     pub(super) pending: RejectedPatch,
     /// The essence with which handlers were called whose outcomes could not be written.
@@ -79,15 +81,15 @@ impl ObservedEssences {
         object: &Object,
         patch: &Patch,
         persistence: &Persistence,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) -> Self {
-        let is_outside_essence = |key: &String| key == "status" && plan.extra_fields.is_empty();
+        let is_outside_essence = |key: &String| key == "status" && handlers.extra_fields.is_empty();
         if *self == Self::default() || patch.0.keys().all(is_outside_essence) {
             return self.clone();
         }
-        let before = essence(object, persistence, &plan.extra_fields);
+        let before = essence(object, persistence, &handlers.extra_fields);
         let Some(after) = overlaid(object, &patch.0) else { return self.clone() };
-        let after = essence(&after, persistence, &plan.extra_fields);
+        let after = essence(&after, persistence, &handlers.extra_fields);
         let managers = &Managers::default();
         self.carried(&OwnWrite { before: &before, after: &after, patch: &patch.0, managers })
     }
@@ -120,27 +122,27 @@ impl PendingState {
     }
 
     pub(super) fn is_ongoing(&self) -> bool {
-        !self.own.is_empty() || self.seen != ObservedEssences::default()
+        !self.own.is_empty() || self.observed != ObservedEssences::default()
     }
 
     /// The essences that only some handlers were called with, carried over the changes that handlers made with their own
     /// clients.
-    pub fn seen(
+    pub fn observed_essences(
         &self,
         object: &Object,
         persistence: &Persistence,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) -> ObservedEssences {
-        let Some(before) = &self.called_with else { return self.seen.clone() };
-        let after = essence(object, persistence, &plan.extra_fields);
+        let Some(before) = &self.called_with else { return self.observed.clone() };
+        let after = essence(object, persistence, &handlers.extra_fields);
         // The patch may have been applied with only the response lost.
         let (patch, managers) = (&self.unwritten, &Managers::of(object));
-        self.seen.carried(&OwnWrite { before, after: &after, patch, managers })
+        self.observed.carried(&OwnWrite { before, after: &after, patch, managers })
     }
 
     /// Consecutive rejections of the unwritten patch by the API server.
-    pub fn refusals(&self) -> u32 {
-        self.refusals
+    pub fn rejections(&self) -> u32 {
+        self.rejections
     }
 
     /// The rejected patch with the time to send it again.
@@ -161,18 +163,20 @@ impl PendingState {
         object: &Arc<Object>,
         consistent: bool,
         settings: PersistenceConfig<'_>,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) -> Option<Overlay> {
         let persistence = settings.persistence;
         // An object in deletion without Kopf's finalizer is not handled any more.
         if object.deletion_timestamp().is_some() && !object.has_finalizer(&persistence.finalizer) {
             return None;
         }
-        let mut missing_patch = Patch(missing_progress(object, &self.own.0));
+        let missing_progress = missing_progress(object, &self.own.0);
+        let mut missing_patch = Patch(with_whole_records(missing_progress, &self.own.0, persistence));
         missing_patch.merge(self.missing_base(object, persistence));
         let mut urgent = false;
         if !self.unwritten.is_empty() {
-            let unwritten = missing(object, &self.unwritten);
+            let unwritten =
+                with_whole_records(missing(object, &self.unwritten), &self.unwritten, persistence);
             urgent = !unwritten.is_empty();
             // Fields of the unwritten patch that are not missing are up to date on the object.
             missing_patch.0 = subtract(missing_patch.0, &self.unwritten);
@@ -194,7 +198,7 @@ impl PendingState {
         let removed = !urgent && !is_removal(&missing_patch.0);
         let mut restarted = None;
         // A state from before our write can look like a reverted object.
-        if consistent && let Some((restart, seen)) = self.restart(&amended, persistence, plan) {
+        if consistent && let Some((restart, seen)) = self.restart(&amended, persistence, handlers) {
             amended = overlaid(&amended, &restart.0)?;
             missing_patch.merge(restart.0);
             restarted = Some(seen);
@@ -231,9 +235,9 @@ impl PendingState {
         &mut self,
         object: &Object,
         persistence: &Persistence,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) {
-        let known = stale_progress(object, persistence, plan);
+        let known = stale_progress(object, persistence, handlers);
         for (key, _) in annotations_of(&known.0) {
             self.own.set_annotation(key, object.annotation(key).map(Cow::into_owned));
         }
@@ -252,20 +256,20 @@ impl PendingState {
         &self,
         object: &Object,
         persistence: &Persistence,
-        plan: &ResourceHandlers,
+        handlers: &ResourceHandlers,
     ) -> Option<(Patch, ObservedEssences)> {
-        if self.seen == ObservedEssences::default()
+        if self.observed == ObservedEssences::default()
             || object.deletion_timestamp().is_some()
-            || compare(object, persistence, &plan.extra_fields) != Ok(Comparison::Same)
+            || compare(object, persistence, &handlers.extra_fields) != Ok(Comparison::Same)
         {
             return None;
         }
-        let present = essence(object, persistence, &plan.extra_fields);
-        let mut known = self.seen.first.iter().chain(&self.seen.later);
+        let present = essence(object, persistence, &handlers.extra_fields);
+        let mut known = self.observed.first.iter().chain(&self.observed.later);
         let reverted_from = known.find(|known| !equal(known, &present))?;
-        let mut patch = stale_progress(object, persistence, plan);
+        let mut patch = stale_progress(object, persistence, handlers);
         let storage = &persistence.progress_storage;
-        if let Some(id) = plan.owned.first() {
+        if let Some(id) = handlers.owned.first() {
             let record = Record { seen: Some(seen(object, &present)), ..Record::default() };
             storage.store(object, &mut patch, id, &record);
         }
@@ -275,9 +279,9 @@ impl PendingState {
 }
 
 /// The patch that removes all progress from the object.
-pub fn stale_progress(object: &Object, persistence: &Persistence, plan: &ResourceHandlers) -> Patch {
+pub fn stale_progress(object: &Object, persistence: &Persistence, handlers: &ResourceHandlers) -> Patch {
     let (mut patch, storage) = (Patch::default(), &persistence.progress_storage);
-    for id in &plan.owned {
+    for id in &handlers.owned {
         let record = storage.fetch(object, id).ok().flatten();
         storage.purge(object, &mut patch, id);
         for subref in record.iter().flat_map(|record| &record.subrefs) {
@@ -314,7 +318,7 @@ pub fn without_rejected(
     rejected: &Map<String, Value>,
     object: &Object,
     persistence: &Persistence,
-    plan: &ResourceHandlers,
+    handlers: &ResourceHandlers,
 ) -> Map<String, Value> {
     let storage = &persistence.diffbase_storage;
     let is_written = has_base(object, &own, persistence);
@@ -323,7 +327,7 @@ pub fn without_rejected(
         return own;
     };
     let before = handled_essence.clone();
-    let present = essence(object, persistence, &plan.extra_fields);
+    let present = essence(object, persistence, &handlers.extra_fields);
     apply_merge(&mut handled_essence, &reverted(rejected, Some(&present)));
     drop_empty_stanzas(&mut handled_essence);
     if equal(&before, &handled_essence) {
@@ -352,6 +356,23 @@ fn missing_progress(object: &Object, own: &Map<String, Value>) -> Map<String, Va
         missing.extend(part);
     }
     missing
+}
+
+/// Replaces incomplete progress records by the whole ones. The object may be older than our last write: a field that it has
+/// can have been written since.
+fn with_whole_records(
+    missing: Map<String, Value>,
+    whole: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let incomplete = progress_records(&missing, persistence);
+    let (mut patch, whole) = (Patch(missing), Patch(whole.clone()));
+    for (field, _) in incomplete.iter().filter(|(_, record)| record.is_object()) {
+        if let Some(record) = whole.get(field.keys()) {
+            patch.set(field.keys(), record.clone());
+        }
+    }
+    patch.0
 }
 
 /// The part of a merge patch that the object does not have.

@@ -8,6 +8,7 @@ use crate::worlds::World;
 use kopf_core::activation::log::LogMessage;
 use kopf_core::cause::Reason;
 use kopf_core::handling::change::Change;
+use kopf_core::persistence::progress::Record;
 use kopf_core::time::Timestamp;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,12 +49,14 @@ pub struct Oracle {
 }
 
 /// A finished change, identified by its reason and old state.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Finished {
     reason: Reason,
     old: Option<String>,
     /// Position of the state with which the handler was called.
     at: usize,
+    /// The record on the object at that time, which is of an earlier call.
+    before: Option<Record>,
     /// Whether its progress is stored on the object.
     persisted: bool,
 }
@@ -76,7 +79,8 @@ impl Oracle {
         let (latest, reason) = (&cluster.latest, change.reason);
         let title = reason.title();
         let (old, at) = (change.old().map(intent), self.observed.position(view));
-        let finished = Finished { reason, old, at, persisted: false };
+        let before = record(world, latest, id);
+        let finished = Finished { reason, old, at, before, persisted: false };
         if self.finished.get(id).is_some_and(|it| (it.reason, &it.old) == (reason, &finished.old)) {
             self.report_violation(&format!("{id} is called again for the same {title}"));
         }
@@ -195,10 +199,15 @@ impl Oracle {
     pub fn wrote(&mut self, world: &World, cluster: &Cluster) {
         let latest = &cluster.latest;
         for (id, finished) in &mut self.finished {
-            finished.persisted = is_recorded(world, latest, id);
+            finished.persisted =
+                is_recorded(world, latest, id) && record(world, latest, id) != finished.before;
         }
         let is_moved = latest.base.is_some() && latest.base != self.base;
-        self.observed.mark_persisted(|id| is_moved || is_recorded(world, latest, id));
+        let is_persisted =
+            |id: &str| is_recorded(world, latest, id) && self.finished.get(id).is_none_or(|it| it.persisted);
+        // Some handlers may have been called for the next change before this diff-base was written.
+        let is_handled = |id: &str| is_moved && self.finished.get(id).is_none_or(|it| it.old != latest.base);
+        self.observed.mark_persisted(|id| is_handled(id) || is_persisted(id));
         if !is_moved {
             return;
         }
@@ -301,14 +310,19 @@ impl Oracle {
 
 /// Whether the object has progress of a finished handler.
 fn is_recorded(world: &World, version: &Version, id: &str) -> bool {
+    record(world, version, id).is_some_and(|record| record.success || record.failure)
+}
+
+fn record(world: &World, version: &Version, id: &str) -> Option<Record> {
     let storage = &world.rules.settings.persistence.progress_storage;
-    let record = storage.fetch(&version.object, id).ok().flatten();
-    record.is_some_and(|record| record.success || record.failure)
+    storage.fetch(&version.object, id).ok().flatten()
 }
 
 impl Hash for Oracle {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.finished.hash(state);
+        for (id, Finished { reason, old, at, before, persisted }) in &self.finished {
+            (id, reason, old, at, before.as_ref().map(|record| record.to_json(true)), persisted).hash(state);
+        }
         self.called.hash(state);
         self.seen.hash(state);
         self.deletions_finished.hash(state);

@@ -135,7 +135,7 @@ impl Scheduler {
         let now = self.shared.clock.now();
         let run = &state.runs[position];
         match delay {
-            Some(delay) if !run.stopping.is_asked() => {
+            Some(delay) if !run.stopping.is_requested() => {
                 let next = run.routine.delayed(delay, now);
                 state.apply_action(&self.shared, object_daemons, position, next, now, out);
             }

@@ -68,7 +68,7 @@ impl ObjectDaemons {
         let mut state = self.state();
         let object = Arc::clone(&state.object);
         let mut delays = Vec::new();
-        for run in state.runs.iter_mut().filter(|run| run.stopping.is_asked()) {
+        for run in state.runs.iter_mut().filter(|run| run.stopping.is_requested()) {
             let Some(handler) = shared.rules.registry.handlers.get(run.routine.handler()) else { continue };
             let policy = TerminationPolicy::of(handler, &shared.current.get().settings.background);
             // The call has ended; only its patch is being written.
@@ -88,7 +88,7 @@ impl ObjectDaemons {
 }
 
 fn level(step: TerminationStep) -> Level {
-    if step.rung == TerminationStage::Abandoned { Level::Warning } else { Level::Debug }
+    if step.stage == TerminationStage::Abandoned { Level::Warning } else { Level::Debug }
 }
 
 impl DaemonContext {

@@ -117,7 +117,7 @@ impl Worker {
             let mut slots = self.dispatcher.slots();
             slots
                 .get(&self.key)
-                .and_then(|slot| Some(slot.memory.pending_state.as_ref()?.refusals()))
+                .and_then(|slot| Some(slot.memory.pending_state.as_ref()?.rejections()))
                 .unwrap_or(0)
         };
         if self.shared().rules.settings.compat || refusals + 1 < partial::MAX_REJECTIONS {

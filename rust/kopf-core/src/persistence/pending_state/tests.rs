@@ -18,7 +18,7 @@ fn handlers_are_not_called_again_when_their_outcomes_could_not_be_written() {
     scene.cycle(false, false);
     scene.cycle(false, false);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
-    assert_eq!(scene.memory.pending_state.as_ref().unwrap().refusals(), 3);
+    assert_eq!(scene.memory.pending_state.as_ref().unwrap().rejections(), 3);
     scene.settle_with(1);
     assert_eq!(scene.calls.len(), 2);
     assert_eq!(scene.memory.pending_state, None);
@@ -69,14 +69,14 @@ fn the_first_observed_essence_is_cleared_when_it_becomes_the_diffbase() {
     scene.settle();
     scene.set(2);
     scene.cycle(false, true);
-    assert!(scene.memory.pending_state.as_ref().unwrap().seen.first.is_some());
+    assert!(scene.memory.pending_state.as_ref().unwrap().observed.first.is_some());
     // The change is reverted; the other handler was not called with it.
     scene.set(1);
     scene.fails = Some(0.0);
     scene.cycle(true, true);
     assert_eq!(scene.last(), json!({"spec": {"x": 2}}));
     let seen = ObservedEssences { first: None, later: Some(Arc::new(json!({"spec": {"x": 1}}))) };
-    assert_eq!(scene.memory.pending_state.as_ref().unwrap().seen, seen);
+    assert_eq!(scene.memory.pending_state.as_ref().unwrap().observed, seen);
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn a_rejected_status_is_visible_to_handlers() {
     let mut scene = Scene::handled();
     scene.reject(status(json!({"c1": 1})));
     let object = Arc::new(Object::decode(&scene.object.to_string()).unwrap());
-    let amended = scene.memory.overlay(&object, true, &scene.rules.settings, &scene.plan).unwrap();
+    let amended = scene.memory.overlay(&object, true, &scene.rules.settings, &scene.handlers).unwrap();
     assert_eq!(amended.object.to_value()["status"], json!({"c1": 1}));
     assert!(amended.missing_patch.is_empty() && !amended.urgent);
 }
@@ -518,7 +518,7 @@ fn a_write_of_a_daemon_between_two_handlers_causes_no_update() {
     apply_merge(&mut scene.object, &patch);
     let latest = Object::decode(&scene.object.to_string()).unwrap();
     let accepted = Accepted { patch: &patch, latest: Some(&latest) };
-    scene.memory.record_daemon_write(accepted, &scene.rules.settings, &scene.plan);
+    scene.memory.record_daemon_write(accepted, &scene.rules.settings, &scene.handlers);
     scene.settle_with(1);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
 }
@@ -534,7 +534,7 @@ fn an_object_held_by_a_finalizer_of_others_is_not_handled_after_the_release() {
     assert_eq!((scene.calls.len(), conclusion.finalizer.is_some()), (1, true));
     // The finalizer and the progress are removed by one request.
     let object = Object::decode(&scene.object.to_string()).unwrap();
-    let stale = stale_progress(&object, &scene.rules.settings.persistence, &scene.plan);
+    let stale = stale_progress(&object, &scene.rules.settings.persistence, &scene.handlers);
     assert!(!stale.is_empty());
     apply_merge(&mut scene.object, &stale.0);
     scene.object["metadata"]["finalizers"] = json!(["example.com/other"]);
@@ -552,7 +552,7 @@ fn rejected_fields_are_not_in_the_diffbase() {
     let mut patch = Patch::default();
     let foreseen = json!({"spec": {"x": 1, "strict": "x", "other": 2}});
     persistence.diffbase_storage.store(&object, &mut patch, &foreseen);
-    let own = without_rejected(patch.0, rejected.as_object().unwrap(), &object, persistence, &scene.plan);
+    let own = without_rejected(patch.0, rejected.as_object().unwrap(), &object, persistence, &scene.handlers);
     let written = Object::decode(&Value::Object(own).to_string()).unwrap();
     let base = persistence.diffbase_storage.fetch(&written).unwrap();
     assert_eq!(base, Some(json!({"spec": {"x": 1, "other": 2}})));

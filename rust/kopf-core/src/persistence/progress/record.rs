@@ -44,13 +44,13 @@ pub struct Record {
 impl Record {
     /// All fields in the order of their serialization; those without a value are `null`.
     pub fn to_map(&self) -> Map<String, Value> {
-        let moment = |at: Option<Timestamp>| json!(at.map(|at| at.to_string()));
+        let timestamp = |at: Option<Timestamp>| json!(at.map(|at| at.to_string()));
         let mut subrefs = self.subrefs.clone();
         subrefs.sort_unstable();
         let fields = [
-            ("started", moment(self.started)),
-            ("stopped", moment(self.stopped)),
-            ("delayed", moment(self.delayed)),
+            ("started", timestamp(self.started)),
+            ("stopped", timestamp(self.stopped)),
+            ("delayed", timestamp(self.delayed)),
             ("purpose", json!(self.purpose)),
             ("retries", json!(self.retries)),
             ("success", json!(self.success)),
@@ -80,7 +80,7 @@ impl Record {
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(_) => Err(format!("{key} is not a string")),
         };
-        let moment = |key: &str| match text(key)? {
+        let timestamp = |key: &str| match text(key)? {
             None => Ok(None),
             Some(text) => match Timestamp::parse(&text) {
                 Some(at) => Ok(Some(at)),
@@ -97,9 +97,9 @@ impl Record {
             Some(_) => return Err("subrefs is not a list".to_owned()),
         };
         Ok(Self {
-            started: moment("started")?,
-            stopped: moment("stopped")?,
-            delayed: moment("delayed")?,
+            started: timestamp("started")?,
+            stopped: timestamp("stopped")?,
+            delayed: timestamp("delayed")?,
             purpose: text("purpose")?.filter(|purpose| !purpose.is_empty()),
             retries,
             success: flag("success"),

@@ -179,7 +179,7 @@ impl State {
 
     /// Whether a run is stopping and is still waited for.
     pub(super) fn has_stopping_runs(&self) -> bool {
-        self.runs.iter().any(|run| run.stopping.is_asked())
+        self.runs.iter().any(|run| run.stopping.is_requested())
     }
 
     /// Stores the state that the server returned for a patch.
@@ -249,7 +249,7 @@ impl State {
     ) {
         for &(position, reason) in which.iter().rev() {
             let Some(run) = self.runs.get_mut(position) else { continue };
-            run.stopping.ask(reason, now);
+            run.stopping.request(reason, now);
             if run.state == RunState::Sleeping {
                 self.exit(shared, object_daemons, position, out);
             }
@@ -336,7 +336,7 @@ impl State {
         let now = shared.clock.now();
         let idle_since = self.idle_since;
         let Some(run) = self.runs.get_mut(position) else { return };
-        if run.stopping.is_asked() {
+        if run.stopping.is_requested() {
             return self.exit(shared, object_daemons, position, out);
         }
         let next = run.routine.attempted(outcome, now, idle_since);
@@ -373,7 +373,7 @@ impl State {
         }
         object_daemons.exited.notify_waiters();
         // A cycle may be waiting for the last stopping run, or for the release of the deletion.
-        let is_last = !self.runs.iter().any(|run| run.stopping.is_asked());
+        let is_last = !self.runs.iter().any(|run| run.stopping.is_requested());
         let is_unseen = run.state != RunState::Sleeping && !self.is_terminating;
         // Kopf 1.45 takes the finalizer away with the next event of the object.
         let is_awaited = !shared.rules.settings.compat || !reasons.is_empty();

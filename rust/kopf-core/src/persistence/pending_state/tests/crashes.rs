@@ -1,7 +1,8 @@
-//! Crashes between the requests of one patch: the progress is in the status, and the diff-base in an annotation.
+//! Crashes between the requests of one patch, if the progress and the diff-base are written by different requests.
 
 use super::super::super::merge_requests::merge_requests;
 use super::*;
+use crate::cycle::Decision;
 
 impl Scene {
     /// One cycle, of which only the first requests are written before the operator crashes. Returns their total number.
@@ -33,19 +34,23 @@ impl Scene {
     }
 }
 
+/// Progress in the status and the diff-base in an annotation, or vice versa.
+const LAYOUTS: [fn(Scene) -> Scene; 2] =
+    [Scene::with_progress_in_the_status, Scene::with_diffbase_in_the_status];
+
 /// An object whose creation is handled, with update handlers that are called one by one.
-fn handled(ids: &[&'static str]) -> Scene {
+fn handled(layout: fn(Scene) -> Scene, ids: &[&'static str]) -> Scene {
     let handlers: Vec<_> = ids.iter().map(|id| (*id, "update")).collect();
-    let mut scene = Scene::of(false, &handlers).with_progress_in_the_status();
+    let mut scene = layout(Scene::of(false, &handlers));
     scene.settle();
     scene
 }
 
 #[test]
 fn outcomes_of_a_completed_handling_are_not_taken_for_those_of_the_next_one() {
-    for has_result in [true, false] {
-        for count in 0..=3 {
-            let mut scene = handled(&["u001"]);
+    for layout in LAYOUTS {
+        for (count, has_result) in (0..=3).flat_map(|count| [(count, true), (count, false)]) {
+            let mut scene = handled(layout, &["u001"]);
             if has_result {
                 scene.patches.insert("u001", json!({"status": {"u001": "done"}}));
             }
@@ -62,33 +67,39 @@ fn outcomes_of_a_completed_handling_are_not_taken_for_those_of_the_next_one() {
 
 #[test]
 fn attempts_of_a_completed_handling_are_not_counted_in_the_next_one() {
-    let mut scene = handled(&["u001"]);
-    scene.set(2);
-    scene.fails = Some(0.0);
-    scene.cycle(false, true);
-    scene.fails = None;
-    scene.crash_after(2);
-    scene.set(3);
-    scene.fails = Some(0.0);
-    scene.cycle(false, true);
-    scene.cycle(false, true);
-    assert_eq!(scene.object["status"]["progress"]["u001"]["retries"], json!(1));
+    for layout in LAYOUTS {
+        let mut scene = handled(layout, &["u001"]);
+        scene.set(2);
+        scene.fails = Some(0.0);
+        scene.cycle(false, true);
+        scene.fails = None;
+        scene.crash_after(2);
+        scene.set(3);
+        scene.fails = Some(0.0);
+        scene.cycle(false, true);
+        scene.cycle(false, true);
+        let object = Object::decode(&scene.object.to_string()).unwrap();
+        let storage = &scene.rules.settings.persistence.progress_storage;
+        assert_eq!(storage.fetch(&object, "u001").unwrap().unwrap().retries, 1);
+    }
 }
 
 #[test]
-fn the_last_observed_essence_is_not_written_before_the_diffbase() {
-    for count in 0..=3 {
-        for next in [2, 3, 4] {
-            let mut scene = handled(&["u001", "u0002"]);
+fn a_change_that_only_the_last_handler_observed_is_known_after_a_crash() {
+    for (position, layout) in LAYOUTS.into_iter().enumerate() {
+        for (count, next) in (0..=3).flat_map(|count| [(count, 2), (count, 3), (count, 4)]) {
+            let mut scene = handled(layout, &["u001", "u0002"]);
             scene.set(2);
             scene.cycle(false, true);
             scene.set(3);
-            scene.crash_after(count);
+            assert_eq!(scene.crash_after(count), 3);
             let calls = scene.calls.len();
             scene.set(next);
             scene.settle_completely(next, &["u001", "u0002"]);
+            // With progress in the status, the first request has the outcome.
             let again = scene.calls[calls..].iter().filter(|call| *call == "u0002 x=3").count();
-            assert!(count == 0 || next != 3 || again == 1, "{count}: {:?}", scene.calls);
+            let is_written = count > 1 || (count == 1 && position == 0);
+            assert!(!is_written || next != 3 || again == 1, "{count}: {:?}", scene.calls);
         }
     }
 }
@@ -96,20 +107,44 @@ fn the_last_observed_essence_is_not_written_before_the_diffbase() {
 #[test]
 fn a_reversal_is_known_after_a_crash_between_its_requests() {
     // An attempt with 1 that is not written counts as not made: then 2 is the last observed value.
-    for (count, values) in [(0, vec![1, 3]), (1, vec![1, 3]), (2, vec![1, 2, 3])] {
-        for next in values {
-            let mut scene = handled(&["u001", "u0002"]);
-            scene.set(2);
-            scene.cycle(false, true);
-            // The first handler has observed 2; the object reverts to 1.
-            scene.set(1);
-            scene.fails = Some(0.0);
-            assert_eq!(scene.crash_after(count), 2);
-            scene.fails = None;
-            scene.set(next);
-            scene.settle_completely(next, &["u001"]);
-        }
+    let cases = [(0, 1), (0, 3), (1, 1), (1, 3), (2, 1), (2, 2), (2, 3)];
+    for (layout, (count, next)) in LAYOUTS.into_iter().flat_map(|layout| cases.map(|case| (layout, case))) {
+        let mut scene = handled(layout, &["u001", "u0002"]);
+        scene.set(2);
+        scene.cycle(false, true);
+        // The first handler has observed 2; the object reverts to 1.
+        scene.set(1);
+        scene.fails = Some(0.0);
+        assert_eq!(scene.crash_after(count), 2);
+        scene.fails = None;
+        scene.set(next);
+        scene.settle_completely(next, &["u001"]);
     }
+}
+
+#[test]
+fn a_record_is_written_as_a_whole_after_a_lost_response() {
+    let mut scene = handled(Scene::with_progress_in_the_status, &["u001", "u0002"]);
+    scene.set(2);
+    scene.cycle(false, true);
+    scene.set(3);
+    // The first request is applied, but the next cycle starts with the state before it.
+    let mut actual = scene.object.clone();
+    let (before, first) = (Object::decode(&actual.to_string()).unwrap(), scene.cycle(false, false));
+    let again = scene.cycle(false, false);
+    let persistence = &scene.rules.settings.persistence;
+    let requests =
+        |decision: &Decision| merge_requests(&before, &decision.patch.0, &decision.outcomes.0, persistence);
+    apply_merge(&mut actual, &requests(&first)[0].patch);
+    assert_eq!(actual["status"]["progress"]["u0002"]["success"], json!(true));
+    for request in requests(&again) {
+        apply_merge(&mut actual, &request.patch);
+    }
+    // The first handler is called for the next change.
+    assert_eq!(scene.calls, ["u001 x=2", "u0002 x=3", "u001 x=3"]);
+    let record = &actual["status"]["progress"]["u0002"];
+    assert_eq!((&record["success"], &record["seen"]), (&json!(false), &json!(r#"{"spec":{"x":3}}"#)));
+    assert_eq!((&record["retries"], &record["stopped"]), (&json!(0), &Value::Null));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 /// An operator with two creation and two update handlers, called one by one; its memory, and the object on the API server.
 pub(super) struct Scene {
     pub(super) rules: Arc<OperatorConfig>,
-    pub(super) plan: Arc<ResourceHandlers>,
+    pub(super) handlers: Arc<ResourceHandlers>,
     pub(super) memory: ObjectMemory,
     pub(super) object: Value,
     pub(super) calls: Vec<String>,
@@ -53,7 +53,7 @@ impl Scene {
             "namespaced": true, "preferred": true,
         });
         let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
-        let plan = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        let handlers = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
         let settings = Arc::new(Settings { compat, ..Settings::default() });
         let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::OneByOne });
         let object = json!({
@@ -62,7 +62,7 @@ impl Scene {
         });
         Self {
             rules,
-            plan,
+            handlers,
             memory: ObjectMemory::default(),
             object,
             calls: vec![],
@@ -76,16 +76,30 @@ impl Scene {
     }
 
     /// With progress in the status, which is a subresource.
-    pub(super) fn with_progress_in_the_status(mut self) -> Self {
+    pub(super) fn with_progress_in_the_status(self) -> Self {
         let storage =
             json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
+        self.with_the_status(|persistence| {
+            persistence.progress_storage = serde_json::from_value(storage).unwrap();
+        })
+    }
+
+    /// With the diff-base in the status, which is a subresource.
+    pub(super) fn with_diffbase_in_the_status(self) -> Self {
+        let storage = json!({"type": "Status", "field": ["status", "base"]});
+        self.with_the_status(|persistence| {
+            persistence.diffbase_storage = serde_json::from_value(storage).unwrap();
+        })
+    }
+
+    fn with_the_status(mut self, configure: impl FnOnce(&mut Persistence)) -> Self {
         let OperatorConfig { registry, settings, lifecycle } = &*self.rules;
         let mut settings = Settings::clone(settings);
-        settings.persistence.progress_storage = serde_json::from_value(storage).unwrap();
-        let mut resource = serde_json::to_value(&*self.plan.resource).unwrap();
+        configure(&mut settings.persistence);
+        let mut resource = serde_json::to_value(&*self.handlers.resource).unwrap();
         resource["subresources"] = json!(["status"]);
         let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
-        self.plan = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        self.handlers = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
         let (registry, settings) = (Arc::clone(registry), Arc::new(settings));
         self.rules = Arc::new(OperatorConfig { registry, settings, lifecycle: *lifecycle });
         self
@@ -95,14 +109,14 @@ impl Scene {
     pub(super) fn cycle(&mut self, requeued: bool, written: bool) -> Decision {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
         let now = self.now;
-        let moment = CycleInput { now, entropy: 0, consistent: self.consistent };
+        let input = CycleInput { now, entropy: 0, consistent: self.consistent };
         let observation = CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued };
         let settings = Arc::clone(&self.rules.settings);
         let temporary = |delay| CallResult::Temporary { message: "boo".to_owned(), delay: Some(delay) };
         let raised = self.fails.map_or(CallResult::Nothing, temporary);
-        self.memory.observe(&object, &settings, &self.plan);
-        let (plan, rules) = (Arc::clone(&self.plan), Arc::clone(&self.rules));
-        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
+        self.memory.observe(&object, &settings, &self.handlers);
+        let (handlers, rules) = (Arc::clone(&self.handlers), Arc::clone(&self.rules));
+        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, handlers, rules, input);
         let object = Arc::clone(cycle.object());
         loop {
             next = match next {
@@ -138,9 +152,21 @@ impl Scene {
                         apply_merge(&mut self.object, &patch);
                         let latest = Object::decode(&self.object.to_string()).unwrap();
                         let accepted = Accepted { patch: &patch, latest: Some(&latest) };
-                        self.memory.record_write(&object, accepted, handling_status, &settings, &self.plan);
+                        self.memory.record_write(
+                            &object,
+                            accepted,
+                            handling_status,
+                            &settings,
+                            &self.handlers,
+                        );
                     } else {
-                        self.memory.failed(&object, (patch, true), handling_status, &settings, &self.plan);
+                        self.memory.failed(
+                            &object,
+                            (patch, true),
+                            handling_status,
+                            &settings,
+                            &self.handlers,
+                        );
                     }
                     return *conclusion;
                 }
@@ -194,13 +220,15 @@ impl Scene {
         assert_eq!(self.last()["spec"]["x"], json!(x));
         let object = Object::decode(&self.object.to_string()).unwrap();
         let persistence = &self.rules.settings.persistence;
-        assert!(equal(&self.last(), &essence(&object, persistence, &self.plan.extra_fields)));
-        assert_eq!(self.object["metadata"]["annotations"].as_object().unwrap().len(), 1);
+        assert!(equal(&self.last(), &essence(&object, persistence, &self.handlers.extra_fields)));
+        let annotations = self.object["metadata"]["annotations"].as_object();
+        assert!(annotations.is_none_or(|all| all.keys().all(|key| key == LAST)), "{}", self.object);
     }
 
     pub(super) fn last(&self) -> Value {
-        let text = self.object["metadata"]["annotations"][LAST].as_str().unwrap_or("null");
-        serde_json::from_str(text).unwrap()
+        let text = self.object["metadata"]["annotations"][LAST].as_str();
+        let text = text.or_else(|| self.object["status"]["base"].as_str());
+        serde_json::from_str(text.unwrap_or("null")).unwrap()
     }
 
     pub(super) fn warnings(&self) -> usize {
