@@ -3,9 +3,10 @@
 //! This crate reads no clock, environment, file, network or randomness: time and entropy are arguments. It never sees Python.
 //! Every rule that can be a pure function is in this crate, so that its tests run in microseconds.
 //!
-//! Modules import downwards: [`cycle`] decides about one object. It uses the commands to the host ([`activation`]), the rules of
-//! daemons ([`daemon`]) and of attempts ([`handling`]), the persisted state of an object ([`persistence`]), handlers and their
-//! filters ([`handler`]), causes ([`cause`]), resources ([`resource`]), objects ([`object`]), and JSON ([`json`]).
+//! Modules import downwards: [`object_worker`] handles the events of one object, and its [`cycle`] decides about one of them. They
+//! use the commands to the host ([`activation`]), the rules of daemons ([`daemon`]) and of attempts ([`handling`]), the persisted
+//! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
+//! objects ([`object`]), and JSON ([`json`]).
 
 #![cfg_attr(
     test,
@@ -26,6 +27,7 @@ pub mod json;
 pub mod k8s_event;
 pub mod log_level;
 pub mod object;
+pub mod object_worker;
 pub mod peering;
 pub mod persistence;
 pub mod resource;

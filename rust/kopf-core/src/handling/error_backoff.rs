@@ -35,6 +35,11 @@ impl ErrorBackoff {
         self.until = None;
     }
 
+    /// Whether a delay was started and not yet released, even if its time is over.
+    pub fn is_held(&self) -> bool {
+        self.until.is_some()
+    }
+
     /// The remaining seconds of the current delay; none if the object is not throttled.
     pub fn remaining(&self, now: Timestamp) -> Option<f64> {
         self.until.map(|until| until.seconds_since(now).max(0.0))

@@ -15,6 +15,7 @@ use kopf_core::activation::{Activation, Command, Completion};
 use kopf_core::cause::EventType;
 use kopf_core::indexing::IndexPass;
 use kopf_core::object::Object;
+use kopf_core::object_worker::QueuedEvent;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
@@ -22,8 +23,8 @@ use super::backpressure::wait_for_room;
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::host::{ActivationTask, CycleId, HostTask, Responder};
 use crate::object_key::key_of;
-use crate::objects::dispatcher::{Dispatcher, record_indexing};
-use crate::objects::slots::{QueuedEvent, Slot};
+use crate::objects::dispatcher::Dispatcher;
+use crate::objects::slots::Slot;
 
 /// Maximum number of objects of one watch that are indexed concurrently.
 const WINDOW: usize = 1_000;
@@ -42,21 +43,16 @@ impl GatedHandler {
     pub fn hold(&self, dispatcher: &Dispatcher, kind: EventType, object: Object) -> Option<Object> {
         let key = key_of(&object);
         let mut slots = dispatcher.slots();
-        let active = &mut slots.entry(&key, kind).active;
-        if active.is_none() {
+        let slot = slots.entry(&key, kind);
+        if slot.worker.is_idle() {
             let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return Some(object) };
             // The indexer runs as long as the watch.
             let _ = self.sender.send((key, gate_guard));
         }
-        let event =
-            QueuedEvent { kind, object: Arc::new(object), requeued: false, indexed: false, received: None };
-        let active = active.get_or_insert_default();
-        if !dispatcher.shared.rules.settings.compat {
-            // The first state is being indexed; of the following ones, only the newest is needed.
-            active.pending.truncate(1);
-        }
-        active.pending.push_back(event);
-        active.arrived.notify_one();
+        // The first state is being indexed; of the following ones, only the newest is needed.
+        let first_and_last = !dispatcher.shared.rules.settings.compat;
+        slot.worker.block(Some(QueuedEvent::of(kind, Arc::new(object))), first_and_last);
+        slot.notify();
         None
     }
 
@@ -119,8 +115,10 @@ impl InitialIndexer {
         let Dispatcher { shared, plan, .. } = &*self.dispatcher;
         let mut slots = self.dispatcher.slots();
         let slot = slots.get(&key)?;
-        let event = slot.active.as_ref()?.pending.front()?.clone();
-        let index_pass = self.dispatcher.index_pass(slot, &event);
+        let event = slot.worker.first_blocked()?.clone();
+        let current = shared.current.get();
+        let index_pass =
+            slot.worker.index_pass(&event, self.dispatcher.worker_context(&current), shared.clock.now());
         let Some(index_pass) = index_pass else {
             mark_indexed(slot);
             return None;
@@ -151,7 +149,7 @@ impl InitialIndexer {
         shared.host.submit(HostTask::Close { cycle: indexing.cycle, carry: false });
         let Ok(mut reply) = reply else { return };
         if let Some(slot) = self.dispatcher.slots().get(&indexing.key)
-            && record_indexing(&self.dispatcher, slot, &indexing.index_pass, &mut reply)
+            && slot.worker.record_indexing(&indexing.index_pass, &mut reply, &shared.rules.registry)
         {
             mark_indexed(slot);
         }
@@ -159,7 +157,7 @@ impl InitialIndexer {
 }
 
 fn mark_indexed(slot: &mut Slot) {
-    if let Some(event) = slot.active.as_mut().and_then(|active| active.pending.front_mut()) {
+    if let Some(event) = slot.worker.first_blocked() {
         event.indexed = true;
     }
 }
@@ -186,8 +184,8 @@ mod tests {
         }
         assert!(receiver.try_recv().is_ok() && receiver.try_recv().is_err(), "one message per object");
         let mut slots = dispatcher.slots();
-        let pending = &slots.get("u").unwrap().active.as_ref().unwrap().pending;
-        let versions: Vec<_> = pending.iter().filter_map(|event| event.object.resource_version()).collect();
+        let pending = slots.get("u").unwrap().worker.pending();
+        let versions: Vec<_> = pending.filter_map(|event| event.object.resource_version()).collect();
         assert_eq!(versions, ["1", "5"]);
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kopf_core::log_level::Level;
+use kopf_core::object_worker::Membership;
 use tokio::sync::Notify;
 
 use crate::error::RequestError;
 use crate::host::LogRecord;
 use crate::object_key::key_of;
 use crate::objects::dispatcher::Dispatcher;
-use crate::objects::membership::Membership;
 use crate::time::duration::seconds;
 use crate::watch::{Stream, pause_after};
 
@@ -101,7 +101,7 @@ impl MembershipResolver<'_> {
         let mut slots = self.dispatcher.slots();
         let is_looked_up = slots.tracker.as_ref().is_some_and(|tracker| tracker.is_looked_up(key, ticket));
         if let Some(slot) = slots.get(key).filter(|_| is_looked_up) {
-            slot.membership = Membership::Deselected;
+            slot.worker.membership = Membership::Deselected;
         }
         is_looked_up
     }

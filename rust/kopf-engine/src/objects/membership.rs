@@ -15,18 +15,6 @@ use tokio::sync::Notify;
 /// Number of pending lookups above which the watch is not read.
 pub(crate) const MAX_LOOKUPS: usize = 500;
 
-/// Whether the derived selector of the watch matches an object.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub enum Membership {
-    /// The watch delivers the object.
-    #[default]
-    Selected,
-    /// The watch does not deliver the object any more.
-    Deselected,
-    /// Deselected, and our copy is stale because we patched the object.
-    Stale,
-}
-
 /// The objects of one watch that its derived selector does not match any more.
 #[derive(Debug)]
 pub struct MembershipTracker {

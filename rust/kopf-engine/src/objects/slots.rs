@@ -1,4 +1,4 @@
-//! The per-object state between cycles, kept as small as possible.
+//! The slots of the objects: their state between cycles, kept as small as possible.
 //!
 //! The slot of an idle object has its memory and, until it is observed, the version of our last write. It has no task, no
 //! timer, no body. This module does no I/O and does not block.
@@ -8,107 +8,44 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Cycle, Effect};
-use kopf_core::handling::error_backoff::ErrorBackoff;
-use kopf_core::indexing::{IndexPass, Indexing};
-use kopf_core::object::Object;
-use kopf_core::persistence::consistency::Consistency;
-use kopf_core::persistence::memory::ObjectMemory;
+use kopf_core::object_worker::{Membership, ObjectWorker, QueuedEvent};
 use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::daemons::ObjectDaemons;
-use crate::host::{CycleId, LogRecord};
+use crate::host::CycleId;
 use crate::objects::backlog::Backlog;
-use crate::objects::membership::{MAX_LOOKUPS, Membership, MembershipTracker};
+use crate::objects::membership::{MAX_LOOKUPS, MembershipTracker};
 
-/// An event in the queue of its object.
-#[derive(Debug, Clone)]
-pub struct QueuedEvent {
-    /// The type of the event.
-    pub kind: EventType,
-    /// The new state.
-    pub object: Arc<Object>,
-    /// Not a watch event: a delay is over, and the last state is handled again.
-    pub requeued: bool,
-    /// The indices already contain the object.
-    pub indexed: bool,
-    /// The object as received, if the cycle works on one with unconfirmed writes overlaid.
-    pub received: Option<Arc<Object>>,
-}
-
-/// The work in progress of an object.
+/// What executes the actions of a busy object.
 #[derive(Debug, Default)]
-pub struct InFlight {
-    /// The events since the start of the current cycle.
-    pub pending: VecDeque<QueuedEvent>,
-    /// Notifies the worker about new events.
+pub struct Driver {
+    /// Notifies the worker's task about new events.
     pub arrived: Arc<Notify>,
-    /// Events were skipped, and that was logged.
-    pub overflowed: bool,
-    /// There is no worker here: the predecessor's worker still handles the object.
-    pub awaited: bool,
-    /// There is a successor: delays are cut short.
-    pub leaving: bool,
-    /// There is no worker yet: the object waits in the backlog, with this size in bytes.
+    /// There is no task yet: the object waits in the backlog, with this size in bytes.
     pub parked: Option<usize>,
-    /// There is no worker: the cycle only waits for its completion.
+    /// There is no task: the cycle only waits for its completion.
     pub detached_cycle: Option<DetachedCycle>,
 }
 
-/// A cycle in progress.
-#[derive(Debug)]
-pub struct OpenCycle {
-    /// The id of the cycle.
-    pub id: CycleId,
-    /// The state machine.
-    pub cycle: Cycle,
-    /// The next effect; none while a worker executes it.
-    pub next: Option<Effect>,
-    /// The event of the cycle.
-    pub event: QueuedEvent,
-    /// The index commands to run first.
-    pub index_pass: Option<IndexPass>,
-    /// The host has already closed the cycle.
-    pub closed: bool,
-    /// The log records to emit.
-    pub log_messages: Vec<LogRecord>,
-}
-
-/// A cycle that waits for its completion without a worker.
+/// A cycle that waits for its completion without a task.
 #[derive(Debug)]
 pub struct DetachedCycle {
-    pub(super) open_cycle: Box<OpenCycle>,
+    /// The id of the cycle.
+    pub(super) id: CycleId,
     /// Counts as a worker for those who wait until all workers are done.
     pub(super) _token: TaskTrackerToken,
-}
-
-impl DetachedCycle {
-    /// The id of the cycle.
-    pub fn id(&self) -> CycleId {
-        self.open_cycle.id
-    }
 }
 
 /// The state of one object.
 #[derive(Default)]
 pub struct Slot {
-    /// The memory of the core.
-    pub memory: ObjectMemory,
-    /// The last write of ours whose watch event is still awaited.
-    pub consistency: Option<Box<Consistency>>,
-    /// The results of indexing; none if the object was never indexed.
-    pub indexing: Option<Box<Indexing>>,
-    /// The back-off after unexpected errors.
-    pub throttle: ErrorBackoff,
-    /// The work in progress; none if the object is idle.
-    pub active: Option<Box<InFlight>>,
+    /// The state machine.
+    pub worker: ObjectWorker,
+    /// What executes its actions; none if the object is idle, or if its cycle is being opened.
+    pub driver: Option<Box<Driver>>,
     /// The daemons and timers, if there ever were any.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
-    /// The object is deleted: the slot is removed after the last event.
-    pub gone: bool,
-    /// Whether the derived selector of the watch matches the object.
-    pub membership: Membership,
     /// The number of the last listing that had the object.
     pub seen: u32,
 }
@@ -116,15 +53,23 @@ pub struct Slot {
 impl Slot {
     /// Takes the object out of the backlog; returns its events.
     pub fn unpark(&mut self, backlog: &mut Backlog) -> Option<VecDeque<QueuedEvent>> {
-        let bytes = self.active.as_ref()?.parked?;
+        let bytes = self.driver.as_ref()?.parked?;
         backlog.left(bytes);
-        self.active.take().map(|active| active.pending)
+        self.driver = None;
+        Some(self.worker.release())
+    }
+
+    /// Notifies the task of the object, if there is one.
+    pub fn notify(&self) {
+        if let Some(driver) = &self.driver {
+            driver.arrived.notify_one();
+        }
     }
 
     fn mark_removed(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> RemovedObject {
-        self.gone = true;
+        self.worker.gone = true;
         self.unpark(backlog);
-        let forgotten = self.active.is_none();
+        let forgotten = self.worker.is_idle();
         RemovedObject { key: Arc::clone(key), object_daemons: self.object_daemons.take(), forgotten }
     }
 }
@@ -160,14 +105,14 @@ impl Slots {
     /// The object's slot; a new slot records how the object was first observed.
     pub fn entry(&mut self, key: &Arc<str>, kind: EventType) -> &mut Slot {
         let listing = self.listing;
-        let slot = self.map.entry(Arc::clone(key)).or_insert_with(|| Slot {
-            memory: ObjectMemory { noticed_by_listing: kind == EventType::Listed, ..ObjectMemory::default() },
-            ..Slot::default()
-        });
+        let slot = self
+            .map
+            .entry(Arc::clone(key))
+            .or_insert_with(|| Slot { worker: ObjectWorker::new(kind), ..Slot::default() });
         slot.seen = listing;
         // A listing did not have the object, but it exists.
-        slot.gone &= kind == EventType::Deleted;
-        slot.membership = Membership::Selected;
+        slot.worker.gone &= kind == EventType::Deleted;
+        slot.worker.membership = Membership::Selected;
         slot
     }
 
@@ -188,8 +133,8 @@ impl Slots {
     pub fn park(&mut self, key: &Arc<str>, event: QueuedEvent) {
         let bytes = event.object.raw().len();
         let Some(slot) = self.map.get_mut(key) else { return };
-        let pending = [event].into_iter().collect();
-        slot.active = Some(Box::new(InFlight { pending, parked: Some(bytes), ..InFlight::default() }));
+        slot.worker.block(Some(event), false);
+        slot.driver = Some(Box::new(Driver { parked: Some(bytes), ..Driver::default() }));
         self.backlog.park(Arc::clone(key), bytes);
     }
 
@@ -212,14 +157,15 @@ impl Slots {
     /// returned as removed instead.
     pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<RemovedObject>, VecDeque<QueuedEvent>) {
         let known = self.map.remove(key);
-        let (is_gone, seen) = known.as_ref().map_or((false, self.listing), |known| (known.gone, known.seen));
-        let pending = known.and_then(|known| known.active).map(|active| active.pending).unwrap_or_default();
-        if slot.gone || is_gone {
+        let (is_gone, seen) =
+            known.as_ref().map_or((false, self.listing), |known| (known.worker.gone, known.seen));
+        let pending = known.map(|mut known| known.worker.release()).unwrap_or_default();
+        if slot.worker.gone || is_gone {
             let gone =
                 RemovedObject { key: Arc::clone(key), object_daemons: slot.object_daemons, forgotten: true };
             return (Some(gone), VecDeque::new());
         }
-        self.map.insert(Arc::clone(key), Slot { active: None, seen, ..slot });
+        self.map.insert(Arc::clone(key), Slot { driver: None, seen, ..slot });
         (None, pending)
     }
 
@@ -227,7 +173,7 @@ impl Slots {
     pub fn begin_listing(&mut self, pauses: u64) {
         self.listing = self.listing.wrapping_add(1);
         if std::mem::replace(&mut self.pauses, pauses) != pauses {
-            self.map.values_mut().for_each(|slot| slot.memory.invalidate());
+            self.map.values_mut().for_each(|slot| slot.worker.invalidate());
         }
     }
 
@@ -248,7 +194,7 @@ impl Slots {
 
     /// The objects that the last listing did not have.
     pub fn missing(&self) -> Vec<Arc<str>> {
-        let is_missing = |slot: &Slot| !slot.gone && slot.seen != self.listing;
+        let is_missing = |slot: &Slot| !slot.worker.gone && slot.seen != self.listing;
         self.map.iter().filter(|(_, slot)| is_missing(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
@@ -264,15 +210,16 @@ impl Slots {
             // The listing of the successor delivers the objects of the backlog.
             slot.unpark(&mut self.backlog);
             let seen = successor.listing;
-            let Some(active) = &mut slot.active else {
+            if slot.worker.is_idle() {
                 let slot = std::mem::take(slot);
                 successor.map.insert(Arc::clone(key), Slot { seen, ..slot });
                 return false;
-            };
-            active.leaving = true;
-            active.arrived.notify_one();
-            let active = Some(Box::new(InFlight { awaited: true, ..InFlight::default() }));
-            successor.map.insert(Arc::clone(key), Slot { active, seen, ..Slot::default() });
+            }
+            slot.worker.leave();
+            slot.notify();
+            let mut awaiting = Slot { seen, ..Slot::default() };
+            awaiting.worker.block(None, false);
+            successor.map.insert(Arc::clone(key), awaiting);
             true
         });
         if let (Some(mine), Some(theirs)) = (self.tracker.take(), &mut successor.tracker) {
@@ -283,7 +230,7 @@ impl Slots {
     fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<RemovedObject> {
         let mut vanished = vec![];
         self.map.retain(|key, slot| {
-            if slot.gone || !which(slot) {
+            if slot.worker.gone || !which(slot) {
                 return true;
             }
             let gone = slot.mark_removed(key, &mut self.backlog);
@@ -296,13 +243,14 @@ impl Slots {
 
     /// Removes the detached cycles; returns their ids.
     pub fn give_up(&mut self) -> Vec<CycleId> {
-        let active = self.map.values_mut().filter_map(|slot| slot.active.as_mut());
-        active.filter_map(|active| active.detached_cycle.take()).map(|one| one.id()).collect()
+        let drivers = self.map.values_mut().filter_map(|slot| slot.driver.as_mut());
+        drivers.filter_map(|driver| driver.detached_cycle.take()).map(|one| one.id).collect()
     }
 
     /// An object is gone without a deletion event: removes its slot. The slot of a busy object is removed by its worker.
     pub fn mark_removed(&mut self, key: &Arc<str>) -> Option<RemovedObject> {
-        let vanished = self.map.get_mut(key).filter(|slot| !slot.gone)?.mark_removed(key, &mut self.backlog);
+        let vanished =
+            self.map.get_mut(key).filter(|slot| !slot.worker.gone)?.mark_removed(key, &mut self.backlog);
         if vanished.forgotten {
             self.map.remove(key);
         }
@@ -311,7 +259,10 @@ impl Slots {
 
     /// The keys of the busy objects.
     pub fn busy(&self) -> Vec<Arc<str>> {
-        let is_busy = |slot: &Slot| slot.active.as_ref().is_some_and(|active| active.parked.is_none());
+        let is_busy = |slot: &Slot| {
+            let is_parked = slot.driver.as_ref().is_some_and(|driver| driver.parked.is_some());
+            !slot.worker.is_idle() && !is_parked
+        };
         self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
@@ -350,7 +301,7 @@ impl Slots {
     pub(crate) fn on_deselected(&mut self, key: &str) {
         let listing = self.listing();
         if let Some(slot) = self.get(key) {
-            slot.membership = Membership::Deselected;
+            slot.worker.membership = Membership::Deselected;
             // The object is not removed with those that the listing did not have.
             slot.seen = listing;
         }
@@ -359,7 +310,7 @@ impl Slots {
     /// A cycle of a deselected object is done: removes the slot if nothing is left to do; then true.
     pub(crate) fn leave(&mut self, key: &Arc<str>) -> bool {
         let Some(slot) = self.get(key) else { return false };
-        let membership = slot.membership;
+        let membership = slot.worker.membership;
         // Daemons that are still stopping must not be started a second time.
         let has_runs = slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.has_runs());
         let Some(tracker) = &mut self.tracker else { return false };
@@ -380,114 +331,4 @@ impl Slots {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(name: &str) -> Arc<str> {
-        Arc::from(name)
-    }
-
-    fn event(name: &str) -> QueuedEvent {
-        let object = Object::decode(&format!(r#"{{"metadata":{{"name":"{name}"}}}}"#)).unwrap();
-        QueuedEvent {
-            kind: EventType::Listed,
-            object: Arc::new(object),
-            requeued: false,
-            indexed: false,
-            received: None,
-        }
-    }
-
-    fn forgotten(vanished: &[RemovedObject]) -> Vec<Arc<str>> {
-        vanished.iter().filter(|one| one.forgotten).map(|one| Arc::clone(&one.key)).collect()
-    }
-
-    #[test]
-    fn objects_missing_in_a_listing_are_removed_unless_they_are_busy() {
-        let mut slots = Slots::default();
-        slots.entry(&key("stays"), EventType::Added);
-        slots.entry(&key("goes"), EventType::Added);
-        slots.entry(&key("busy"), EventType::Added).active = Some(Box::default());
-        slots.begin_listing(0);
-        slots.entry(&key("stays"), EventType::Listed);
-        assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
-        assert!(slots.get("goes").is_none());
-        assert_eq!(slots.get("stays").map(|slot| slot.gone), Some(false));
-        // Its worker removes the slot in the end, unless the object comes back.
-        assert_eq!(slots.get("busy").map(|slot| slot.gone), Some(true));
-        assert!(!slots.entry(&key("busy"), EventType::Modified).gone);
-    }
-
-    #[test]
-    fn the_slot_of_an_idle_object_is_small() {
-        let kept = size_of::<(Arc<str>, Slot)>();
-        assert!(kept <= 112, "a slot has {kept} bytes, in addition to its key of 36 letters");
-    }
-
-    #[test]
-    fn all_slots_are_removed_with_the_watch() {
-        let mut slots = Slots::default();
-        slots.entry(&key("idle"), EventType::Listed);
-        slots.entry(&key("busy"), EventType::Listed).active = Some(Box::default());
-        assert_eq!(forgotten(&slots.end()), [key("idle")]);
-        assert_eq!(slots.len(), 1);
-    }
-
-    #[test]
-    fn waiting_objects_are_not_busy_and_their_bytes_are_released_on_removal() {
-        let (mut slots, mut successor) = (Slots::default(), Slots::default());
-        for name in ["goes", "moves"] {
-            let parked = InFlight { parked: Some(200_000_000), ..InFlight::default() };
-            slots.entry(&key(name), EventType::Listed).active = Some(Box::new(parked));
-            slots.backlog.park(key(name), 200_000_000);
-        }
-        assert!(slots.busy().is_empty() && slots.backlog.is_heavy());
-        slots.begin_listing(0);
-        slots.entry(&key("moves"), EventType::Listed);
-        assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
-        assert!(!slots.backlog.is_heavy());
-        slots.hand_over(&mut successor);
-        assert!(successor.entry(&key("moves"), EventType::Listed).active.is_none());
-    }
-
-    #[test]
-    fn slots_are_handed_over_to_another_version() {
-        let (mut slots, mut successor) = (Slots::default(), Slots::default());
-        slots.entry(&key("idle"), EventType::Listed).memory.fully_handled_once = true;
-        let busy = slots.entry(&key("busy"), EventType::Listed);
-        busy.memory.fully_handled_once = true;
-        busy.active = Some(Box::default());
-        slots.hand_over(&mut successor);
-        assert_eq!(slots.busy(), [key("busy")]);
-        assert_eq!(slots.len(), 1);
-        let idle = successor.entry(&key("idle"), EventType::Listed);
-        assert!(idle.memory.fully_handled_once && idle.memory.noticed_by_listing && idle.active.is_none());
-        let busy = successor.entry(&key("busy"), EventType::Listed);
-        assert!(!busy.memory.fully_handled_once);
-        let active = busy.active.as_mut().unwrap();
-        assert!(active.awaited);
-        active.pending.push_back(event("busy"));
-        let (gone, pending) = successor.adopt(&key("busy"), slots.take("busy").unwrap());
-        assert!(gone.is_none() && pending.len() == 1);
-        let busy = successor.get("busy").unwrap();
-        assert!(busy.memory.fully_handled_once && busy.active.is_none());
-    }
-
-    #[test]
-    fn objects_deleted_in_either_version_are_not_handed_over() {
-        for by_predecessor in [true, false] {
-            let (mut slots, mut successor) = (Slots::default(), Slots::default());
-            slots.entry(&key("a"), EventType::Listed).active = Some(Box::default());
-            slots.hand_over(&mut successor);
-            if by_predecessor {
-                slots.get("a").unwrap().gone = true;
-            } else {
-                successor.begin_listing(0);
-                assert!(forgotten(&successor.end_listing()).is_empty(), "it is still busy");
-            }
-            let (gone, pending) = successor.adopt(&key("a"), slots.take("a").unwrap());
-            assert!(gone.is_some_and(|gone| gone.forgotten) && pending.is_empty());
-            assert!(successor.is_empty());
-        }
-    }
-}
+mod tests;

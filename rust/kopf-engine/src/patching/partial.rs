@@ -14,9 +14,6 @@ use kopf_core::persistence::{own_annotations, pending_state};
 use crate::error::RequestError;
 use crate::patching::{PatchFailure, Patching, PatchingError, Rejection, WriteResult, named_fields};
 
-/// How many times a patch is sent as a whole before it is split.
-pub const MAX_REJECTIONS: u32 = 3;
-
 impl Patching<'_> {
     /// Writes those parts of a rejected patch that the server accepts.
     ///

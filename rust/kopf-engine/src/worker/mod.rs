@@ -1,28 +1,25 @@
-//! The worker of one object: executes the effects of its cycles while there are any.
+//! The worker of one object: executes the actions of its state machine while there are any.
 //!
-//! It drives the core's cycle: submits its commands to the host, waits for its delays, and applies its decision. Newer events
-//! cut delays short. After unexpected errors, only this object is delayed, never the operator.
+//! The rules are in `kopf_core::object_worker`. The worker submits the commands of cycles to the host, sleeps, and writes the
+//! decisions. After unexpected errors, only this object is delayed, never the operator.
 
 use std::sync::Arc;
 
-use kopf_core::activation::{Activation, Command, Completion};
-use kopf_core::cause::EventType;
-use kopf_core::cycle::{Decision, Effect, EffectResult};
+use kopf_core::activation::{Activation, Completion};
+use kopf_core::cycle::{Decision, EffectResult};
 use kopf_core::daemon::DesiredDaemons;
-use kopf_core::handling::error_backoff;
-use kopf_core::indexing::IndexPass;
-use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
-use kopf_core::object::Object;
+use kopf_core::object_worker::{
+    Concluded, CycleEffect, DecidedWrite, Finished, Next, OperatorState, QueuedEvent, RunningCycle,
+    SleepKind, Step, WorkerLog,
+};
+use kopf_core::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
 use crate::context::OperatorContext;
 use crate::daemons::Reconciled;
 use crate::host::{ActivationTask, CycleId, HostTask, LogRecord, Responder};
-use crate::objects::dispatcher::{Dispatcher, record_indexing};
-use crate::objects::membership::Membership;
-use crate::objects::slots::{OpenCycle, QueuedEvent};
-use crate::patching::WriteRequest;
+use crate::objects::dispatcher::{Dispatcher, WorkerTask};
 use crate::supervision::{Panicked, guarded};
 use crate::time::duration::seconds;
 
@@ -47,37 +44,17 @@ pub struct Worker {
     pub is_listed: bool,
 }
 
-/// The next work of a worker.
-enum NextWork {
-    /// A cycle to run.
-    Begun(Box<OpenCycle>),
-    /// Events, but the object is held after an error.
-    Held,
-    /// Nothing: the worker ends.
-    Nothing,
-}
-
-/// The next step of the worker after a cycle.
-enum CycleOutcome {
-    /// Takes the next event, or ends.
-    Rest,
-    /// Handles the same state again after so many seconds, unless a newer one comes.
-    Again(QueuedEvent, f64),
-    /// The operator is exiting.
-    Exit,
-}
-
 impl Worker {
     /// Runs until there is no work left for the object. A panic is treated as any unexpected error: the object is delayed.
-    pub async fn run(self, open_cycle: Option<Box<OpenCycle>>) {
+    pub async fn run(self, task: Option<WorkerTask>) {
         let _permit = match &self.dispatcher.limit {
             Some(limit) => limit.acquire().await.ok(),
             None => None,
         };
-        let (mut next, mut is_listed) = (open_cycle, self.is_listed);
+        let (mut task, mut is_listed) = (task, self.is_listed);
         // After a panic outside of a cycle, there is no event to retry; the worker continues with newer ones.
         while let Err(panicked) =
-            guarded("The worker of the object", self.work(next.take(), &mut is_listed)).await
+            guarded("The worker of the object", self.work(task.take(), &mut is_listed)).await
         {
             let text = format!("{panicked}. It goes on with the next event of the object {}.", self.key);
             self.shared().host.log(LogRecord::general(Level::Error, LOGGER, text));
@@ -89,328 +66,267 @@ impl Worker {
         self.shared().freed.notify_waiters();
     }
 
-    async fn work(&self, open_cycle: Option<Box<OpenCycle>>, is_listed: &mut bool) {
+    async fn work(&self, task: Option<WorkerTask>, is_listed: &mut bool) {
         let killing = &self.shared().killing;
-        let mut next = open_cycle;
+        let mut first = task;
         loop {
-            let open_cycle = match next.take().map_or_else(|| self.take(), NextWork::Begun) {
-                NextWork::Begun(open_cycle) => open_cycle,
-                NextWork::Held if Box::pin(self.wait_backoff()).await => continue,
-                NextWork::Held | NextWork::Nothing => break,
+            let task = match first.take() {
+                Some(task) => task,
+                None => match self.next_cycle().await {
+                    Some(running) => WorkerTask::Cycle(running),
+                    None => break,
+                },
             };
-            let (id, event) = (open_cycle.id, open_cycle.event.clone());
-            let after = tokio::select! {
-                after = guarded("The cycle of the object", self.cycle(open_cycle)) => {
-                    after.unwrap_or_else(|panicked| self.recover(id, event, &panicked))
+            let (id, event) = match &task {
+                WorkerTask::Cycle(running) => (running.id, running.event().clone()),
+                WorkerTask::Write { id, write, .. } => (*id, write.event.clone()),
+            };
+            let is_over = tokio::select! {
+                done = guarded("The cycle of the object", self.execute(task)) => {
+                    if let Err(panicked) = done {
+                        self.recover(id, event, &panicked);
+                    }
+                    false
                 }
                 () = killing.cancelled() => {
                     self.shared().host.submit(HostTask::Cancel(id));
-                    CycleOutcome::Exit
+                    true
                 }
             };
             if std::mem::take(is_listed) {
                 self.dispatcher.advance().await;
             }
-            match after {
-                CycleOutcome::Rest => {}
-                // Rarely used futures are boxed, to keep the future of the worker small.
-                CycleOutcome::Again(event, delay) => next = Box::pin(self.wait_until_due(event, delay)).await,
-                CycleOutcome::Exit => break,
+            if is_over {
+                break;
             }
         }
     }
 
     /// Handles a panic of the cycle: the object is delayed and handled again.
-    fn recover(&self, id: CycleId, event: QueuedEvent, panicked: &Panicked) -> CycleOutcome {
+    fn recover(&self, id: CycleId, event: QueuedEvent, panicked: &Panicked) {
         self.dispatcher.with_slots(|slots, effects| {
-            let Some(slot) = slots.get(&self.key) else { return };
-            // The record of our writes may be incomplete; the persisted progress is on the object.
-            slot.memory.pending_state = None;
-            slot.memory.handled = None;
-            slot.consistency = None;
-            if let Some(event) = self.dispatcher.hold_back(slot, event, panicked, effects)
-                && let Some(active) = &mut slot.active
-            {
-                active.pending.push_front(event);
+            if let Some(slot) = slots.get(&self.key) {
+                self.dispatcher.on_panic(slot, event, panicked, true, effects);
             }
         });
         self.shared().host.submit(HostTask::Close { cycle: id, carry: false });
-        CycleOutcome::Rest
     }
 
     fn shared(&self) -> &Arc<OperatorContext> {
         &self.dispatcher.shared
     }
 
-    /// Starts the next cycle, or ends the work if there is no event.
-    fn take(&self) -> NextWork {
-        let mut slots = self.dispatcher.slots();
-        let Some(slot) = slots.get(&self.key) else { return NextWork::Nothing };
-        let pending = slot.active.as_ref().is_some_and(|active| !active.pending.is_empty());
-        if !pending {
-            slot.active = None;
-            self.dispatcher.finish(slots, &self.key);
-            return NextWork::Nothing;
+    /// Executes the actions of the object until the next cycle, and opens it; none if the object is idle, or the operator is
+    /// stopping.
+    async fn next_cycle(&self) -> Option<Box<RunningCycle>> {
+        let mut slept_until = None;
+        loop {
+            let pauses = self.shared().pause.count();
+            match self.next_action(slept_until.take())? {
+                Next::Idle => return None,
+                Next::Start(event) => {
+                    if let Some(running) = self.open(event) {
+                        return Some(running);
+                    }
+                }
+                // Rarely used futures are boxed, to keep the future of the worker small.
+                Next::Sleep { until, kind } => {
+                    if Box::pin(self.sleep(until, kind, pauses)).await? {
+                        slept_until = Some(until);
+                    }
+                }
+                Next::Touch(event) => Box::pin(self.touch(&event)).await,
+            }
         }
-        if slot.throttle.remaining(self.shared().clock.now()).is_some() {
-            return NextWork::Held;
-        }
-        let Some(event) = slot.active.as_mut().and_then(|active| active.pending.pop_front()) else {
-            return NextWork::Nothing;
-        };
-        let open_cycle = self.dispatcher.begin(slot, event);
-        drop(slots);
-        self.opened(open_cycle).map_or(NextWork::Held, NextWork::Begun)
     }
 
-    /// The opened cycle; none if opening it has panicked, and the object is delayed.
-    fn opened(&self, open_cycle: Result<OpenCycle, Box<(QueuedEvent, Panicked)>>) -> Option<Box<OpenCycle>> {
-        match open_cycle {
-            Ok(mut open_cycle) => {
-                for entry in std::mem::take(&mut open_cycle.log_messages) {
-                    self.shared().host.log(entry);
-                }
-                Some(Box::new(open_cycle))
-            }
-            Err(panicked) => {
-                let (event, panicked) = *panicked;
-                self.dispatcher.with_slots(|slots, effects| {
-                    let Some(slot) = slots.get(&self.key) else { return };
-                    if let Some(event) = self.dispatcher.hold_back(slot, event, &panicked, effects)
-                        && let Some(active) = &mut slot.active
-                    {
-                        active.pending.push_front(event);
-                    }
-                });
-                None
-            }
+    /// The next action of the object, after a sleep until this time. If it is idle, its slot is retired at once.
+    fn next_action(&self, slept_until: Option<Timestamp>) -> Option<Next> {
+        let shared = self.shared();
+        let operator =
+            OperatorState { paused: shared.pause.is_on(), stopping: shared.stopping.is_cancelled() };
+        let clock = shared.clock.now();
+        let now = slept_until.map_or(clock, |until| clock.max(until));
+        let current = shared.current.get();
+        let mut slots = self.dispatcher.slots();
+        let worker = &mut slots.get(&self.key)?.worker;
+        let Step { next, log } = worker.next(self.dispatcher.worker_context(&current), operator, now);
+        if matches!(next, Next::Idle) {
+            self.dispatcher.finish(slots, &self.key);
+        } else {
+            drop(slots);
         }
+        self.log(log);
+        Some(next)
+    }
+
+    fn log(&self, lines: Vec<WorkerLog>) {
+        for line in lines {
+            self.dispatcher.log(line, None);
+        }
+    }
+
+    /// Opens the cycle of the event; none if that has panicked.
+    fn open(&self, event: QueuedEvent) -> Option<Box<RunningCycle>> {
+        let start = self.dispatcher.with_slots(|slots, effects| {
+            let slot = slots.get(&self.key)?;
+            self.dispatcher.prepare(slot, event, effects)
+        })?;
+        self.dispatcher.open(&self.key, start).map(Box::new)
+    }
+
+    /// Sleeps until this time; true if the sleep was not interrupted. None if the worker ends: the operator is stopping, and the
+    /// object is held after an error.
+    async fn sleep(&self, until: Timestamp, kind: SleepKind, pauses: u64) -> Option<bool> {
+        let shared = self.shared();
+        let _nap = shared.sleeping();
+        let sleep = shared.clock.sleep(seconds(until.seconds_since(shared.clock.now())));
+        if kind == SleepKind::Backoff {
+            return tokio::select! {
+                () = sleep => Some(true),
+                () = shared.stopping.cancelled() => None,
+            };
+        }
+        tokio::select! {
+            () = sleep => return Some(true),
+            () = self.arrival() => {}
+            () = shared.pause.paused_since(pauses) => {
+                if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+                    slot.worker.on_pause();
+                }
+            }
+            () = shared.stopping.cancelled() => {}
+        }
+        Some(false)
     }
 
     /// Waits for the next event of the object.
     async fn arrival(&self) {
-        while !self.has_pending() {
+        while !self.has_news() {
             self.arrived.notified().await;
         }
     }
 
-    fn has_pending(&self) -> bool {
-        let mut slots = self.dispatcher.slots();
-        slots
-            .get(&self.key)
-            .and_then(|slot| slot.active.as_ref())
-            .is_some_and(|active| active.leaving || !active.pending.is_empty())
+    fn has_news(&self) -> bool {
+        self.dispatcher.slots().get(&self.key).is_some_and(|slot| slot.worker.has_news())
     }
 
-    /// Waits for the end of the error back-off; true if there is more to do. Only the last state is kept.
-    async fn wait_backoff(&self) -> bool {
-        loop {
-            let now = self.shared().clock.now();
-            let held = self.dispatcher.slots().get(&self.key).and_then(|slot| slot.throttle.remaining(now));
-            let Some(remaining) = held else { return self.has_pending() };
-            let _nap = self.shared().sleeping();
-            tokio::select! {
-                () = self.shared().clock.sleep(seconds(remaining)) => {}
-                () = self.shared().stopping.cancelled() => return false,
-            }
-            let mut slots = self.dispatcher.slots();
-            let Some(slot) = slots.get(&self.key) else { return false };
-            slot.throttle.release();
-            if self.shared().pause.is_on() {
-                // During a pause, other operators may handle the object; the listing after the pause delivers it again.
-                slot.active.iter_mut().for_each(|active| active.pending.clear());
-                return true;
-            }
-            if let Some(active) = &mut slot.active
-                && let Some(last) = active.pending.pop_back()
-            {
-                let text = error_backoff::OVER;
-                self.shared().host.log(LogRecord::local(Level::Info, &last.object, text));
-                active.pending.clear();
-                active.pending.push_back(last);
-            }
-        }
-    }
-
-    /// Sleeps for the delayed handlers; then the same state is handled again. A pause of the operator ends the sleep: other
-    /// operators may handle the object meanwhile, and the listing after the pause delivers it again.
-    async fn wait_until_due(&self, event: QueuedEvent, delay: f64) -> Option<Box<OpenCycle>> {
-        let object = Arc::clone(&event.object);
-        let pause = &self.shared().pause;
-        let pauses = pause.count();
-        if pause.is_on() {
-            return None;
-        }
-        if delay > 0.0 {
-            let _nap = self.shared().sleeping();
-            self.debug(&object, || format!("Sleeping for {delay} seconds for the delayed handlers."));
-            let until = self.shared().clock.now().plus(delay);
-            tokio::select! {
-                () = self.shared().clock.sleep(seconds(delay)) => {}
-                () = self.arrival() => {
-                    let left = until.seconds_since(self.shared().clock.now()).max(0.0);
-                    self.debug(&object, || format!("Sleeping was interrupted by new changes, {left} seconds left."));
-                    return None;
-                }
-                () = pause.paused_since(pauses) => return None,
-                () = self.shared().stopping.cancelled() => return None,
-            }
-        }
-        if self.shared().rules.settings.compat && self.touch(&event).await {
-            return None;
-        }
-        let mut slots = self.dispatcher.slots();
-        let slot = slots.get(&self.key)?;
-        if slot.membership != Membership::Selected {
-            // The watch does not report changes of this object: it has to be looked up.
-            slot.membership = Membership::Stale;
-            return None;
-        }
-        if slot.active.as_ref().is_some_and(|active| active.leaving || !active.pending.is_empty()) {
-            return None;
-        }
-        let event = QueuedEvent { kind: EventType::Modified, requeued: true, ..event };
-        let open_cycle = self.dispatcher.begin(slot, event);
-        drop(slots);
-        self.opened(open_cycle)
-    }
-
-    /// Patches the object with Kopf's touch annotation, as Kopf 1.45 does. True if a watch event of this write will come.
-    async fn touch(&self, event: &QueuedEvent) -> bool {
-        let now = self.shared().clock.now().to_string();
-        let rules = self.shared().current.get();
-        let storage = &rules.settings.persistence.progress_storage;
-        let mut patch = Patch::default();
-        storage.touch(&event.object, &mut patch, Some(&now));
-        let cycle = self.shared().next_cycle();
-        let change = WriteRequest { patch, ..WriteRequest::of(cycle) };
-        // If the write fails, the cycle starts without its watch event.
-        let applied = match Box::pin(self.patching(&rules).apply(&event.object, change)).await {
-            Ok(applied) => applied,
-            Err(failure) => *failure.applied,
+    /// Executes a task: a cycle from its effects to the write of its decision, or the write only.
+    async fn execute(&self, task: WorkerTask) {
+        let mut running = match task {
+            WorkerTask::Cycle(running) => running,
+            WorkerTask::Write { id, closed, write } => return self.write((id, closed), write).await,
         };
-        self.note_write(&event.object, &applied);
-        applied.gone
-            || applied.latest.is_some_and(|it| it.resource_version() != event.object.resource_version())
-    }
-
-    /// Runs one cycle, from its opening to its effects.
-    async fn cycle(&self, mut open_cycle: Box<OpenCycle>) -> CycleOutcome {
-        let decision = self.drive(&mut open_cycle).await;
-        let OpenCycle { id, event, closed, .. } = *open_cycle;
-        let Some(decision) = decision else {
+        let Some(decision) = self.drive(&mut running).await else {
             // The host has failed to complete the activation, and has logged why: the next event is handled nevertheless.
-            self.shared().host.submit(HostTask::Close { cycle: id, carry: false });
-            return CycleOutcome::Rest;
+            return self.dispatcher.close(&running, Finished::default());
         };
-        self.conclude((id, closed), decision, event).await
-    }
-
-    /// Executes the effects of the core until its decision; none if the host does not complete an activation.
-    async fn drive(&self, open_cycle: &mut OpenCycle) -> Option<Box<Decision>> {
-        let OpenCycle { id, cycle, next, event, index_pass, closed, log_messages: _ } = open_cycle;
-        let mut answer = None;
-        // The index commands come first; without other commands, they are submitted alone.
-        if !matches!(next, Some(Effect::Run(_))) && index_pass.is_some() {
-            let reply = self.activate(*id, event, index_pass.take(), Activation::default()).await?;
-            answer = reply.error.is_some().then_some(EffectResult::Completion(reply));
-        }
-        loop {
-            if let Some(answer) = answer {
-                *next = Some(cycle.resume(answer, self.shared().clock.now()));
-                self.dispatcher.emit_log(cycle, &event.object);
+        let end = (running.id, running.closed);
+        match self.decide(&running, *decision) {
+            None => {}
+            Some(Concluded::Finished(finished)) => self.dispatcher.close_cycle(end, finished),
+            Some(Concluded::Write(write)) => {
+                drop(running);
+                self.write(end, write).await;
             }
-            answer = Some(match next.take()? {
-                Effect::Done(decision) => return Some(decision),
-                Effect::AwaitConsistency => EffectResult::Consistent(self.await_consistency().await),
-                Effect::Spawn(desired) => Box::pin(self.reconcile_daemons(&desired, event)).await,
-                Effect::Run(activation) => {
-                    let reply = self.activate(*id, event, index_pass.take(), activation).await?;
-                    *closed = reply.closed;
-                    EffectResult::Completion(reply)
-                }
-            });
         }
     }
 
-    /// Submits an activation, with the index commands first, and waits for its completion; none if the host drops it.
-    async fn activate(
-        &self,
-        id: CycleId,
-        event: &QueuedEvent,
-        index_pass: Option<IndexPass>,
-        mut activation: Activation,
-    ) -> Option<Completion> {
-        if let Some(index_pass) = &index_pass {
-            activation.steps.insert(0, Command::Index(index_pass.clone()));
+    fn decide(&self, running: &RunningCycle, decision: Decision) -> Option<Concluded> {
+        let current = self.shared().current.get();
+        let (context, now) = (self.dispatcher.worker_context(&current), self.shared().clock.now());
+        let mut slots = self.dispatcher.slots();
+        Some(slots.get(&self.key)?.worker.on_decision(running, decision, context, now))
+    }
+
+    async fn write(&self, end: (CycleId, bool), write: Box<DecidedWrite>) {
+        let finished = Box::pin(self.write_decision(end.0, *write)).await;
+        self.dispatcher.close_cycle(end, finished);
+    }
+
+    /// Executes the effects of the cycle until its decision; none if the host does not complete an activation.
+    async fn drive(&self, running: &mut RunningCycle) -> Option<Box<Decision>> {
+        loop {
+            match running.effect()? {
+                CycleEffect::Decide(decision) => return Some(decision),
+                CycleEffect::AwaitConsistency => {
+                    let is_reached = self.await_consistency().await;
+                    running.on_consistency(is_reached, self.shared().clock.now());
+                }
+                CycleEffect::Spawn(desired) => {
+                    let (delay, holds) = Box::pin(self.reconcile_daemons(&desired, running)).await;
+                    running.on_daemons(delay, holds, self.shared().clock.now());
+                }
+                CycleEffect::Run(activation) => {
+                    let completion = self.activate(running, activation).await?;
+                    running.on_completion(completion, self.shared().clock.now());
+                }
+            }
+            self.dispatcher.emit_log(running);
         }
+    }
+
+    /// Submits an activation and waits for its completion; none if the host drops it.
+    async fn activate(&self, running: &mut RunningCycle, activation: Activation) -> Option<Completion> {
         let (reply, answer) = oneshot::channel();
         self.shared().host.submit(HostTask::Activation(ActivationTask {
-            cycle: id,
+            cycle: running.id,
             uid: Arc::clone(&self.key),
             resource: Arc::clone(&self.dispatcher.plan.resource),
-            event: event.kind,
-            object: Arc::clone(&event.object),
+            event: running.event().kind,
+            object: Arc::clone(running.object()),
             activation,
             reply: Responder::through(reply),
         }));
-        let mut reply = answer.await.ok()?;
-        if let Some(index_pass) = &index_pass
+        let mut completion = answer.await.ok()?;
+        if running.is_indexing()
             && let Some(slot) = self.dispatcher.slots().get(&self.key)
         {
-            record_indexing(&self.dispatcher, slot, index_pass, &mut reply);
+            running.record_indexing(&mut slot.worker, &mut completion, &self.shared().rules.registry);
         }
-        Some(reply)
+        Some(completion)
     }
 
-    /// Starts and stops daemons and timers; waits a moment for those that stop.
-    async fn reconcile_daemons(&self, desired: &DesiredDaemons, event: &QueuedEvent) -> EffectResult {
-        let staffed = {
+    /// Starts and stops daemons and timers; waits a moment for those that stop. Returns the delay until the next check, and whether
+    /// they hold the deletion.
+    async fn reconcile_daemons(
+        &self,
+        desired: &DesiredDaemons,
+        running: &RunningCycle,
+    ) -> (Option<f64>, bool) {
+        let reconciled = {
             let mut slots = self.dispatcher.slots();
-            slots.get(&self.key).map(|slot| {
-                self.dispatcher.reconcile_daemons(
-                    slot,
-                    event.received.as_ref().unwrap_or(&event.object),
-                    desired,
-                )
-            })
+            slots
+                .get(&self.key)
+                .map(|slot| self.dispatcher.reconcile_daemons(slot, &running.event().object, desired))
         };
-        match staffed {
-            None => EffectResult::Spawned { delay: None, holds: false },
-            Some(Reconciled::Done(answer)) => answer,
+        match reconciled {
+            Some(Reconciled::Done(EffectResult::Spawned { delay, holds })) => (delay, holds),
             Some(Reconciled::Stopping { object_daemons, holds }) => {
-                let delay = object_daemons.terminate_step(&self.shared().daemons, false).await;
-                EffectResult::Spawned { delay, holds }
+                (object_daemons.terminate_step(&self.shared().daemons, false).await, holds)
             }
+            None | Some(Reconciled::Done(_)) => (None, false),
         }
     }
 
     /// Waits for the watch event caused by our write until its timeout; false if another event came before.
     async fn await_consistency(&self) -> bool {
-        if self.has_pending() {
-            return false;
-        }
-        let deadline = {
-            let mut slots = self.dispatcher.slots();
-            slots.get(&self.key).and_then(|slot| slot.consistency.as_ref()?.deadline())
-        };
-        let Some(deadline) = deadline else { return true };
-        let left = deadline.seconds_since(self.shared().clock.now());
-        tokio::select! {
-            () = self.shared().clock.sleep(seconds(left)) => {
-                if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-                    slot.consistency = None;
+        let shared = self.shared();
+        let mut now = shared.clock.now();
+        loop {
+            let wait = self.dispatcher.slots().get(&self.key).map(|slot| slot.worker.await_consistency(now));
+            let deadline = match wait {
+                Some(Err(deadline)) => deadline,
+                Some(Ok(is_reached)) => return is_reached,
+                None => return true,
+            };
+            tokio::select! {
+                () = shared.clock.sleep(seconds(deadline.seconds_since(now))) => {
+                    now = shared.clock.now().max(deadline);
                 }
-                true
+                () = self.arrival() => return false,
+                () = shared.stopping.cancelled() => return false,
             }
-            () = self.arrival() => false,
-            () = self.shared().stopping.cancelled() => false,
-        }
-    }
-
-    fn debug(&self, object: &Arc<Object>, text: impl FnOnce() -> String) {
-        if self.shared().host.enabled(Level::Debug) {
-            self.shared().host.log(LogRecord::local(Level::Debug, object, text()));
         }
     }
 }

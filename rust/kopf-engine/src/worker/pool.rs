@@ -10,9 +10,9 @@ pub struct Pool;
 
 impl WorkerPool for Pool {
     fn spawn(&self, work: Work, runtime: Option<&Handle>) {
-        let Work { dispatcher, key, arrived, is_listed, open_cycle } = work;
+        let Work { dispatcher, key, arrived, is_listed, task } = work;
         let workers = dispatcher.shared.workers.clone();
-        let running = Worker { dispatcher, key, arrived, is_listed }.run(open_cycle);
+        let running = Worker { dispatcher, key, arrived, is_listed }.run(task);
         match runtime {
             Some(runtime) => drop(workers.spawn_on(running, runtime)),
             None => drop(workers.spawn(running)),

@@ -23,7 +23,8 @@ impl ObjectOwner for Dispatcher {
 
     fn record_write(&self, key: &Arc<str>, accepted: Accepted<'_>) {
         if let Some(slot) = self.slots().get(key) {
-            slot.memory.record_daemon_write(accepted, &self.shared.rules.settings, &self.plan);
+            let current = self.shared.current.get();
+            slot.worker.on_daemon_write(accepted, self.worker_context(&current));
         }
     }
 }
@@ -45,6 +46,11 @@ impl Dispatcher {
         desired: &DesiredDaemons,
     ) -> Reconciled {
         let owner: Arc<dyn ObjectOwner> = Arc::<Self>::clone(self);
-        self.shared.daemons.reconcile_daemons(&owner, (&mut slot.object_daemons, slot.gone), object, desired)
+        self.shared.daemons.reconcile_daemons(
+            &owner,
+            (&mut slot.object_daemons, slot.worker.gone),
+            object,
+            desired,
+        )
     }
 }

@@ -6,78 +6,81 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError};
 
-use kopf_core::activation::{Activation, Command, Completion};
+use kopf_core::activation::Completion;
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Effect, EffectResult};
+use kopf_core::object_worker::{CycleEffect, Finished, RunningCycle};
 use tokio::runtime::Handle;
 
-use super::{Dispatcher, Effects, Work, activate, is_trivial};
+use super::effects::Effects;
+use super::{Dispatcher, WorkerTask};
 use crate::context::DetachedCycles;
-use crate::host::{ActivationTask, CycleId, HostTask, Responder};
-use crate::objects::slots::{DetachedCycle, OpenCycle, Slots};
-use crate::supervision::shielded;
+use crate::host::{ActivationTask, HostTask, Responder};
+use crate::objects::slots::{DetachedCycle, Slots};
+use crate::supervision::{Panicked, shielded};
+
+/// The state of a detached cycle after its completion.
+enum Resumed {
+    /// The cycle continues, or is decided.
+    Continues,
+    /// The host has failed to complete the activation, and has logged why: the next events are handled.
+    Lost,
+    /// The cycle has panicked.
+    Panicked(Panicked),
+}
 
 impl DetachedCycles for Dispatcher {
     fn cancel_all(&self) {
-        for id in self.slots().give_up() {
+        let ids = self.slots().give_up();
+        for id in ids {
             self.shared.host.submit(HostTask::Cancel(id));
         }
     }
 }
 
 impl Dispatcher {
-    pub(super) fn needs_no_worker(&self, open_cycle: &OpenCycle) -> bool {
-        let is_watching = |activation: &Activation| {
-            activation.last && activation.steps.iter().all(|step| matches!(step, Command::Watch { .. }))
-        };
-        self.limit.is_none()
-            && open_cycle.index_pass.is_none()
-            && matches!(&open_cycle.next, Some(Effect::Run(activation)) if is_watching(activation))
-            && !self.shared.killing.is_cancelled()
-    }
-
-    pub(super) fn submit_detached(
-        self: &Arc<Self>,
-        slots: &mut Slots,
-        key: Arc<str>,
-        mut open_cycle: OpenCycle,
-        effects: &mut Effects,
-    ) {
-        let Some(Effect::Run(activation)) = open_cycle.next.take() else {
-            return self.spawn(slots, key, open_cycle, effects);
-        };
-        activate(slots, &key);
-        if open_cycle.event.kind == EventType::Listed {
-            slots.backlog.began();
+    pub(super) fn submit_detached(self: &Arc<Self>, key: &Arc<str>, mut running: Box<RunningCycle>) {
+        let Some(CycleEffect::Run(activation)) = running.effect() else { return };
+        if let Some(slot) = self.slots().get(key) {
+            let detached_cycle = DetachedCycle { id: running.id, _token: self.shared.workers.token() };
+            slot.driver.get_or_insert_default().detached_cycle = Some(detached_cycle);
         }
-        let (dispatcher, home, id) = (Arc::clone(self), Handle::current(), open_cycle.id);
-        let whose = Arc::clone(&key);
+        let (dispatcher, home, whose) = (Arc::clone(self), Handle::current(), Arc::clone(key));
         let job = ActivationTask {
-            cycle: id,
-            uid: Arc::clone(&key),
+            cycle: running.id,
+            uid: Arc::clone(key),
             resource: Arc::clone(&self.plan.resource),
-            event: open_cycle.event.kind,
-            object: Arc::clone(&open_cycle.event.object),
+            event: running.event().kind,
+            object: Arc::clone(running.object()),
             activation,
-            reply: Responder::new(move |reply| dispatcher.on_completion(&home, whose, id, reply)),
+            reply: Responder::new(move |reply| dispatcher.on_completion(&home, whose, running, reply)),
         };
-        if let Some(active) = slots.get(&key).and_then(|slot| slot.active.as_mut()) {
-            let detached_cycle =
-                DetachedCycle { open_cycle: Box::new(open_cycle), _token: self.shared.workers.token() };
-            active.detached_cycle = Some(detached_cycle);
-        }
-        effects.submit(HostTask::Activation(job));
+        self.shared.host.submit(HostTask::Activation(job));
     }
 
     /// Processes the completion of a detached cycle. Called on any thread, so it must not block on the slots.
-    fn on_completion(self: Arc<Self>, home: &Handle, key: Arc<str>, id: CycleId, reply: Option<Completion>) {
+    fn on_completion(
+        self: Arc<Self>,
+        home: &Handle,
+        key: Arc<str>,
+        mut running: Box<RunningCycle>,
+        reply: Option<Completion>,
+    ) {
+        let now = self.shared.clock.now();
+        let resumed = match reply {
+            None => Resumed::Lost,
+            Some(reply) => match shielded("The cycle of the object", || running.on_completion(reply, now)) {
+                Ok(()) => Resumed::Continues,
+                Err(panicked) => Resumed::Panicked(panicked),
+            },
+        };
+        self.emit_log(&mut running);
         match self.slots.try_lock() {
-            Ok(slots) => self.end(slots, home, key, id, reply),
-            Err(TryLockError::Poisoned(error)) => self.end(error.into_inner(), home, key, id, reply),
+            Ok(slots) => self.end(slots, home, &key, running, resumed),
+            Err(TryLockError::Poisoned(error)) => self.end(error.into_inner(), home, &key, running, resumed),
             // The host's thread must not wait for the engine.
             Err(TryLockError::WouldBlock) => {
                 let (dispatcher, again) = (Arc::clone(&self), home.clone());
-                let end = async move { dispatcher.end(dispatcher.slots(), &again, key, id, reply) };
+                let end = async move { dispatcher.end(dispatcher.slots(), &again, &key, running, resumed) };
                 self.shared.workers.spawn_on(end, home);
             }
         }
@@ -88,85 +91,44 @@ impl Dispatcher {
         self: &Arc<Self>,
         mut slots: MutexGuard<'_, Slots>,
         home: &Handle,
-        key: Arc<str>,
-        id: CycleId,
-        reply: Option<Completion>,
+        key: &Arc<str>,
+        running: Box<RunningCycle>,
+        resumed: Resumed,
     ) {
-        let Some(active) = slots.get(&key).and_then(|slot| slot.active.as_mut()) else { return };
-        // Otherwise, the cycle was cancelled meanwhile.
-        let Some(detached_cycle) = active.detached_cycle.take_if(|one| one.id() == id) else { return };
-        let (arrived, is_alone) = (Arc::clone(&active.arrived), active.pending.is_empty());
-        let DetachedCycle { mut open_cycle, _token } = detached_cycle;
-        let is_listed = open_cycle.event.kind == EventType::Listed;
-        let kept = open_cycle.event.clone();
-        let next = reply.map(|reply| {
-            open_cycle.closed = reply.closed;
-            let now = self.shared.clock.now();
-            shielded("The cycle of the object", || {
-                open_cycle.cycle.resume(EffectResult::Completion(reply), now)
-            })
-        });
-        let mut effects = Effects::default();
-        let next = match next.transpose() {
-            Ok(next) => next,
-            Err(panicked) => {
-                if let Some(slot) = slots.get(&key)
-                    && let Some(event) = self.hold_back(slot, kept, &panicked, &mut effects)
-                    && let Some(active) = &mut slot.active
-                {
-                    active.pending.push_front(event);
-                }
-                None
-            }
-        };
-        if next.is_some() {
-            effects.log_all(self.log_records_of(&mut open_cycle.cycle, &open_cycle.event.object));
-        }
-        match next {
-            Some(Effect::Done(decision)) if is_alone && is_trivial(&decision) => {
-                if let Some(slot) = slots.get(&key) {
-                    slot.active = None;
-                }
-                if !open_cycle.closed {
-                    effects.submit(HostTask::Close { cycle: open_cycle.id, carry: false });
-                }
-                self.apply_trivial(&mut slots, &key, &open_cycle.event, &decision, &mut effects);
-                if is_listed {
-                    slots.backlog.ended();
-                    self.advance_soon(&slots, home);
-                }
-                if self.successor.get().is_some() {
-                    self.finish(slots, &key);
+        let Some(slot) = slots.get(key) else { return };
+        let Some(driver) = &mut slot.driver else { return };
+        // Otherwise, the cycle was cancelled meanwhile. The token is dropped at the end, when the worker has its own.
+        let Some(_detached) = driver.detached_cycle.take_if(|one| one.id == running.id) else { return };
+        let is_listed = running.event().kind == EventType::Listed;
+        match resumed {
+            Resumed::Continues => {
+                if running.is_decided() {
+                    self.conclude(slots, key, *running, is_listed, Some(home));
                 } else {
+                    let work = self.work(&mut slots, key, is_listed, Some(WorkerTask::Cycle(running)));
                     drop(slots);
+                    work.spawn(Some(home));
                 }
-                effects.take_place(&self.shared);
-                self.shared.freed.notify_waiters();
             }
-            next => {
-                drop(slots);
-                effects.take_place(&self.shared);
-                let is_lost = next.is_none();
-                open_cycle.next = next;
-                if is_lost {
-                    // The host has failed to complete the activation, and has logged why: the next events are handled.
-                    self.close(&open_cycle);
-                }
-                let open_cycle = (!is_lost).then_some(open_cycle);
-                let work = Work { dispatcher: Arc::clone(self), key, arrived, is_listed, open_cycle };
-                work.spawn(Some(home));
+            Resumed::Lost => {
+                let report = || self.close(&running, Finished::default());
+                self.rest(slots, key, is_listed, Some(home), report);
+            }
+            Resumed::Panicked(panicked) => {
+                let mut effects = Effects::default();
+                self.on_panic(slot, running.event().clone(), &panicked, false, &mut effects);
+                let report = || {
+                    effects.take_place(self);
+                    self.close(&running, Finished::default());
+                };
+                self.rest(slots, key, is_listed, Some(home), report);
             }
         }
-    }
-
-    fn close(&self, open_cycle: &OpenCycle) {
-        if !open_cycle.closed {
-            self.shared.host.submit(HostTask::Close { cycle: open_cycle.id, carry: false });
-        }
+        self.shared.freed.notify_waiters();
     }
 
     /// Starts work on the next objects of the backlog, in a task: the calling thread is the host's.
-    fn advance_soon(self: &Arc<Self>, slots: &Slots, home: &Handle) {
+    pub(super) fn advance_soon(self: &Arc<Self>, slots: &Slots, home: &Handle) {
         if slots.backlog.is_empty() || self.is_advancing.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -1,46 +1,58 @@
 //! Effects of events, collected while the slots are locked and executed after the lock is released.
 
-use super::Work;
-use crate::context::OperatorContext;
-use crate::host::{HostTask, LogRecord};
+use std::sync::Arc;
 
-/// The effects, executed in the order of the fields.
+use kopf_core::object_worker::CycleStart;
+
+use super::{Dispatcher, Work};
+use crate::host::LogRecord;
+
+/// The effects, executed in the order of the calls.
 #[derive(Default)]
-pub(crate) struct Effects(Vec<DispatchEffect>);
+pub(crate) struct Effects {
+    /// The first cycle, if nothing comes before it: most events start one and have no other effect.
+    first: Option<(Arc<str>, CycleStart)>,
+    rest: Vec<DispatchEffect>,
+}
 
 enum DispatchEffect {
     Log(LogRecord),
-    Submit(HostTask),
+    Start(Box<(Arc<str>, CycleStart)>),
     Spawn(Work),
 }
 
 impl Effects {
     /// Logs a line.
     pub(crate) fn log(&mut self, entry: LogRecord) {
-        self.0.push(DispatchEffect::Log(entry));
+        self.rest.push(DispatchEffect::Log(entry));
     }
 
-    /// Logs these lines.
-    pub(super) fn log_all(&mut self, entries: Vec<LogRecord>) {
-        self.0.extend(entries.into_iter().map(DispatchEffect::Log));
-    }
-
-    /// Submits a task to the host.
-    pub(super) fn submit(&mut self, job: HostTask) {
-        self.0.push(DispatchEffect::Submit(job));
+    /// Opens a cycle.
+    pub(super) fn start(&mut self, key: Arc<str>, start: CycleStart) {
+        if self.first.is_none() && self.rest.is_empty() {
+            self.first = Some((key, start));
+        } else {
+            self.rest.push(DispatchEffect::Start(Box::new((key, start))));
+        }
     }
 
     /// Starts a worker.
     pub(super) fn spawn(&mut self, work: Work) {
-        self.0.push(DispatchEffect::Spawn(work));
+        self.rest.push(DispatchEffect::Spawn(work));
     }
 
     /// Executes all effects.
-    pub(super) fn take_place(self, shared: &OperatorContext) {
-        for effect in self.0 {
+    pub(super) fn take_place(self, dispatcher: &Arc<Dispatcher>) {
+        if let Some((key, start)) = self.first {
+            dispatcher.run(key, start);
+        }
+        for effect in self.rest {
             match effect {
-                DispatchEffect::Log(entry) => shared.host.log(entry),
-                DispatchEffect::Submit(job) => shared.host.submit(job),
+                DispatchEffect::Log(entry) => dispatcher.shared.host.log(entry),
+                DispatchEffect::Start(start) => {
+                    let (key, start) = *start;
+                    dispatcher.run(key, start);
+                }
                 DispatchEffect::Spawn(work) => work.spawn(None),
             }
         }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use kopf_core::cause::EventType;
 use kopf_core::object::Object;
+use kopf_core::object_worker::{Membership, QueuedEvent};
 
 use super::Dispatcher;
 use crate::object_key::key_of;
-use crate::objects::membership::{Membership, PendingLookup};
-use crate::objects::slots::QueuedEvent;
+use crate::objects::membership::PendingLookup;
 
 impl Dispatcher {
     /// Tracks the membership of an event's object. Returns the object if the event is to be dispatched.
@@ -38,23 +38,22 @@ impl Dispatcher {
             if found.is_none() {
                 tracker.forget(key);
             }
-            let event =
-                |kind, object| QueuedEvent { kind, object, requeued: false, indexed: false, received: None };
             match (found, lookups.and_then(|lookups| lookups.last)) {
                 // The watch will deliver that.
                 (Some(_), _) if is_back => None,
                 (Some(object), _) => {
                     // The response does not contain writes made after the request.
-                    let is_stale = slots.get(key).is_some_and(|slot| slot.membership == Membership::Stale);
+                    let is_stale =
+                        slots.get(key).is_some_and(|slot| slot.worker.membership == Membership::Stale);
                     let membership = if is_stale { Membership::Stale } else { Membership::Deselected };
-                    slots.entry(key, EventType::Modified).membership = membership;
-                    let event = event(EventType::Modified, Arc::new(object));
-                    self.enqueue(slots, Arc::clone(key), event, effects);
+                    slots.entry(key, EventType::Modified).worker.membership = membership;
+                    let event = QueuedEvent::of(EventType::Modified, Arc::new(object));
+                    self.enqueue(slots, key, event, effects);
                     None
                 }
                 (None, Some(last)) => {
                     slots.entry(key, EventType::Deleted);
-                    self.enqueue(slots, Arc::clone(key), event(EventType::Deleted, last), effects);
+                    self.enqueue(slots, key, QueuedEvent::of(EventType::Deleted, last), effects);
                     None
                 }
                 (None, None) => slots.mark_removed(key),

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use kopf_core::object_worker::{DecidedWrite, RunningCycle};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::Dispatcher;
-use crate::objects::slots::OpenCycle;
+use crate::host::CycleId;
 
 /// An object that needs a worker.
 pub struct Work {
@@ -18,8 +19,23 @@ pub struct Work {
     pub arrived: Arc<Notify>,
     /// Whether the object is from a listing: the backlog continues when it is done.
     pub is_listed: bool,
-    /// The cycle to continue with.
-    pub open_cycle: Option<Box<OpenCycle>>,
+    /// The first task; none to start with the next action of the object.
+    pub task: Option<WorkerTask>,
+}
+
+/// The first task of a worker.
+pub enum WorkerTask {
+    /// Continues a cycle.
+    Cycle(Box<RunningCycle>),
+    /// Writes the decision of a cycle.
+    Write {
+        /// The id of the cycle.
+        id: CycleId,
+        /// The host has already closed the cycle.
+        closed: bool,
+        /// The decided changes.
+        write: Box<DecidedWrite>,
+    },
 }
 
 impl Work {

@@ -1,0 +1,333 @@
+//! The queue of events, and the sleeps between two cycles.
+
+use super::{Membership, ObjectWorker, Phase, QueuedEvent, WorkerContext, WorkerLog, WorkerMessage};
+use crate::cause::EventType;
+use crate::handling::error_backoff::ErrorBackoff;
+use crate::object::Object;
+use crate::time::Timestamp;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The events since the start of the current cycle, and what follows it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    pub(super) pending: VecDeque<QueuedEvent>,
+    /// The sleep after the last cycle.
+    pub(super) sleep: Option<Sleep>,
+    /// Events were skipped, and that was logged.
+    overflowed: bool,
+    /// Another worker continues with the object: sleeps are cut short.
+    leaving: bool,
+}
+
+/// The state to be handled again after a delay.
+#[derive(Clone, Debug)]
+pub(super) struct Sleep {
+    pub(super) event: QueuedEvent,
+    pub(super) delay: f64,
+    pub(super) until: Timestamp,
+    /// The start of the sleep was logged.
+    announced: bool,
+    /// The touch annotation was written.
+    touched: bool,
+}
+
+impl Sleep {
+    pub(super) fn new(event: QueuedEvent, delay: f64, now: Timestamp) -> Self {
+        Self { event, delay, until: now.plus(delay.max(0.0)), announced: false, touched: false }
+    }
+}
+
+/// The reaction to an event.
+#[derive(Clone, Debug)]
+pub enum Reaction {
+    /// The object was idle: a cycle starts for this event.
+    Start(QueuedEvent),
+    /// The object was idle, but is held after an error: a driver is needed that asks for the next action.
+    Held,
+    /// The event waits in the queue; the driver is to be notified.
+    Queued(Option<WorkerLog>),
+}
+
+/// The next action of the driver.
+#[derive(Clone, Debug)]
+pub enum Next {
+    /// Start a cycle for this event.
+    Start(QueuedEvent),
+    /// Sleep until this time, then ask again. See [`SleepKind`] for what ends the sleep earlier.
+    Sleep {
+        /// The end of the sleep.
+        until: Timestamp,
+        /// The reason.
+        kind: SleepKind,
+    },
+    /// Write the touch annotation to the object, then call [`ObjectWorker::on_touched`] and ask again. Only in compat mode.
+    Touch(QueuedEvent),
+    /// End: the object is idle.
+    Idle,
+}
+
+/// The reason for a sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SleepKind {
+    /// Delayed handlers. New events end it, and a pause or the end of the operator.
+    Delay,
+    /// The back-off after an error. Only the end of the operator ends it.
+    Backoff,
+}
+
+/// The next action, and the messages to be logged before.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The action.
+    pub next: Next,
+    /// The messages.
+    pub log: Vec<WorkerLog>,
+}
+
+/// The state of the operator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OperatorState {
+    /// Other operators may handle the objects now. The listing after the pause delivers the objects again.
+    pub paused: bool,
+    /// The operator is stopping.
+    pub stopping: bool,
+}
+
+impl ObjectWorker {
+    /// Takes an event.
+    pub fn on_event(&mut self, event: QueuedEvent, context: WorkerContext<'_>) -> Reaction {
+        if self.phase == Phase::Idle {
+            return self.start(event);
+        }
+        let settings = &context.rules.settings;
+        let most = settings.queueing.max_pending_events.max(1);
+        let queue = self.queue.get_or_insert_default();
+        let mut skipped = None;
+        if !context.handles_every_event() {
+            queue.pending.clear();
+        } else if !settings.compat && queue.pending.len() >= most {
+            queue.pending.pop_front();
+            if !std::mem::replace(&mut queue.overflowed, true) {
+                skipped = Some(WorkerLog::of(&event.object, WorkerMessage::Skipped(most)));
+            }
+        }
+        queue.pending.push_back(event);
+        Reaction::Queued(skipped)
+    }
+
+    /// Handles the state again without a watch event; none if that is not needed: the next event will handle the object anyway.
+    pub fn on_wake(&mut self, object: Arc<Object>) -> Option<Reaction> {
+        if self.gone {
+            return None;
+        }
+        let event = QueuedEvent::requeued(object);
+        if self.phase == Phase::Idle {
+            return Some(self.start(event));
+        }
+        let queue = self.queue.get_or_insert_default();
+        if !queue.pending.is_empty() {
+            return None;
+        }
+        queue.pending.push_back(event);
+        Some(Reaction::Queued(None))
+    }
+
+    fn start(&mut self, event: QueuedEvent) -> Reaction {
+        if self.backoff.as_ref().is_some_and(|backoff| backoff.is_held()) {
+            self.phase = Phase::Free;
+            self.queue.get_or_insert_default().pending.push_back(event);
+            return Reaction::Held;
+        }
+        self.phase = Phase::Running;
+        Reaction::Start(event)
+    }
+
+    /// Adds an event without starting its handling: it waits until the queue is released. With `first_and_last`, only the first
+    /// and the newest event are kept.
+    pub fn block(&mut self, event: Option<QueuedEvent>, first_and_last: bool) {
+        if self.phase == Phase::Idle {
+            self.phase = Phase::Blocked;
+        }
+        let queue = self.queue.get_or_insert_default();
+        if first_and_last {
+            queue.pending.truncate(1);
+        }
+        queue.pending.extend(event);
+    }
+
+    /// Whether the queue waits for its release.
+    pub fn is_blocked(&self) -> bool {
+        self.phase == Phase::Blocked
+    }
+
+    /// The first event of a blocked queue.
+    pub fn first_blocked(&mut self) -> Option<&mut QueuedEvent> {
+        self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?.pending.front_mut()
+    }
+
+    /// Releases a blocked queue: the object becomes idle, and its events are returned, to be reported again.
+    pub fn release(&mut self) -> VecDeque<QueuedEvent> {
+        self.phase = Phase::Idle;
+        self.queue.take().map(|queue| queue.pending).unwrap_or_default()
+    }
+
+    /// Another worker will continue with the object: sleeps are cut short.
+    pub fn leave(&mut self) {
+        self.queue.get_or_insert_default().leaving = true;
+    }
+
+    /// Whether a wait of the driver is to be interrupted.
+    pub fn has_news(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.leaving || !queue.pending.is_empty())
+    }
+
+    /// The waiting events.
+    pub fn pending(&self) -> impl Iterator<Item = &QueuedEvent> {
+        self.queue.iter().flat_map(|queue| &queue.pending)
+    }
+
+    /// The sleep for delayed handlers: the state that is handled afterwards, and the end.
+    pub fn sleep(&self) -> Option<(&QueuedEvent, Timestamp)> {
+        self.queue.as_ref()?.sleep.as_ref().map(|sleep| (&sleep.event, sleep.until))
+    }
+
+    /// Whether an action follows, now or later; otherwise, the object is idle from now on. For a driver that has ended a cycle
+    /// and would have to be started for the next action.
+    pub fn needs_driver(&mut self) -> bool {
+        self.phase = Phase::Free;
+        let is_needed =
+            self.queue.as_ref().is_some_and(|queue| queue.sleep.is_some() || !queue.pending.is_empty());
+        if !is_needed {
+            self.rest();
+        }
+        is_needed
+    }
+
+    /// The next action after a cycle, a sleep, or the start of the driver.
+    pub fn next(&mut self, context: WorkerContext<'_>, operator: OperatorState, now: Timestamp) -> Step {
+        self.phase = Phase::Free;
+        let mut log = Vec::new();
+        let sleep = self.queue.as_mut().and_then(|queue| queue.sleep.take());
+        let next = sleep.and_then(|sleep| self.after_sleep(sleep, context, operator, now, &mut log));
+        let next = next.unwrap_or_else(|| self.next_event(operator, now, &mut log));
+        if let Next::Start(_) = next {
+            self.phase = Phase::Running;
+        }
+        Step { next, log }
+    }
+
+    /// The action that belongs to a sleep for delayed handlers; none if the sleep is cut short.
+    fn after_sleep(
+        &mut self,
+        mut sleep: Sleep,
+        context: WorkerContext<'_>,
+        operator: OperatorState,
+        now: Timestamp,
+        log: &mut Vec<WorkerLog>,
+    ) -> Option<Next> {
+        let is_long = sleep.delay > 0.0 && !sleep.touched;
+        if operator.paused {
+            return None;
+        }
+        if is_long && !std::mem::replace(&mut sleep.announced, true) {
+            log.push(WorkerLog::of(&sleep.event.object, WorkerMessage::Sleeping(sleep.delay)));
+        }
+        if is_long && self.has_news() {
+            let left = sleep.until.seconds_since(now).max(0.0);
+            log.push(WorkerLog::of(&sleep.event.object, WorkerMessage::Interrupted(left)));
+            return None;
+        }
+        if is_long && operator.stopping {
+            return None;
+        }
+        if now < sleep.until {
+            let until = sleep.until;
+            self.queue.get_or_insert_default().sleep = Some(sleep);
+            return Some(Next::Sleep { until, kind: SleepKind::Delay });
+        }
+        if context.rules.settings.compat && !sleep.touched {
+            let event = sleep.event.clone();
+            self.queue.get_or_insert_default().sleep = Some(Sleep { touched: true, ..sleep });
+            return Some(Next::Touch(event));
+        }
+        if self.membership != Membership::Selected {
+            // The watch does not report changes of this object: it has to be looked up.
+            self.membership = Membership::Stale;
+            return None;
+        }
+        let event = QueuedEvent { kind: EventType::Modified, requeued: true, ..sleep.event };
+        (!self.has_news()).then_some(Next::Start(event))
+    }
+
+    fn next_event(&mut self, operator: OperatorState, now: Timestamp, log: &mut Vec<WorkerLog>) -> Next {
+        let Some(queue) = self.queue.as_mut().filter(|queue| !queue.pending.is_empty()) else {
+            self.rest();
+            return Next::Idle;
+        };
+        if let Some(backoff) = self.backoff.as_mut().filter(|backoff| backoff.is_held()) {
+            let left = backoff.remaining(now).unwrap_or(0.0);
+            if left > 0.0 {
+                return Next::Sleep { until: now.plus(left), kind: SleepKind::Backoff };
+            }
+            backoff.release();
+            if operator.paused {
+                self.rest();
+                return Next::Idle;
+            }
+            let last = queue.pending.pop_back();
+            queue.pending.clear();
+            if let Some(last) = last {
+                log.push(WorkerLog::of(&last.object, WorkerMessage::BackoffOver));
+                return Next::Start(last);
+            }
+        }
+        match queue.pending.pop_front() {
+            Some(event) => Next::Start(event),
+            None => Next::Idle,
+        }
+    }
+
+    /// A pause of the operator has begun: it ends the sleep for delayed handlers.
+    pub fn on_pause(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.sleep = None;
+        }
+    }
+
+    fn rest(&mut self) {
+        self.phase = Phase::Idle;
+        self.queue = None;
+    }
+
+    /// The cycle of this event has panicked: the event is handled again after the error back-off. Without delays, it is dropped:
+    /// the cycle would panic again at once. With `was_open`, a part of the cycle may have been written.
+    pub fn on_panic(
+        &mut self,
+        event: QueuedEvent,
+        error: String,
+        was_open: bool,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) -> WorkerLog {
+        if was_open {
+            // The record of our writes may be incomplete; the persisted progress is on the object.
+            self.memory.pending_state = None;
+            self.memory.handled = None;
+            self.consistency = None;
+        }
+        self.phase = Phase::Free;
+        let delay = self.fail(context, now);
+        let message = WorkerMessage::Failed { delay, error, with_exception: false };
+        let line = WorkerLog::of(&event.object, message);
+        if delay.is_some() {
+            self.queue.get_or_insert_default().pending.push_front(event);
+        }
+        line
+    }
+
+    pub(super) fn fail(&mut self, context: WorkerContext<'_>, now: Timestamp) -> Option<f64> {
+        let delays = &context.current.settings.queueing.error_delays;
+        self.backoff.get_or_insert_with(|| Box::new(ErrorBackoff::default())).fail(delays, now)
+    }
+}

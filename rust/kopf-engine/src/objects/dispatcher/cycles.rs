@@ -1,0 +1,274 @@
+//! The cycles of objects: their start, and their end, if that needs no worker.
+
+use std::sync::{Arc, MutexGuard};
+
+use kopf_core::cause::EventType;
+use kopf_core::cycle::EffectResult;
+use kopf_core::log_level::Level;
+use kopf_core::object_worker::{
+    Concluded, CycleEffect, CycleStart, Finished, Membership, QueuedEvent, RunningCycle, WorkerLog,
+    WorkerMessage,
+};
+use tokio::runtime::Handle;
+
+use super::effects::Effects;
+use super::{Dispatcher, Work, WorkerTask};
+use crate::daemons::Reconciled;
+use crate::host::{CycleId, HostTask, LogRecord};
+use crate::objects::slots::{Slot, Slots};
+use crate::supervision::{Panicked, shielded};
+
+/// What remains of an object without work.
+pub(super) enum Retired {
+    /// Its slot stays, or there is none.
+    Nothing,
+    /// Its slot is removed: the host drops its state.
+    Forgotten,
+    /// Its slot is handed over to the successor.
+    HandedOver(Box<Slot>),
+}
+
+impl Dispatcher {
+    /// Takes the inputs of a cycle for the event. If that panics, the memory is unchanged, and the event is handled after the
+    /// error back-off, if there is one.
+    pub(crate) fn prepare(
+        &self,
+        slot: &mut Slot,
+        event: QueuedEvent,
+        effects: &mut Effects,
+    ) -> Option<CycleStart> {
+        let (memory, kept) = (slot.worker.memory.clone(), event.clone());
+        let current = self.shared.current.get();
+        let prepared = shielded("The cycle of the object", || {
+            self.refresh(slot, &event.object);
+            slot.worker.prepare(event, self.worker_context(&current), self.shared.clock.now())
+        });
+        match prepared {
+            Ok(start) => Some(start),
+            Err(panicked) => {
+                slot.worker.memory = memory;
+                self.on_panic(slot, kept, &panicked, false, effects);
+                None
+            }
+        }
+    }
+
+    /// Opens a cycle, without a lock on the slots. None if that has panicked: see [`Dispatcher::prepare`].
+    pub(crate) fn open(self: &Arc<Self>, key: &Arc<str>, start: CycleStart) -> Option<RunningCycle> {
+        let kept = start.event().clone();
+        let opened = shielded("The cycle of the object", || {
+            let (config, now) = (self.shared.current.get(), self.shared.clock.now());
+            let id = self.shared.next_cycle();
+            let mut running = RunningCycle::open(start, Arc::clone(&self.plan), config, id, now);
+            let reconciled = running.desired_daemons().and_then(|desired| {
+                let mut slots = self.slots();
+                Some(self.reconcile_daemons(slots.get(key)?, &running.event().object, desired))
+            });
+            if let Some(Reconciled::Done(EffectResult::Spawned { delay, holds })) = reconciled {
+                running.on_daemons(delay, holds, now);
+            }
+            running
+        });
+        match opened {
+            Ok(mut running) => {
+                self.emit_log(&mut running);
+                Some(running)
+            }
+            Err(panicked) => {
+                self.with_slots(|slots, effects| {
+                    if let Some(slot) = slots.get(key) {
+                        self.on_panic(slot, kept, &panicked, false, effects);
+                    }
+                });
+                None
+            }
+        }
+    }
+
+    /// Runs a cycle without a worker, as far as that is possible; then starts a worker if it is needed.
+    pub(super) fn run(self: &Arc<Self>, key: Arc<str>, start: CycleStart) {
+        let is_listed = start.event().kind == EventType::Listed;
+        let Some(mut running) = self.open(&key, start) else {
+            return self.rest(self.slots(), &key, is_listed, None, || {});
+        };
+        if running.only_watches() && self.limit.is_none() && !self.shared.killing.is_cancelled() {
+            return self.submit_detached(&key, Box::new(running));
+        }
+        if running.is_decided() {
+            // The host does not know this cycle.
+            running.closed = true;
+            return self.conclude(self.slots(), &key, running, is_listed, None);
+        }
+        let task = WorkerTask::Cycle(Box::new(running));
+        let work = self.work(&mut self.slots(), &key, is_listed, Some(task));
+        work.spawn(None);
+    }
+
+    /// Ends a decided cycle that has no worker. Starts a worker if there is something to write, or another action follows.
+    pub(super) fn conclude(
+        self: &Arc<Self>,
+        mut slots: MutexGuard<'_, Slots>,
+        key: &Arc<str>,
+        mut running: RunningCycle,
+        is_listed: bool,
+        home: Option<&Handle>,
+    ) {
+        let Some(CycleEffect::Decide(decision)) = running.effect() else { return };
+        let Some(slot) = slots.get(key) else { return };
+        let current = self.shared.current.get();
+        let now = self.shared.clock.now();
+        match slot.worker.on_decision(&running, *decision, self.worker_context(&current), now) {
+            Concluded::Write(write) => {
+                let task = WorkerTask::Write { id: running.id, closed: running.closed, write };
+                let work = self.work(&mut slots, key, is_listed, Some(task));
+                drop(slots);
+                work.spawn(home);
+            }
+            Concluded::Finished(finished) => {
+                self.rest(slots, key, is_listed, home, || self.close(&running, finished));
+            }
+        }
+    }
+
+    /// No cycle of the object is in progress, and it has no worker: it becomes idle, or a worker starts for its next action.
+    /// `report` is called after the lock is released.
+    pub(super) fn rest(
+        self: &Arc<Self>,
+        mut slots: MutexGuard<'_, Slots>,
+        key: &Arc<str>,
+        is_listed: bool,
+        home: Option<&Handle>,
+        report: impl FnOnce(),
+    ) {
+        let is_busy = slots.get(key).is_some_and(|slot| slot.worker.needs_driver());
+        let work = is_busy.then(|| self.work(&mut slots, key, false, None));
+        let retired = if is_busy { Retired::Nothing } else { self.retire(&mut slots, key) };
+        if is_listed {
+            slots.backlog.ended();
+            if let Some(home) = home {
+                self.advance_soon(&slots, home);
+            }
+        }
+        drop(slots);
+        report();
+        self.dispose(key, retired);
+        if let Some(work) = work {
+            work.spawn(home);
+        }
+    }
+
+    /// Reports the end of a cycle: logs its message, and closes the cycle. In this order: closing drops the exception that is
+    /// logged.
+    pub(crate) fn close(&self, running: &RunningCycle, finished: Finished) {
+        self.close_cycle((running.id, running.closed), finished);
+    }
+
+    /// As [`Dispatcher::close`], for the cycle with this id, which the host may have closed already.
+    pub(crate) fn close_cycle(&self, (id, closed): (CycleId, bool), finished: Finished) {
+        if let Some(line) = finished.log {
+            self.log(line, Some(id));
+        }
+        if !closed {
+            self.shared.host.submit(HostTask::Close { cycle: id, carry: finished.carry });
+        }
+    }
+
+    /// Logs a message about an object; `cycle` is the one whose exception may belong to it.
+    pub(crate) fn log(&self, line: WorkerLog, cycle: Option<CycleId>) {
+        let host = &self.shared.host;
+        let level = line.level();
+        if level == Level::Debug && !host.enabled(level) {
+            return;
+        }
+        host.log(record_of(&line, cycle));
+    }
+
+    /// Applies the error back-off after a panic of the event's cycle.
+    pub(crate) fn on_panic(
+        &self,
+        slot: &mut Slot,
+        event: QueuedEvent,
+        panicked: &Panicked,
+        was_open: bool,
+        effects: &mut Effects,
+    ) {
+        let current = self.shared.current.get();
+        let (context, now) = (self.worker_context(&current), self.shared.clock.now());
+        let line = slot.worker.on_panic(event, panicked.to_string(), was_open, context, now);
+        effects.log(record_of(&line, None));
+        if slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.is_damaged()) {
+            self.shared.failing.raise(panicked.clone().into());
+        }
+    }
+
+    /// Work for a worker of the object.
+    pub(super) fn work(
+        self: &Arc<Self>,
+        slots: &mut Slots,
+        key: &Arc<str>,
+        is_listed: bool,
+        task: Option<WorkerTask>,
+    ) -> Work {
+        let arrived = slots
+            .get(key)
+            .map(|slot| Arc::clone(&slot.driver.get_or_insert_default().arrived))
+            .unwrap_or_default();
+        Work { dispatcher: Arc::clone(self), key: Arc::clone(key), arrived, is_listed, task }
+    }
+
+    /// The object is idle: its slot is kept, or handed over, or removed.
+    pub(super) fn retire(&self, slots: &mut Slots, key: &Arc<str>) -> Retired {
+        if self.successor.get().is_some() {
+            return slots.take(key).map_or(Retired::Nothing, |slot| Retired::HandedOver(Box::new(slot)));
+        }
+        let Some(slot) = slots.get(key) else { return Retired::Nothing };
+        slot.driver = None;
+        let is_over = if slot.worker.gone {
+            slots.remove(key);
+            true
+        } else {
+            slot.worker.membership != Membership::Selected && slots.leave(key)
+        };
+        if is_over { Retired::Forgotten } else { Retired::Nothing }
+    }
+
+    /// Completes [`Dispatcher::retire`] after the lock is released.
+    pub(super) fn dispose(&self, key: &Arc<str>, retired: Retired) {
+        match retired {
+            Retired::Nothing => {}
+            Retired::Forgotten => self.shared.host.submit(HostTask::Forget(Arc::clone(key))),
+            Retired::HandedOver(slot) => {
+                if let Some(successor) = self.successor.get() {
+                    successor.adopt(key, *slot);
+                }
+            }
+        }
+    }
+
+    /// The worker of the object has no action left: the object is idle.
+    pub(crate) fn finish(&self, mut slots: MutexGuard<'_, Slots>, key: &Arc<str>) {
+        let retired = self.retire(&mut slots, key);
+        drop(slots);
+        self.dispose(key, retired);
+    }
+
+    /// Emits the log records of the cycle so far.
+    pub(crate) fn emit_log(&self, running: &mut RunningCycle) {
+        let host = &self.shared.host;
+        for message in running.drain_log() {
+            if host.enabled(message.level()) {
+                let object = running.object();
+                host.log(LogRecord::posted(message.level(), object, message.text(object)));
+            }
+        }
+    }
+}
+
+/// The log record of a message about an object.
+pub(super) fn record_of(line: &WorkerLog, cycle: Option<CycleId>) -> LogRecord {
+    let record = LogRecord::local(line.level(), &line.object, line.text());
+    match (&line.message, cycle) {
+        (WorkerMessage::Failed { with_exception: true, .. }, Some(cycle)) => record.with_exception_of(cycle),
+        _ => record,
+    }
+}

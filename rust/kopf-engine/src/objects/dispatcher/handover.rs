@@ -1,0 +1,53 @@
+//! The end of a dispatcher: its objects are handed over to a successor, or removed.
+
+use std::sync::Arc;
+
+use kopf_core::daemon::StopReasons;
+
+use super::Dispatcher;
+use crate::host::HostTask;
+use crate::objects::slots::{RemovedObject, Slot};
+
+impl Dispatcher {
+    /// The watch has ended, and a successor continues with the same objects. Busy objects are handed over when their work is
+    /// done; until then, their events wait in the successor.
+    pub fn hand_over(&self, successor: &Arc<Self>) {
+        // This comes first: cycles that end from now on hand over by themselves.
+        let _only = self.successor.set(Arc::clone(successor));
+        drop(self.take_gate_guard());
+        self.slots().hand_over(&mut successor.slots());
+    }
+
+    /// Takes over an object of a predecessor.
+    pub(super) fn adopt(self: &Arc<Self>, key: &Arc<str>, slot: Slot) {
+        if let Some(next) = self.successor.get() {
+            drop(self.slots().take(key));
+            return next.adopt(key, slot);
+        }
+        let vanished = self.with_slots(|slots, effects| {
+            let (vanished, pending) = slots.adopt(key, slot);
+            self.enqueue_all(slots, key, pending, effects);
+            vanished
+        });
+        self.terminate_daemons(vanished.into_iter().collect());
+    }
+
+    /// The watch has ended for good: all slots are removed.
+    pub fn shutdown(&self) {
+        drop(self.take_gate_guard());
+        let vanished = self.slots().end();
+        self.terminate_daemons(vanished);
+    }
+
+    /// Stops the daemons and timers of removed objects. For those without a slot, the host drops its state.
+    pub(crate) fn terminate_daemons(&self, vanished: Vec<RemovedObject>) {
+        for RemovedObject { key, object_daemons, forgotten } in vanished {
+            self.shared
+                .daemons
+                .terminate_daemons(object_daemons.into_iter().collect(), StopReasons::RESOURCE_DELETED);
+            if forgotten {
+                self.shared.host.submit(HostTask::Forget(key));
+            }
+        }
+    }
+}

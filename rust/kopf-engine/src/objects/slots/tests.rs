@@ -1,0 +1,119 @@
+//! The slots of one watch.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use kopf_core::object::Object;
+
+use super::*;
+
+fn key(name: &str) -> Arc<str> {
+    Arc::from(name)
+}
+
+fn event(name: &str) -> QueuedEvent {
+    let object = Object::decode(&format!(r#"{{"metadata":{{"name":"{name}"}}}}"#)).unwrap();
+    QueuedEvent::of(EventType::Listed, Arc::new(object))
+}
+
+/// The slot when its work is done.
+fn finished(mut slot: Slot) -> Slot {
+    slot.worker.release();
+    slot
+}
+
+fn forgotten(vanished: &[RemovedObject]) -> Vec<Arc<str>> {
+    vanished.iter().filter(|one| one.forgotten).map(|one| Arc::clone(&one.key)).collect()
+}
+
+#[test]
+fn objects_missing_in_a_listing_are_removed_unless_they_are_busy() {
+    let mut slots = Slots::default();
+    slots.entry(&key("stays"), EventType::Added);
+    slots.entry(&key("goes"), EventType::Added);
+    slots.entry(&key("busy"), EventType::Added).worker.block(None, false);
+    slots.begin_listing(0);
+    slots.entry(&key("stays"), EventType::Listed);
+    assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
+    assert!(slots.get("goes").is_none());
+    assert_eq!(slots.get("stays").map(|slot| slot.worker.gone), Some(false));
+    // Its worker removes the slot in the end, unless the object comes back.
+    assert_eq!(slots.get("busy").map(|slot| slot.worker.gone), Some(true));
+    assert!(!slots.entry(&key("busy"), EventType::Modified).worker.gone);
+}
+
+#[test]
+fn the_slot_of_an_idle_object_is_small() {
+    let kept = size_of::<(Arc<str>, Slot)>();
+    assert!(kept <= 112, "a slot has {kept} bytes, in addition to its key of 36 letters");
+}
+
+#[test]
+fn all_slots_are_removed_with_the_watch() {
+    let mut slots = Slots::default();
+    slots.entry(&key("idle"), EventType::Listed);
+    slots.entry(&key("busy"), EventType::Listed).worker.block(None, false);
+    assert_eq!(forgotten(&slots.end()), [key("idle")]);
+    assert_eq!(slots.len(), 1);
+}
+
+#[test]
+fn waiting_objects_are_not_busy_and_their_bytes_are_released_on_removal() {
+    let (mut slots, mut successor) = (Slots::default(), Slots::default());
+    for name in ["goes", "moves"] {
+        let slot = slots.entry(&key(name), EventType::Listed);
+        slot.worker.block(None, false);
+        slot.driver = Some(Box::new(Driver { parked: Some(200_000_000), ..Driver::default() }));
+        slots.backlog.park(key(name), 200_000_000);
+    }
+    assert!(slots.busy().is_empty() && slots.backlog.is_heavy());
+    slots.begin_listing(0);
+    slots.entry(&key("moves"), EventType::Listed);
+    assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
+    assert!(!slots.backlog.is_heavy());
+    slots.hand_over(&mut successor);
+    assert!(successor.entry(&key("moves"), EventType::Listed).worker.is_idle());
+}
+
+#[test]
+fn slots_are_handed_over_to_another_version() {
+    let (mut slots, mut successor) = (Slots::default(), Slots::default());
+    slots.entry(&key("idle"), EventType::Listed).worker.memory.fully_handled_once = true;
+    let busy = slots.entry(&key("busy"), EventType::Listed);
+    busy.worker.memory.fully_handled_once = true;
+    busy.worker.block(None, false);
+    slots.hand_over(&mut successor);
+    assert_eq!(slots.busy(), [key("busy")]);
+    assert_eq!(slots.len(), 1);
+    let idle = successor.entry(&key("idle"), EventType::Listed);
+    assert!(
+        idle.worker.memory.fully_handled_once
+            && idle.worker.memory.noticed_by_listing
+            && idle.worker.is_idle()
+    );
+    let busy = successor.entry(&key("busy"), EventType::Listed);
+    assert!(!busy.worker.memory.fully_handled_once);
+    assert!(busy.worker.is_blocked());
+    busy.worker.block(Some(event("busy")), false);
+    let (gone, pending) = successor.adopt(&key("busy"), finished(slots.take("busy").unwrap()));
+    assert!(gone.is_none() && pending.len() == 1);
+    let busy = successor.get("busy").unwrap();
+    assert!(busy.worker.memory.fully_handled_once && busy.worker.is_idle());
+}
+
+#[test]
+fn objects_deleted_in_either_version_are_not_handed_over() {
+    for by_predecessor in [true, false] {
+        let (mut slots, mut successor) = (Slots::default(), Slots::default());
+        slots.entry(&key("a"), EventType::Listed).worker.block(None, false);
+        slots.hand_over(&mut successor);
+        if by_predecessor {
+            slots.get("a").unwrap().worker.gone = true;
+        } else {
+            successor.begin_listing(0);
+            assert!(forgotten(&successor.end_listing()).is_empty(), "it is still busy");
+        }
+        let (gone, pending) = successor.adopt(&key("a"), finished(slots.take("a").unwrap()));
+        assert!(gone.is_some_and(|gone| gone.forgotten) && pending.is_empty());
+        assert!(successor.is_empty());
+    }
+}
