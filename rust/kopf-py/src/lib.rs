@@ -58,7 +58,8 @@ mod _kopf {
     use crate::engine::Engine;
     #[pymodule_export]
     use crate::kubeconfig::{
-        has_kubeconfig, has_named_kubeconfig, has_service_account, read_kubeconfig, read_kubeconfig_references, read_service_account,
+        has_kubeconfig, has_named_kubeconfig, has_service_account, read_kubeconfig,
+        read_kubeconfig_references, read_service_account,
     };
     #[pymodule_export]
     use crate::logging::Log;

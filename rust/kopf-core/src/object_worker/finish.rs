@@ -255,7 +255,7 @@ impl ObjectWorker {
 
     /// Whether parts of a patch may be written if the server rejects it once more.
     fn may_be_partial(&self, context: WorkerContext<'_>) -> bool {
-        let rejections = self.memory.pending_state.as_ref().map_or(0, |pending| pending.refusals());
+        let rejections = self.memory.pending_state.as_ref().map_or(0, |pending| pending.rejections());
         !context.rules.settings.compat && rejections + 1 >= PARTIAL_AFTER
     }
 
