@@ -115,7 +115,7 @@ fn act(world: &mut World, command: &str) -> Vec<String> {
         "conflict" => world.conflict = true,
         "functions" => {
             world.fns = rest == "yes";
-            world.memory.remaining_fns = world.fns;
+            world.worker.memory.remaining_fns = world.fns;
         }
         "listed" => return world_cycle(world, EventType::Listed),
         "added" => return world_cycle(world, EventType::Added),
@@ -128,7 +128,9 @@ fn act(world: &mut World, command: &str) -> Vec<String> {
 }
 
 fn world_cycle(world: &mut World, event: EventType) -> Vec<String> {
-    if event == EventType::Listed && world.memory == kopf_core::persistence::memory::ObjectMemory::default() {
+    if event == EventType::Listed
+        && world.worker.memory == kopf_core::persistence::memory::ObjectMemory::default()
+    {
         world.restart();
     }
     world.cycle(event).transcript

@@ -1,5 +1,5 @@
-//! A simulation of one operator and one object, for stories and laws. It executes the effects of cycles, applies patches to the
-//! object, and returns prepared results in place of Python.
+//! A simulation of one operator and one object, for stories and laws. It executes the effects of the object's worker, applies
+//! patches to the object, and returns prepared results in place of Python.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(unreachable_pub, reason = "it is a module of several test binaries")]
@@ -10,19 +10,22 @@ use kopf_core::activation::{
     Activation, Command, CommandResult, Completion, FilterResult, LoadedState, StoreRequest,
 };
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
+use kopf_core::cycle::{Decision, OperatorConfig};
 use kopf_core::daemon::{self, DesiredDaemons, StopReasons};
 use kopf_core::handler::Handler;
 use kopf_core::handler::lifecycle::Lifecycle;
-use kopf_core::handler::registry::{Registry, ResourceHandlers};
+use kopf_core::handler::registry::Registry;
 use kopf_core::handling::attempt::{Attempt, CallResult, Outcome};
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::FieldPath;
 use kopf_core::object::Object;
+use kopf_core::object_worker::{
+    Concluded, CycleEffect, ObjectWorker, QueuedEvent, RunningCycle, WorkerContext, WriteOutcome,
+};
 use kopf_core::persistence::Persistence;
+use kopf_core::persistence::consistency::Consistency;
 use kopf_core::persistence::essence::essence;
 use kopf_core::persistence::finalizer::{self, Edit};
-use kopf_core::persistence::memory::Accepted;
 use kopf_core::persistence::memory::ObjectMemory;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
@@ -42,8 +45,8 @@ pub struct World {
     pub exists: bool,
     pub version: u64,
     pub now: Timestamp,
-    pub memory: ObjectMemory,
-    /// Whether accepted writes are kept in `memory`, so that annotations removed by other clients are noticed.
+    pub worker: ObjectWorker,
+    /// Whether accepted writes are kept in memory, so that annotations removed by other clients are noticed.
     pub remembers: bool,
     pub entropy: u64,
     /// Results of the next calls, per handler id; with an empty queue, a handler succeeds.
@@ -93,7 +96,7 @@ impl World {
             exists: true,
             version: 100,
             now: Timestamp::parse("2026-01-01T00:00:00Z").unwrap(),
-            memory: ObjectMemory::default(),
+            worker: ObjectWorker::default(),
             remembers: false,
             entropy: 0,
             raises: BTreeMap::new(),
@@ -128,7 +131,7 @@ impl World {
 
     /// The operator restarts with empty memory, and lists the object.
     pub fn restart(&mut self) {
-        self.memory = ObjectMemory { noticed_by_listing: true, ..ObjectMemory::default() };
+        self.worker = ObjectWorker::new(EventType::Listed);
         self.running.clear();
         self.ended.clear();
     }
@@ -158,63 +161,82 @@ impl World {
         let registry = Arc::new(Registry { handlers: self.handlers.clone() });
         let plan = Arc::new(registry.plan(&resource(), &|_| true));
         let settings = Arc::new(self.settings.clone());
-        let known = (Arc::clone(&plan), Arc::clone(&settings));
         let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: self.lifecycle });
-        let object = self.object();
+        let context = WorkerContext { plan: &plan, rules: &rules, current: &rules };
         let consistency = self.inconsistent.take();
-        let moment = CycleInput { now: self.now, entropy: self.entropy, consistent: consistency.is_none() };
-        let observation = CycleEvent { event, object: Arc::clone(&object), requeued: false };
-        if self.remembers {
-            self.memory.observe(&object, &known.1, &known.0);
-        }
-        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, plan, rules, moment);
+        self.worker.consistency = consistency.map(|_| {
+            let mut unknown = Consistency::default();
+            unknown.mark_unknown(5.0, self.now);
+            Box::new(unknown)
+        });
+        // Without change handlers, nothing is loaded from the object into the memory.
+        let none = Arc::new(Arc::new(Registry::default()).plan(&resource(), &|_| true));
+        let known = if self.remembers { context } else { WorkerContext { plan: &none, ..context } };
+        let start = self.worker.prepare(QueuedEvent::of(event, self.object()), known, self.now);
+        let mut running =
+            RunningCycle::open(start, Arc::clone(&plan), Arc::clone(&rules), self.entropy, self.now);
         let mut patch = Map::new();
         loop {
-            for message in cycle.drain_log() {
-                run.transcript.push(formatted(&message, &object));
+            for message in running.drain_log() {
+                run.transcript.push(formatted(&message, &running.event().object));
             }
-            next = match next {
-                Effect::Run(activation) => {
+            match running.effect().unwrap() {
+                CycleEffect::Run(activation) => {
                     run.activations += 1;
                     let reply = self.answer(&activation, &mut patch, &mut run);
-                    cycle.resume(EffectResult::Completion(reply), self.now)
+                    running.on_completion(reply, self.now);
                 }
-                Effect::AwaitConsistency => {
+                CycleEffect::AwaitConsistency => {
                     let arrived = consistency.unwrap();
                     run.transcript.push(format!("await consistency: {arrived}"));
-                    cycle.resume(EffectResult::Consistent(arrived), self.now)
+                    self.worker.consistency = None;
+                    running.on_consistency(arrived, self.now);
                 }
-                Effect::Spawn(desired) => cycle.resume(self.sync_daemons(&desired, &mut run), self.now),
-                Effect::Done(decision) => {
+                CycleEffect::Spawn(desired) => {
+                    let (delay, holds) = self.sync_daemons(&desired, &mut run);
+                    running.on_daemons(delay, holds, self.now);
+                }
+                CycleEffect::Decide(decision) => {
                     run.decision = *decision;
                     break;
                 }
-            };
+            }
         }
-        let seen = Arc::clone(cycle.object());
         self.apply(&mut run);
-        self.remember(&run, &seen, &known);
+        self.record(&run, &running, context);
         run
     }
 
-    /// Keeps the accepted write in memory, as the engine does.
-    fn remember(
-        &mut self,
-        run: &Run,
-        object: &Object,
-        (plan, settings): &(Arc<ResourceHandlers>, Arc<Settings>),
-    ) {
-        if run.decision.error.is_some() || !self.remembers {
-            return;
+    /// Reports the decision and the accepted write to the object's worker, as the engine does.
+    fn record(&mut self, run: &Run, running: &RunningCycle, context: WorkerContext<'_>) {
+        let carry = self.worker.memory.remaining_fns;
+        let latest = self.object();
+        let concluded = self.worker.on_decision(running, run.decision.clone(), context, self.now);
+        if let Concluded::Write(write) = concluded {
+            let latest = run.changed.then_some(&*latest);
+            let outcome =
+                WriteOutcome { latest, carry, merged: write.patch.0.clone(), ..WriteOutcome::default() };
+            self.worker.on_write_result(*write, outcome, context, self.now);
         }
-        self.memory.annotations_removed |= run.decision.annotations_removed;
-        let (latest, patch) = (self.object(), &run.decision.patch.0);
-        let accepted = Accepted { patch, latest: run.changed.then_some(&*latest) };
-        self.memory.record_write(object, accepted, run.decision.handling_status.clone(), settings, plan);
+        // Each cycle of a story is started by its command, without sleeps.
+        self.worker.release();
+        self.worker.backoff = None;
+        if !self.remembers {
+            let ObjectMemory {
+                noticed_by_listing, fully_handled_once, remaining_fns, deletion_handled, ..
+            } = self.worker.memory;
+            self.worker.memory = ObjectMemory {
+                noticed_by_listing,
+                fully_handled_once,
+                remaining_fns,
+                deletion_handled,
+                ..ObjectMemory::default()
+            };
+        }
     }
 
     /// Starts and stops daemons and timers. They exit at once unless `lingering` is set.
-    fn sync_daemons(&mut self, desired: &DesiredDaemons, run: &mut Run) -> EffectResult {
+    fn sync_daemons(&mut self, desired: &DesiredDaemons, run: &mut Run) -> (Option<f64>, bool) {
         let registry = Registry { handlers: self.handlers.clone() };
         let assessed = daemon::diff(desired, &self.running, &self.ended, &registry, None);
         for handler in assessed.start {
@@ -234,7 +256,7 @@ impl World {
         if desired.reset {
             run.transcript.push("idle period restarts".to_owned());
         }
-        EffectResult::Spawned { delay, holds: assessed.holds }
+        (delay, assessed.holds)
     }
 
     fn apply(&mut self, run: &mut Run) {
@@ -257,11 +279,9 @@ impl World {
         if let Some(delay) = decision.delay {
             lines.push(format!("delay {delay}"));
         }
-        if decision.fully_handled_once && !self.memory.fully_handled_once {
+        if decision.fully_handled_once && !self.worker.memory.fully_handled_once {
             lines.push("fully handled once".to_owned());
         }
-        self.memory.fully_handled_once = decision.fully_handled_once;
-        self.memory.deletion_handled = decision.deletion_handled;
         if self.exists {
             let mut body = self.body.clone();
             merge(&mut body, &Value::Object(decision.patch.0.clone()));
