@@ -93,7 +93,12 @@ impl Host for Python {
     }
 
     fn log(&self, entry: LogRecord) {
-        if entry.level >= Level::Warning || entry.text.ends_with("allowing the actual deletion.") {
+        let is_failed_patch =
+            entry.level == Level::Error && entry.text.contains("has failed to patch the object");
+        if entry.level == Level::Warning
+            || is_failed_patch
+            || entry.text.ends_with("allowing the actual deletion.")
+        {
             self.note(entry.text);
         }
     }
