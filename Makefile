@@ -144,7 +144,7 @@ test-fast: $(TESTING)/.installed
 	$(TESTING)/bin/python -m pytest -n $(or $(FAST_JOBS),auto) -q tests/units tests/contract \
 	    --deselect tests/contract/test_typing.py $(PYTEST_ARGS)
 
-# The same wheel under a newer Python, if one is installed.
+# The same wheel under a newer Python, if one is installed, and with uvloop, which `kopf run` uses then.
 NEWEST ?= .venvs/newest
 NEWEST_PYTHON ?= $(shell scripts/newest_python.sh $(PYTHON))
 NEWEST_TESTS ?= tests/units tests/behaviours tests/examples
@@ -163,7 +163,7 @@ newest-environment:
 	@python='$(NEWEST_PYTHON)'; \
 	if [ -z "$$python" ]; then rm -rf $(NEWEST); exit; fi; \
 	[ "$$($(NEWEST)/bin/python --version 2>&1)" = "$$($$python --version)" ] || $$python -m venv --clear $(NEWEST); \
-	$(NEWEST)/bin/python -m pip install --quiet -r requirements-dev.txt
+	$(NEWEST)/bin/python -m pip install --quiet -r requirements-dev.txt 'uvloop>=0.21,<1'
 
 # The kubectl of the tests: an installed one, or one built with Go once and kept under target/. Without either, the tests are
 # skipped with a reason.

@@ -52,6 +52,7 @@ def test_libraries_below_the_author_are_shown():
         (errors.__file__, False),
         (traceback.__file__, False),
         ("<frozen importlib._bootstrap>", False),
+        ("uvloop/loop.pyx", False),
         ("/usr/lib/python3.11/site-packages/requests/api.py", True),
         ("/home/me/handlers.py", True),
         ("<string>", True),

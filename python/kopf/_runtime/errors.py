@@ -16,6 +16,7 @@ from typing import Any
 
 _KOPF = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_UVLOOP = "uvloop/"  # compiled by Cython: not a path in the file system
 _THIRD_PARTY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 
 
@@ -39,8 +40,10 @@ def is_kopf_file(filename: str) -> bool:
 
 
 def is_author_file(filename: str) -> bool:
-    """Whether the file of a frame is neither of Kopf, nor of the command line's library, nor of Python."""
-    if filename.startswith(("<frozen ", _KOPF)):
+    """Whether the file of a frame is neither of Kopf, nor of Python, nor of the libraries of the command line:
+    click and uvloop.
+    """
+    if filename.startswith(("<frozen ", _UVLOOP, _KOPF)):
         return False
     if filename.startswith(_STANDARD) and not any(part in filename for part in _THIRD_PARTY):
         return False

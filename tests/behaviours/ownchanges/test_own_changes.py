@@ -181,6 +181,7 @@ def test_progress_in_the_status_is_kept_until_the_object_counts_as_handled(timeo
         def configure(settings, **_):
             settings.persistence.progress_storage = kopf.StatusProgressStorage(field="status.progress")
             settings.persistence.consistency_timeout = timeout
+            settings.queueing.exit_timeout = 0.1
 
         @kopf.on.create(KIND, id="create")
         def create(retry, **_):
