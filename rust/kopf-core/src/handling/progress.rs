@@ -60,9 +60,8 @@ impl Entry {
 
     /// The record without the outcomes of this cycle.
     pub(crate) fn before(&self) -> Record {
-        let Record { purpose, started, .. } = &self.record;
-        let (purpose, started) = (purpose.clone(), *started);
-        Record { purpose, started, ..self.origin.clone().unwrap_or_default() }
+        let (started, purpose) = (self.record.started, self.record.purpose.clone());
+        Record { started, purpose, ..self.origin.clone().unwrap_or_default() }
     }
 
     pub(crate) fn is_changed(&self) -> bool {
@@ -93,6 +92,8 @@ impl HandlingProgress {
         let found = &mut self.entries[entry];
         found.active = true;
         found.record.started.get_or_insert(now);
+        // A record with only an observed essence has none.
+        found.record.purpose.get_or_insert_with(|| reason.as_str().to_owned());
         self.selected.push(Selected { handler, entry });
     }
 

@@ -105,8 +105,9 @@ impl ObservedStates {
         };
         let is_joined = self.states.iter().take(reached.now + 1).any(|(_, essence)| *essence == old)
             || self.is_reversal(id, &old);
-        self.reached
-            .insert(Arc::clone(id), Reached { now: reached.now.max(new), before: reached.now, ..reached });
+        // A call that is repeated after a crash changes nothing.
+        let before = if reached.now == new { reached.before } else { reached.now };
+        self.reached.insert(Arc::clone(id), Reached { now: reached.now.max(new), before, ..reached });
         if is_joined {
             return Ok(());
         }
