@@ -191,13 +191,13 @@ def real_plane(request, control_plane):
 def clean_plane(real_plane):
     """The control plane; afterwards, it waits until the namespace of the operator is gone."""
     yield real_plane
-    with Cluster("kubeconfig", kubeconfig=real_plane.kubeconfig()) as cluster:
+    with Cluster("kubeconfig", kubeconfig=real_plane.write_kubeconfig()) as cluster:
         cluster.wait_until_gone("namespaces", "cache-system", timeout=60)
 
 
 @pytest.mark.parametrize(("resource", "verb"), ON_CONTROL_PLANE, ids=map("-".join, ON_CONTROL_PLANE))
 def test_each_permission_is_needed_on_a_control_plane(site, tmp_path, clean_plane, resource, verb):
-    kubeconfig = clean_plane.kubeconfig()
+    kubeconfig = clean_plane.write_kubeconfig()
     with Cluster("kubeconfig", kubeconfig=kubeconfig, namespace="cache-system") as cluster:
         make_account(cluster, roles_without(resource, verb))
         token = cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
@@ -234,7 +234,7 @@ def kubectl(real_plane):
     found = subprocess.run([ROOT / "scripts/kubectl.sh"], capture_output=True, text=True, timeout=170)
     if found.returncode != 0:
         pytest.skip("there is no kubectl")
-    kubeconfig = str(real_plane.kubeconfig())
+    kubeconfig = str(real_plane.write_kubeconfig())
 
     def run(*args):
         command = [found.stdout.strip(), "--kubeconfig", kubeconfig, *args]
@@ -255,7 +255,7 @@ def test_the_manifests_apply_and_their_permissions_are_enough(
         assert applied.returncode == 0, applied.stderr
         deployment = kubectl("get", "deployment", "cache-operator", "-n", "cache-system", "-o", "yaml").stdout
         assert f"- {scope.replace('-A', '--all-namespaces')}\n" in deployment
-        kubeconfig = clean_plane.kubeconfig()
+        kubeconfig = clean_plane.write_kubeconfig()
         with Cluster("kubeconfig", kubeconfig=kubeconfig, namespace="cache-system") as cluster:
             cluster.wait_for("customresourcedefinitions", "caches.cache.examples.kopf.dev", is_established)
             token = cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
