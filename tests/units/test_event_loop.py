@@ -1,4 +1,4 @@
-"""The event loop of the command line; `make test-newest` runs these tests with uvloop, `make test` without."""
+"""The event loop of the command line; `make test-newest` installs uvloop, `make test` does not."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ def is_kopf_file(filename: str) -> bool:
 
 
 def is_author_file(filename: str) -> bool:
-    """Whether the file of a frame is neither of Kopf, nor of Python, nor of the libraries of the command line:
-    click and uvloop.
-    """
+    """Whether the file of a frame is neither of Kopf, nor of Python, nor of click or uvloop."""
     if filename.startswith(("<frozen ", _UVLOOP, _KOPF)):
         return False
     if filename.startswith(_STANDARD) and not any(part in filename for part in _THIRD_PARTY):
