@@ -100,6 +100,8 @@ pub struct Cluster {
     pub ours: bool,
     /// Number of writes of the operator that changed the object.
     pub writes: u32,
+    /// All versions, in order.
+    history: Vec<Arc<Version>>,
 }
 
 impl Cluster {
@@ -109,7 +111,23 @@ impl Cluster {
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
         let latest = Version::new(100, body);
         let event = QueuedEvent { kind: EventType::Added, version: Arc::clone(&latest), by: now.plus(lag) };
-        Self { latest, exists: true, stream: VecDeque::from([event]), now, lag, ours: false, writes: 0 }
+        let history = vec![Arc::clone(&latest)];
+        Self {
+            latest,
+            exists: true,
+            stream: VecDeque::from([event]),
+            now,
+            lag,
+            ours: false,
+            writes: 0,
+            history,
+        }
+    }
+
+    /// The version with this state.
+    pub fn version_of(&self, object: &Object) -> Arc<Version> {
+        let is_it = |version: &&Arc<Version>| version.object.resource_version() == object.resource_version();
+        Arc::clone(self.history.iter().rev().find(is_it).unwrap())
     }
 
     /// Whether the clock may advance to this time before the next watch event is delivered.
@@ -177,6 +195,7 @@ impl Cluster {
         self.exists = !version.is_deleting() || version.is_blocked() || version.has_theirs();
         let kind = if self.exists { EventType::Modified } else { EventType::Deleted };
         self.latest = Arc::clone(&version);
+        self.history.push(Arc::clone(&version));
         self.ours = false;
         self.stream.push_back(QueuedEvent { kind, version, by: self.now.plus(self.lag) });
     }

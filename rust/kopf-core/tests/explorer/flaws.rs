@@ -34,6 +34,12 @@ pub enum Flaw {
     TrustsFreshest,
     TakesOwnForOthers,
     RemovesFirst,
+    SleepsThroughPause,
+    ContinuesWithoutListing,
+    ForgetsSubHandlers,
+    LeavesSubHandlers,
+    StoresNoProgress,
+    ForgetsRejectedPart,
 }
 
 /// A defect, its origin, and the violations that it must cause.
@@ -199,5 +205,31 @@ pub const CASES: &[Case] = &[
         Flaw::RemovesFirst,
         "progress in the status is removed before the diff-base is stored (ours)",
         &[("progress in the status", "from a state that it has not observed")],
+    ),
+    case(
+        Flaw::SleepsThroughPause,
+        "delayed handlers are called although the operator is paused, and others may handle the object",
+        &[("retrying", "is handled again during a pause")],
+    ),
+    case(
+        Flaw::ContinuesWithoutListing,
+        "after a pause, the watch continues with new events, without a listing",
+        &[("plain", "")],
+    ),
+    case(
+        Flaw::ForgetsSubHandlers,
+        "a handler calls its finished sub-handlers again with each retry (similar to zalando-incubator/kopf#163)",
+        &[("nested", "is called again for the same")],
+    ),
+    case(
+        Flaw::LeavesSubHandlers,
+        "a handler does not report its sub-handlers: their progress stays on the handled object",
+        &[("nested", "progress is left on a handled object")],
+    ),
+    case(Flaw::StoresNoProgress, "a custom storage drops the progress", &[("custom storages", "")]),
+    case(
+        Flaw::ForgetsRejectedPart,
+        "the rejected part of a patch is dropped, when the rest is written (as in Kopf 1.45)",
+        &[("results", "a result is lost")],
     ),
 ];

@@ -42,6 +42,8 @@ pub struct Oracle {
     guarded: bool,
     /// The last version for which a patch function was left: it must be applied to that version or a later one.
     left: Option<u64>,
+    /// Handlers whose results must be in the status.
+    results: BTreeSet<Arc<str>>,
     /// All states of the object, and those observed by each handler.
     pub observed: ObservedStates,
     /// Number of consecutive rejected writes, and the time of the last one.
@@ -103,6 +105,9 @@ impl Oracle {
             self.report_violation(&format!("{id} is called with Kopf's annotations in the diff"));
         }
         if is_final {
+            if world.returns(id) {
+                self.results.insert(Arc::clone(id));
+            }
             if reason == Reason::Create {
                 self.observed.creation_finished(id, view);
             }
@@ -129,9 +134,24 @@ impl Oracle {
         leaves
     }
 
+    /// A pause of the operator is over: others may have handled the object, so only the state stored on it counts.
+    pub fn resumed(&mut self) {
+        self.results.clear();
+        self.is_new = true;
+    }
+
+    /// A cycle starts without a watch event.
+    pub fn requeued(&mut self, is_paused: bool) {
+        if is_paused {
+            self.report_violation("the object is handled again during a pause");
+        }
+    }
+
     /// The operator crashes. The next run resumes objects that this run had resumed.
     pub fn crashed(&mut self) {
         self.left = None;
+        // Rejected parts of patches are kept in memory only.
+        self.results.clear();
         self.failures = None;
         self.is_new = true;
     }
@@ -301,6 +321,16 @@ impl Oracle {
         if world.deleters.iter().any(|id| world.holds_deletion(id, latest)) && !latest.is_blocked() {
             self.report_violation("a deletion would not be blocked");
         }
+        if world
+            .all_children()
+            .any(|id| world.progress_storage().fetch(&latest.object, &id).unwrap().is_some())
+        {
+            self.report_violation("progress is left on a handled object");
+        }
+        let is_lost = |id: &Arc<str>| latest.body.pointer(&format!("/status/{id}")).is_none();
+        if self.results.iter().any(is_lost) {
+            self.report_violation("a result is lost");
+        }
         let done = latest.body.pointer("/status/done").and_then(Value::as_u64);
         if self.left.is_some_and(|left| done.is_none_or(|done| done < left)) {
             self.report_violation("a patch function is lost");
@@ -314,8 +344,7 @@ fn is_recorded(world: &World, version: &Version, id: &str) -> bool {
 }
 
 fn record(world: &World, version: &Version, id: &str) -> Option<Record> {
-    let storage = &world.rules.settings.persistence.progress_storage;
-    storage.fetch(&version.object, id).ok().flatten()
+    world.progress_storage().fetch(&version.object, id).ok().flatten()
 }
 
 impl Hash for Oracle {
@@ -327,6 +356,7 @@ impl Hash for Oracle {
         self.seen.hash(state);
         self.deletions_finished.hash(state);
         self.observed.hash(state);
+        self.results.hash(state);
         (
             (&self.base, self.base_at),
             self.is_new,

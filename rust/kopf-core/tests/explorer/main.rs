@@ -1,7 +1,7 @@
 //! A model checker for one object, its API server and its operator: checks the laws of handling in all orders of events.
 //!
-//! The model consists of the API server with its watch (`cluster.rs`), the worker of one object around the real cycle
-//! (`operator.rs`), and an oracle that observes both and the calls of handlers (`laws.rs`). Between any two effects, anything
+//! The model consists of the API server with its watch (`cluster.rs`), a driver of the core's worker of one object (`operator.rs`,
+//! `host.rs`, `writing.rs`), and an oracle that observes both and the calls of handlers (`laws.rs`). Between any two effects, anything
 //! may happen: changes by other clients (essence, labels, status, finalizers, removed annotations, the deletion), late or
 //! merged watch events, interrupted watches, rejected writes, lost responses, crashes, restarts.
 //!
@@ -24,8 +24,10 @@
 //! * A handler is not called for changes made by handlers during the same handling, by patches or with other clients.
 //! * Other clients are not blamed for our own changes.
 //!
-//! Not explored: pauses of the operator, after which it trusts the object; partial patches; storages of users; objects whose
-//! essence exceeds the limit; sub-handlers.
+//! * Nothing is handled again during a pause of the operator. Rejected parts of patches are written later. No progress of
+//!   sub-handlers is left on a handled object.
+//!
+//! Not explored: objects whose essence exceeds the limit; other operators that handle the object during a pause.
 //!
 //! Assumptions: watch events arrive in order and before the consistency timeout. Patch functions that remain for a later cycle,
 //! and the fact that only the release of a deletion is pending, are kept in memory: a crash may lose them.
@@ -40,6 +42,7 @@
 
 mod cluster;
 mod flaws;
+mod host;
 mod laws;
 mod model;
 mod observed_states;
@@ -69,6 +72,8 @@ const RICH: Budget = Budget {
     rejections: 3,
     lost_replies: 1,
     crashes: 1,
+    pauses: 1,
+    refusals: 2,
 };
 
 const NONE: Budget = Budget {
@@ -82,25 +87,30 @@ const NONE: Budget = Budget {
     rejections: 0,
     lost_replies: 0,
     crashes: 0,
+    pauses: 0,
+    refusals: 0,
 };
 
 /// Budgets small enough for an exhaustive search in seconds.
-const SMALL: [Budget; 6] = [
+const SMALL: [Budget; 8] = [
     Budget { edits: 1, crashes: 1, ..NONE },
     Budget { deletes: 1, crashes: 1, ..NONE },
     Budget { edits: 1, rejections: 1, ..NONE },
     Budget { deletes: 1, rejections: 1, ..NONE },
     Budget { edits: 1, deletes: 1, relists: 1, ..NONE },
     Budget { noise: 1, deletes: 1, ..NONE },
+    Budget { edits: 1, pauses: 1, ..NONE },
+    Budget { edits: 1, refusals: 1, ..NONE },
 ];
 
 /// Budgets large enough for most races of two or three events.
-const LARGE: [Budget; 5] = [
+const LARGE: [Budget; 6] = [
     Budget { labels: 3, deletes: 1, rejections: 1, ..NONE },
     Budget { edits: 2, deletes: 1, crashes: 2, rejections: 1, ..NONE },
     Budget { edits: 2, labels: 1, deletes: 1, relists: 1, lost_replies: 1, ..NONE },
     Budget { edits: 1, noise: 1, strips: 1, foreign_finalizers: 1, deletes: 1, crashes: 1, ..NONE },
     Budget { edits: 1, labels: 1, noise: 1, rejections: 2, lost_replies: 1, crashes: 1, ..NONE },
+    Budget { edits: 2, deletes: 1, rejections: 1, refusals: 2, pauses: 1, ..NONE },
 ];
 
 fn accept(report: Report) {
@@ -116,7 +126,7 @@ fn exhaustive_runs_within_small_budgets_keep_the_laws() {
         for budget in SMALL {
             let report = explore_exhaustively(&world, budget, 0.0, 100_000);
             states += report.states;
-            let is_enough = report.complete && report.idle_states > 5;
+            let is_enough = report.complete && report.idle_states > 2;
             accept(report);
             assert!(is_enough, "too few idle states in the world \"{}\" with {budget:?}", world.name);
         }
@@ -149,7 +159,7 @@ fn each_known_defect_is_found() {
             );
         }
     }
-    assert!(known.len() >= 28, "only {} defects are known", known.len());
+    assert!(known.len() >= 34, "only {} defects are known", known.len());
 }
 
 /// Whether random runs with the flaw violate the expected law; a flaw may violate several.

@@ -6,6 +6,7 @@ use crate::laws::Oracle;
 use crate::operator::{Operator, Reply, Stage};
 use crate::worlds::World;
 use kopf_core::cause::EventType;
+use kopf_core::object_worker::QueuedEvent;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -34,6 +35,8 @@ pub enum Act {
     Step(Reply),
     /// The daemons exit after a stop request.
     Exit,
+    /// The operator is paused, or continues.
+    Pause(bool),
     /// The operator crashes.
     Crash,
     /// The operator restarts.
@@ -53,6 +56,8 @@ pub struct Budget {
     pub rejections: u8,
     pub lost_replies: u8,
     pub crashes: u8,
+    pub pauses: u8,
+    pub refusals: u8,
 }
 
 impl Budget {
@@ -69,6 +74,8 @@ impl Budget {
             rejections: figure(self.rejections),
             lost_replies: figure(self.lost_replies),
             crashes: figure(self.crashes),
+            pauses: figure(self.pauses),
+            refusals: figure(self.refusals),
         }
     }
 
@@ -83,11 +90,14 @@ impl Budget {
             Act::Relist => &mut self.relists,
             Act::Step(Reply::Rejected) => &mut self.rejections,
             Act::Step(Reply::Lost) => &mut self.lost_replies,
+            Act::Step(Reply::Refused) => &mut self.refusals,
             Act::Crash => &mut self.crashes,
+            Act::Pause(true) => &mut self.pauses,
             Act::ForeignFinalizer(false)
             | Act::Step(Reply::Accepted)
             | Act::Deliver
             | Act::Exit
+            | Act::Pause(false)
             | Act::Restart => return None,
         })
     }
@@ -128,29 +138,35 @@ impl Model {
             return vec![Act::Restart];
         }
         let mut acts = Vec::new();
-        if !cluster.stream.is_empty() {
+        if !cluster.stream.is_empty() && !operator.paused {
             acts.push(Act::Deliver);
         }
         if operator.stop_requested && !operator.running.is_empty() {
             acts.push(Act::Exit);
         }
-        let is_interrupted = matches!(operator.stage, Stage::Sleeping { .. })
-            && !operator.pending.is_empty()
-            && world.flaw != Some(Flaw::SleepsThrough);
+        let is_sleeping = operator.is_sleeping();
+        let is_interrupted = is_sleeping && operator.worker.has_news();
         // Cycles that wait for a daemon would repeat without end.
-        let waits_for_exit = matches!(operator.stage, Stage::Sleeping { .. }) && acts.contains(&Act::Exit);
+        let waits_for_exit = is_sleeping && acts.contains(&Act::Exit);
         let may_go_on = is_interrupted
             || operator
                 .sleeping_until(cluster.now)
                 .is_none_or(|until| !waits_for_exit && cluster.may_pass(until));
-        let waits = matches!(operator.stage, Stage::Waiting { .. })
-            && operator.pending.is_empty()
-            && !cluster.stream.is_empty();
+        let waits = matches!(operator.stage, Stage::Waiting(_))
+            && !operator.worker.has_news()
+            && !cluster.stream.is_empty()
+            && !operator.paused;
         if operator.is_busy() && may_go_on && !waits {
             acts.push(Act::Step(Reply::Accepted));
             if matches!(operator.stage, Stage::Writing(_)) {
                 acts.extend([Act::Step(Reply::Rejected), Act::Step(Reply::Lost)]);
+                if world.partial {
+                    acts.push(Act::Step(Reply::Refused));
+                }
             }
+        }
+        if operator.paused {
+            acts.push(Act::Pause(false));
         }
         acts.retain(|act| self.affords(*act));
         acts
@@ -173,7 +189,9 @@ impl Model {
             }
         }
         if self.operator.up {
-            acts.push(Act::Relist);
+            if !self.operator.paused {
+                acts.extend([Act::Relist, Act::Pause(true)]);
+            }
             // After a restart, the operator cannot recognise changes made by clients in handlers.
             if !world.is_writing() {
                 acts.push(Act::Crash);
@@ -205,7 +223,7 @@ impl Model {
             Act::Delete => cluster.delete(),
             Act::Deliver => {
                 if let Some(event) = cluster.stream.pop_front() {
-                    operator.deliver(world, event.kind, event.version);
+                    operator.deliver(world, event.kind, &event.version);
                 }
             }
             Act::Relist => self.relist(world),
@@ -213,6 +231,19 @@ impl Model {
                 operator.step(world, cluster, oracle, reply);
             }
             Act::Exit => operator.exit(world),
+            Act::Pause(true) => {
+                cluster.stream.clear();
+                operator.pause(world);
+            }
+            Act::Pause(false) => {
+                operator.resume();
+                oracle.resumed();
+                if world.flaw == Some(Flaw::ContinuesWithoutListing) {
+                    cluster.stream.clear();
+                } else {
+                    self.relist(world);
+                }
+            }
             Act::Crash => operator.crash(oracle),
             Act::Restart => {
                 operator.up = true;
@@ -226,7 +257,8 @@ impl Model {
     fn relist(&mut self, world: &World) {
         self.cluster.stream.clear();
         if self.cluster.exists {
-            self.operator.deliver(world, EventType::Listed, Arc::clone(&self.cluster.latest));
+            let latest = Arc::clone(&self.cluster.latest);
+            self.operator.deliver(world, EventType::Listed, &latest);
         } else {
             self.operator.vanish();
         }
@@ -234,7 +266,10 @@ impl Model {
 
     /// Whether nothing remains to be done without interference.
     pub fn is_idle(&self) -> bool {
-        self.operator.up && self.cluster.stream.is_empty() && !self.operator.is_busy()
+        self.operator.up
+            && !self.operator.paused
+            && self.cluster.stream.is_empty()
+            && !self.operator.is_busy()
     }
 
     /// Checks the laws of an idle state.
@@ -302,51 +337,53 @@ impl Model {
     pub fn digest(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let Self { cluster, operator, oracle, budget } = self;
-        let awaited = operator.consistency.as_ref().map(|it| format!("{it:?}"));
-        ((cluster.exists, cluster.ours), budget, oracle, cluster.now, awaited).hash(&mut hasher);
+        let worker = &operator.worker;
         let newest = cluster.latest.number;
         let add = |version: &Version, hasher: &mut DefaultHasher| {
             (version.digest, newest - version.number).hash(hasher);
         };
+        let add_event = |event: &QueuedEvent, hasher: &mut DefaultHasher| {
+            (event.kind, event.requeued).hash(hasher);
+            add(&cluster.version_of(&event.object), hasher);
+        };
+        ((cluster.exists, cluster.ours), budget, oracle, cluster.now).hash(&mut hasher);
         add(&cluster.latest, &mut hasher);
         for event in &cluster.stream {
             (event.kind, event.by).hash(&mut hasher);
             add(&event.version, &mut hasher);
         }
-        let memory = operator.memory.clone();
-        (
-            operator.up,
-            operator.known,
-            operator.stop_requested,
-            (operator.skipping, operator.in_doubt),
-            &operator.running,
-        )
-            .hash(&mut hasher);
-        (memory.noticed_by_listing, memory.fully_handled_once, memory.remaining_fns).hash(&mut hasher);
-        (memory.annotations_removed, memory.handled, format!("{:?}", memory.pending_state)).hash(&mut hasher);
-        format!("{:?}", operator.throttle).hash(&mut hasher);
-        for event in &operator.pending {
-            (event.kind, event.requeued).hash(&mut hasher);
-            add(&event.version, &mut hasher);
+        let flags =
+            (operator.up, operator.known, operator.stop_requested, operator.skipping, operator.in_doubt);
+        operator.paused.hash(&mut hasher);
+        (flags, &operator.running).hash(&mut hasher);
+        format!("{:?}{:?}{:?}", worker.memory, worker.consistency, worker.backoff).hash(&mut hasher);
+        (worker.gone, worker.membership).hash(&mut hasher);
+        worker.pending().for_each(|event| add_event(event, &mut hasher));
+        if let Some((event, until)) = worker.sleep() {
+            add_event(event, &mut hasher);
+            until.hash(&mut hasher);
         }
         match &operator.stage {
             Stage::Idle => 0.hash(&mut hasher),
-            Stage::Waiting { event, opened } => {
-                add(&event.version, &mut hasher);
-                (1, event.kind, event.requeued, format!("{opened:?}").len()).hash(&mut hasher);
+            Stage::Free => 1.hash(&mut hasher),
+            Stage::Started(event) => {
+                2.hash(&mut hasher);
+                add_event(event, &mut hasher);
+            }
+            Stage::Waiting(waiting) => {
+                (3, waiting.opened).hash(&mut hasher);
+                add_event(waiting.running.event(), &mut hasher);
             }
             Stage::Writing(writing) => {
-                add(&writing.event.version, &mut hasher);
-                let what = format!("{:?}", writing.decision);
-                (2, writing.event.kind, writing.merged, writing.recomposed, what).hash(&mut hasher);
+                let what = format!("{:?}{:?}", writing.write.patch, writing.write.outcomes);
+                let edits =
+                    format!("{:?}{}{:?}", writing.write.finalizer, writing.write.fns, writing.rejected);
+                (4, writing.merged, writing.recomposed, what, edits).hash(&mut hasher);
+                add_event(&writing.write.event, &mut hasher);
                 writing.requests.as_ref().map(VecDeque::len).hash(&mut hasher);
                 if let Some(latest) = &writing.latest {
                     add(latest, &mut hasher);
                 }
-            }
-            Stage::Sleeping { event, until } => {
-                add(&event.version, &mut hasher);
-                (3, until).hash(&mut hasher);
             }
         }
         hasher.finish()

@@ -1,77 +1,67 @@
-//! The operator of the model: the worker of one object, which can be interrupted between any two effects.
+//! The operator of the model: a driver of the core's `ObjectWorker`, which can be interrupted between any two effects.
 //!
-//! It does what the engine's worker and dispatcher do around the core's cycle, with the core's own consistency, error back-off
-//! and daemon rules, one effect at a time. Between any two effects, it can crash, or another client can change the object. It
-//! reports calls of handlers to `Oracle`, which must not depend on how they came about.
+//! It executes the actions of the real state machine of the object, one at a time, as the engine's worker does. Between any two,
+//! it can crash, or another client can change the object. It reports calls of handlers to `Oracle`, which must not depend on how
+//! they came about.
 
 use crate::cluster::{Cluster, Version};
 use crate::flaws::Flaw;
+use crate::host;
 use crate::laws::Oracle;
 use crate::worlds::World;
-use kopf_core::activation::{Activation, Command, CommandResult, Completion};
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult};
+use kopf_core::cycle::Decision;
 use kopf_core::daemon;
-use kopf_core::handling::attempt::{Attempt, Outcome};
-use kopf_core::handling::error_backoff::ErrorBackoff;
-use kopf_core::object::Object;
-use kopf_core::persistence::consistency::Consistency;
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::object_worker::{
+    Concluded, CycleEffect, DecidedWrite, Next, ObjectWorker, OperatorState, QueuedEvent, Reaction,
+    RunningCycle, WorkerContext,
+};
 use kopf_core::persistence::finalizer::Edit;
-use kopf_core::persistence::memory::ObjectMemory;
+use kopf_core::persistence::memory::HandlingStatus;
+use kopf_core::persistence::pending_state::ObservedEssences;
 use kopf_core::time::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-#[derive(Clone, Debug)]
-pub struct Event {
-    pub kind: EventType,
-    pub version: Arc<Version>,
-    pub requeued: bool,
-}
-
-/// The state of the worker between two effects.
+/// The state of the driver between two effects.
 #[derive(Clone, Debug)]
 pub enum Stage {
+    /// The object has no driver.
     Idle,
-    /// A cycle waits for the watch event of our last write. Holds its inputs, so that the cycle can be replayed.
-    Waiting {
-        event: Event,
-        opened: Opened,
-    },
+    /// A cycle is to be opened for this event.
+    Started(QueuedEvent),
+    /// The object is to be asked for its next action.
+    Free,
+    /// A cycle waits for the watch event of our last write.
+    Waiting(Box<Waiting>),
     /// A cycle has ended, and its decision is being written.
     Writing(Box<Writing>),
-    /// The worker sleeps until delayed handlers are due.
-    Sleeping {
-        event: Event,
-        until: Timestamp,
-    },
 }
 
-/// The inputs of a cycle and the results of its effects so far.
 #[derive(Clone, Debug)]
-pub struct Opened {
-    memory: ObjectMemory,
-    moment: CycleInput,
-    answers: Vec<(EffectResult, Timestamp)>,
+pub struct Waiting {
+    pub running: RunningCycle,
+    pub opened: Timestamp,
+    patch: Map<String, Value>,
 }
 
 #[derive(Clone, Debug)]
 pub struct Writing {
-    pub event: Event,
-    pub decision: Decision,
+    pub write: DecidedWrite,
     /// Remaining merge patches, once computed.
     pub requests: Option<VecDeque<Value>>,
     /// Whether all merge patches are sent.
     pub merged: bool,
     /// Changes by the JSON patch to the latest version.
-    pub transformed: serde_json::Map<String, Value>,
+    pub transformed: Map<String, Value>,
     /// The version in the last response.
     pub latest: Option<Arc<Version>>,
-    /// The object that the cycle decided about.
-    pub object: Arc<Object>,
     /// Whether the JSON patch was rejected with a conflict and computed again.
     pub recomposed: bool,
+    /// The parts that were rejected while the rest was written.
+    pub rejected: Patch,
 }
 
 /// The result of a request.
@@ -83,6 +73,8 @@ pub enum Reply {
     Rejected,
     /// The API server accepts it, but the response is lost.
     Lost,
+    /// The API server rejects the content.
+    Refused,
 }
 
 #[derive(Clone, Debug)]
@@ -90,10 +82,7 @@ pub enum Reply {
 pub struct Operator {
     pub up: bool,
     pub known: bool,
-    pub memory: ObjectMemory,
-    pub consistency: Option<Consistency>,
-    pub throttle: ErrorBackoff,
-    pub pending: VecDeque<Event>,
+    pub worker: ObjectWorker,
     pub stage: Stage,
     pub running: Vec<usize>,
     pub ended: Vec<Arc<str>>,
@@ -105,6 +94,8 @@ pub struct Operator {
     pub in_doubt: bool,
     /// Whether the next event is ignored (`Flaw::SkipsNext`).
     pub skipping: bool,
+    /// Whether the operator is paused: other operators may handle the object.
+    pub paused: bool,
 }
 
 impl Operator {
@@ -112,10 +103,7 @@ impl Operator {
         Self {
             up: true,
             known: false,
-            memory: ObjectMemory::default(),
-            consistency: None,
-            throttle: ErrorBackoff::default(),
-            pending: VecDeque::new(),
+            worker: ObjectWorker::default(),
             stage: Stage::Idle,
             running: Vec::new(),
             ended: Vec::new(),
@@ -123,6 +111,7 @@ impl Operator {
             seen: None,
             in_doubt: false,
             skipping: false,
+            paused: false,
         }
     }
 
@@ -132,37 +121,65 @@ impl Operator {
         *self = Self { up: false, ..Self::new() };
     }
 
+    /// The operator is paused: the watch ends.
+    pub fn pause(&mut self, world: &World) {
+        self.paused = true;
+        // The watch event of the last write will not come.
+        self.in_doubt = true;
+        if world.flaw != Some(Flaw::SleepsThroughPause) {
+            self.worker.on_pause();
+        }
+    }
+
+    /// The pause is over. A listing follows.
+    pub fn resume(&mut self) {
+        self.paused = false;
+        self.worker.invalidate();
+    }
+
     /// The watch delivers an event.
-    pub fn deliver(&mut self, world: &World, kind: EventType, version: Arc<Version>) {
+    pub fn deliver(&mut self, world: &World, kind: EventType, version: &Arc<Version>) {
         if !self.known {
             self.known = true;
-            self.memory =
-                ObjectMemory { noticed_by_listing: kind == EventType::Listed, ..ObjectMemory::default() };
+            self.worker = ObjectWorker::new(kind);
         } else if world.flaw == Some(Flaw::ResumesAgain) && kind == EventType::Listed {
-            self.memory =
-                ObjectMemory { noticed_by_listing: true, fully_handled_once: false, ..self.memory.clone() };
+            self.worker.memory.noticed_by_listing = true;
+            self.worker.memory.fully_handled_once = false;
         }
+        self.worker.gone &= kind == EventType::Deleted;
         if std::mem::take(&mut self.skipping) {
             return;
         }
-        self.seen = Some(Arc::clone(&version));
-        let mut event = Event { kind, version, requeued: false };
+        self.seen = Some(Arc::clone(version));
+        let mut event = QueuedEvent::of(kind, Arc::clone(&version.object));
         if !world.every_event {
-            if world.flaw == Some(Flaw::KeepsOldest) && !self.pending.is_empty() {
+            let mut pending = self.worker.pending();
+            if world.flaw == Some(Flaw::KeepsOldest) && pending.next().is_some() {
                 return;
             }
             if world.flaw == Some(Flaw::MergesKinds) {
-                event.kind = self.pending.front().map_or(event.kind, |first| first.kind);
+                event.kind = self.worker.pending().next().map_or(event.kind, |first| first.kind);
             }
-            self.pending.clear();
         }
-        self.pending.push_back(event);
+        if world.flaw == Some(Flaw::SleepsThrough) && self.worker.sleep().is_some() {
+            return;
+        }
+        let reaction = self.worker.on_event(event, context(world));
+        self.react(reaction);
+    }
+
+    fn react(&mut self, reaction: Reaction) {
+        match reaction {
+            Reaction::Start(event) => self.stage = Stage::Started(event),
+            Reaction::Held => self.stage = Stage::Free,
+            Reaction::Queued(_) => {}
+        }
     }
 
     /// A listing does not contain the object.
     pub fn vanish(&mut self) {
         // The engine forgets a busy object when its worker ends; in the model, the difference does not matter.
-        *self = Self::new();
+        *self = Self { paused: self.paused, ..Self::new() };
     }
 
     /// The daemons exit after a stop request.
@@ -171,225 +188,203 @@ impl Operator {
         self.stop_requested = false;
         if world.flaw != Some(Flaw::EndsUnnoticed)
             && self.known
-            && self.pending.is_empty()
             && let Some(version) = &self.seen
+            && let Some(reaction) = self.worker.on_wake(Arc::clone(&version.object))
         {
-            let event = Event { kind: EventType::Modified, version: Arc::clone(version), requeued: true };
-            self.pending.push_back(event);
+            self.react(reaction);
         }
     }
 
-    /// The time until which the worker sleeps; none if it is idle or can continue now.
+    /// The time until which the driver sleeps; none if it is idle or can continue now.
     pub fn sleeping_until(&self, now: Timestamp) -> Option<Timestamp> {
-        match &self.stage {
-            Stage::Idle if self.pending.is_empty() => None,
-            Stage::Idle => self.throttle.remaining(now).map(|left| now.plus(left)),
-            Stage::Sleeping { until, .. } => Some(*until),
-            Stage::Waiting { .. } | Stage::Writing(_) => None,
+        if !matches!(self.stage, Stage::Free) {
+            return None;
         }
+        if let Some((_, until)) = self.worker.sleep() {
+            return Some(until);
+        }
+        self.worker.backoff.as_ref()?.remaining(now).map(|left| now.plus(left))
     }
 
-    /// Whether the worker has work now or later, without further watch events.
+    /// Whether the driver sleeps for delayed handlers.
+    pub fn is_sleeping(&self) -> bool {
+        self.worker.sleep().is_some()
+    }
+
+    /// Whether there is work now or later, without further watch events.
     pub fn is_busy(&self) -> bool {
-        !matches!(self.stage, Stage::Idle) || !self.pending.is_empty()
+        !matches!(self.stage, Stage::Idle)
     }
 
-    /// Executes the next effect. Returns false if the worker must wait for a watch event.
-    pub fn step(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, reply: Reply) -> bool {
+    /// Executes the next effect.
+    pub fn step(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, reply: Reply) {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
-            Stage::Idle => {
-                if let Some(until) = self.sleeping_until(cluster.now) {
-                    cluster.now = until;
-                    self.throttle.release();
-                    let last = self.pending.pop_back();
-                    self.pending = last.into_iter().collect();
-                }
-                let Some(event) = self.pending.pop_front() else { return false };
-                self.begin(world, cluster, oracle, event);
-            }
-            Stage::Waiting { event, mut opened } => {
-                let arrived = !self.pending.is_empty();
-                if !arrived {
-                    if !cluster.stream.is_empty() {
-                        self.stage = Stage::Waiting { event, opened };
-                        return false;
-                    }
-                    if !self.in_doubt {
-                        oracle.report_violation("the operator waits for a watch event that cannot come");
-                    }
-                    cluster.now = self.consistency.take().and_then(|it| it.deadline()).unwrap_or(cluster.now);
-                }
-                opened.answers.push((EffectResult::Consistent(!arrived), cluster.now));
-                self.run_cycle(world, cluster, oracle, event, opened);
-            }
-            Stage::Sleeping { event, until } => {
-                let is_interrupted = !self.pending.is_empty() && world.flaw != Some(Flaw::SleepsThrough);
-                if is_interrupted {
-                    return true;
-                }
-                cluster.now = cluster.now.max(until);
-                self.pending.clear();
-                let event = Event { kind: EventType::Modified, requeued: true, ..event };
-                self.begin(world, cluster, oracle, event);
-            }
+            Stage::Idle => {}
+            Stage::Started(event) => self.begin(world, cluster, oracle, event),
+            Stage::Free => self.proceed(world, cluster, oracle),
+            Stage::Waiting(waiting) => self.wait(world, cluster, oracle, waiting),
             Stage::Writing(writing) => self.write(world, cluster, oracle, *writing, reply),
         }
-        true
     }
 
-    fn begin(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, event: Event) {
-        let consistent = self.is_consistent(world, &event.version, cluster.now);
-        let consistent = consistent || world.flaw == Some(Flaw::NoWaiting);
-        let moment = CycleInput { now: cluster.now, entropy: 0, consistent };
-        oracle.cycle_started(world, &event.version);
-        if world.flaw == Some(Flaw::ForgetsStripped) && event.version.base.is_none() {
-            self.memory.invalidate();
-        }
-        if world.flaw != Some(Flaw::ForgetsSeen) {
-            self.memory.observe(&event.version.object, &world.rules.settings, &world.plan);
-        }
-        let opened = Opened { memory: self.memory.clone(), moment, answers: Vec::new() };
-        self.run_cycle(world, cluster, oracle, event, opened);
-    }
-
-    fn is_consistent(&mut self, world: &World, version: &Version, now: Timestamp) -> bool {
-        let observed = version.object.resource_version().map(|number| versioned(world, number));
-        let Some(consistency) = &mut self.consistency else { return true };
-        consistency.seen(observed.as_deref());
-        let reached = consistency.is_reached(now);
-        if reached {
-            self.consistency = None;
-            self.in_doubt = false;
-        }
-        reached
-    }
-
-    /// Runs a cycle from its start. Replays the results of earlier effects, without calling handlers again.
-    fn run_cycle(
-        &mut self,
-        world: &World,
-        cluster: &mut Cluster,
-        oracle: &mut Oracle,
-        event: Event,
-        opened: Opened,
-    ) {
-        let object = Arc::clone(&event.version.object);
-        let observation = CycleEvent { event: event.kind, object, requeued: event.requeued };
-        let Opened { memory, moment, mut answers } = opened;
-        let (plan, rules) = (Arc::clone(&world.plan), Arc::clone(&world.rules));
-        let (mut cycle, mut next) = Cycle::open(observation, &memory, plan, rules, moment);
-        for (answer, now) in answers.clone() {
-            cycle.drain_log();
-            next = cycle.resume(answer, now);
-        }
-        let mut patch = serde_json::Map::new();
+    /// Executes the actions between two cycles, and starts the next cycle.
+    fn proceed(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle) {
         loop {
-            for message in cycle.drain_log() {
-                oracle.logged(&message, &event.version);
+            let paused = self.paused && world.flaw != Some(Flaw::SleepsThroughPause);
+            let operator = OperatorState { paused, stopping: false };
+            let was_sleeping = self.is_sleeping();
+            match self.worker.next(context(world), operator, cluster.now).next {
+                Next::Start(event) => {
+                    if event.requeued && was_sleeping {
+                        oracle.requeued(self.paused);
+                    }
+                    return self.begin(world, cluster, oracle, event);
+                }
+                Next::Sleep { until, .. } => cluster.now = cluster.now.max(until),
+                Next::Touch(_) => panic!("only in compat mode"),
+                Next::Idle => return self.rest(),
             }
-            let answer = match next {
-                Effect::Run(script) => {
-                    EffectResult::Completion(self.answer(world, cluster, oracle, &event, &script, &mut patch))
-                }
-                Effect::Spawn(desired) => self.sync_daemons(world, &desired),
-                Effect::AwaitConsistency => {
-                    self.stage = Stage::Waiting { event, opened: Opened { memory, moment, answers } };
-                    return;
-                }
-                Effect::Done(decision) => {
-                    self.conclude(world, event, Arc::clone(cycle.object()), *decision);
-                    return;
-                }
-            };
-            answers.push((answer.clone(), cluster.now));
-            next = cycle.resume(answer, cluster.now);
         }
     }
 
-    fn answer(
-        &self,
-        world: &World,
-        cluster: &mut Cluster,
-        oracle: &mut Oracle,
-        event: &Event,
-        script: &Activation,
-        patch: &mut serde_json::Map<String, Value>,
-    ) -> Completion {
-        patch.extend(script.initial_patch.clone().unwrap_or_default());
-        let mut fns = self.memory.remaining_fns;
-        let mut steps = Vec::new();
-        for step in &script.steps {
-            let (Command::Watch { attempt, .. } | Command::Handle { attempt }) = step else {
-                panic!("unexpected command: {step:?}");
-            };
-            let id = &world.rules.registry.handlers[attempt.handler].id;
-            let outcome = settle(world, attempt, cluster.now);
-            if let Some(more) = world.patches(id) {
-                patch.insert("status".to_owned(), more);
-            }
-            if let Some(more) = world.stamps(id, &event.version) {
-                patch.insert("spec".to_owned(), more);
-            }
-            if let Some(more) = world.writes(id, &event.version)
-                && cluster.exists
-            {
-                cluster.edit(&more);
-            }
-            if let (Command::Handle { .. }, Some(change)) = (step, &script.change) {
-                oracle.called(world, cluster, &event.version, id, change, outcome.final_);
-                if outcome.final_ {
-                    fns |= oracle.leaves_function(world, &event.version, id);
-                }
-            }
-            steps.push(CommandResult::Attempted(outcome));
+    /// A cycle has ended: the driver continues, if there is more to do.
+    pub fn rest(&mut self) {
+        self.stage = Stage::Idle;
+        if self.worker.needs_driver() {
+            self.stage = Stage::Free;
+        } else if self.worker.gone {
+            *self = Self { paused: self.paused, ..Self::new() };
         }
-        Completion { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, ..Completion::default() }
     }
 
-    fn sync_daemons(&mut self, world: &World, desired: &daemon::DesiredDaemons) -> EffectResult {
+    /// A cycle waits for the watch event of our last write.
+    fn wait(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, mut waiting: Box<Waiting>) {
+        let is_reached = match self.worker.await_consistency(cluster.now) {
+            Ok(is_reached) => is_reached,
+            Err(_) if !cluster.stream.is_empty() && !self.paused => {
+                self.stage = Stage::Waiting(waiting);
+                return;
+            }
+            Err(deadline) => {
+                if !self.in_doubt && !self.paused {
+                    oracle.report_violation("the operator waits for a watch event that cannot come");
+                }
+                cluster.now = cluster.now.max(deadline);
+                self.worker.await_consistency(cluster.now).unwrap()
+            }
+        };
+        waiting.running.on_consistency(is_reached, cluster.now);
+        self.run_cycle(world, cluster, oracle, *waiting);
+    }
+
+    fn begin(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, event: QueuedEvent) {
+        oracle.cycle_started(world, &cluster.version_of(&event.object));
+        self.spoil_inputs(world, &event);
+        let was_awaiting = self.worker.consistency.is_some();
+        let start = self.worker.prepare(event, context(world), cluster.now);
+        self.in_doubt &= !was_awaiting || self.worker.consistency.is_some();
+        let (plan, rules) = (Arc::clone(&world.plan), Arc::clone(&world.rules));
+        let running = RunningCycle::open(start, plan, rules, 0, cluster.now);
+        self.run_cycle(world, cluster, oracle, Waiting { running, opened: cluster.now, patch: Map::new() });
+    }
+
+    /// Injects the flaws in the inputs of a cycle.
+    fn spoil_inputs(&mut self, world: &World, event: &QueuedEvent) {
+        match world.flaw {
+            Some(Flaw::NoWaiting) => self.worker.consistency = None,
+            Some(Flaw::ExactVersion | Flaw::AwaitsNoop) => {
+                if let Some(consistency) = &mut self.worker.consistency {
+                    let version = event.object.resource_version().map(|number| format!("v{number}"));
+                    consistency.seen(version.as_deref());
+                }
+            }
+            Some(Flaw::ForgetsStripped) if !event.object.raw().contains(crate::cluster::BASE) => {
+                self.worker.invalidate();
+            }
+            _ => {}
+        }
+    }
+
+    /// Executes the effects of a cycle until it has to wait, or is decided.
+    fn run_cycle(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, mut waiting: Waiting) {
+        let version = cluster.version_of(&waiting.running.event().object);
+        loop {
+            for message in waiting.running.drain_log() {
+                oracle.logged(&message, &version);
+            }
+            let running = &mut waiting.running;
+            match running.effect().unwrap() {
+                CycleEffect::Run(activation) => {
+                    let remaining_fns = self.worker.memory.remaining_fns;
+                    let object = Arc::clone(running.object());
+                    let version = &version;
+                    let mut call = host::Call { world, cluster, oracle, version, object, remaining_fns };
+                    let completion = call.answer(&activation, &mut waiting.patch);
+                    running.on_completion(completion, cluster.now);
+                }
+                CycleEffect::Spawn(desired) => {
+                    let (delay, holds) = self.sync_daemons(world, &desired);
+                    running.on_daemons(delay, holds, cluster.now);
+                }
+                CycleEffect::AwaitConsistency => {
+                    self.stage = Stage::Waiting(Box::new(waiting));
+                    return;
+                }
+                CycleEffect::Decide(decision) => {
+                    return self.conclude(world, cluster, oracle, (&waiting.running, &version), *decision);
+                }
+            }
+        }
+    }
+
+    fn sync_daemons(&mut self, world: &World, desired: &daemon::DesiredDaemons) -> (Option<f64>, bool) {
         let assessed = daemon::diff(desired, &self.running, &self.ended, &world.rules.registry, None);
         self.running.extend(assessed.start);
         self.stop_requested |= !assessed.stop.is_empty();
         let is_watched = !assessed.stop.is_empty() && world.flaw != Some(Flaw::EndsUnnoticed);
-        EffectResult::Spawned { delay: is_watched.then_some(60.0), holds: assessed.holds }
+        (is_watched.then_some(60.0), assessed.holds)
     }
 
-    fn conclude(&mut self, world: &World, event: Event, object: Arc<Object>, mut decision: Decision) {
+    fn conclude(
+        &mut self,
+        world: &World,
+        cluster: &Cluster,
+        oracle: &mut Oracle,
+        (running, version): (&RunningCycle, &Version),
+        mut decision: Decision,
+    ) {
         assert_eq!(decision.error, None);
-        self.memory.fully_handled_once |= decision.fully_handled_once;
-        self.memory.annotations_removed |= decision.annotations_removed;
-        if event.kind == EventType::Deleted {
-            // The memory is dropped, except for events that arrived after the deletion.
-            let pending = std::mem::take(&mut self.pending);
-            *self = Self { known: !pending.is_empty(), pending, ..Self::new() };
-            return;
-        }
-        if world.flaw == Some(Flaw::ReleasesEarly)
-            && event.version.is_deleting()
-            && event.version.is_blocked()
-        {
+        if world.flaw == Some(Flaw::ReleasesEarly) && version.is_deleting() && version.is_blocked() {
             decision.finalizer = Some(Edit::Allow);
         }
         if world.flaw == Some(Flaw::KeepsNoProgress) && decision.delay.is_some() {
-            decision.patch = kopf_core::json::merge_patch::Patch::default();
+            decision.patch = Patch::default();
         }
-        let (requests, merged, latest, recomposed) = (None, false, None, false);
-        let transformed = serde_json::Map::new();
-        let writing = Writing { event, decision, requests, merged, transformed, latest, object, recomposed };
-        self.stage = Stage::Writing(Box::new(writing));
+        if world.flaw == Some(Flaw::ForgetsSeen) {
+            decision.handling_status = HandlingStatus::Over(ObservedEssences::default());
+        }
+        if running.event().kind == EventType::Deleted {
+            // The daemons have no object any more.
+            (self.running, self.ended, self.stop_requested) = (Vec::new(), Vec::new(), false);
+            self.in_doubt = false;
+        }
+        match self.worker.on_decision(running, decision, context(world), cluster.now) {
+            Concluded::Finished(_) => {
+                oracle.succeeded();
+                self.rest();
+            }
+            Concluded::Write(write) => {
+                let (requests, merged, latest, recomposed) = (None, false, None, false);
+                let transformed = Map::new();
+                let (write, rejected) = (*write, Patch::default());
+                let writing = Writing { write, requests, merged, transformed, latest, recomposed, rejected };
+                self.stage = Stage::Writing(Box::new(writing));
+            }
+        }
     }
 }
 
-/// Resource versions that are not numbers are compared for equality only.
-pub fn versioned(world: &World, number: &str) -> String {
-    if matches!(world.flaw, Some(Flaw::ExactVersion | Flaw::AwaitsNoop)) {
-        format!("v{number}")
-    } else {
-        number.to_owned()
-    }
-}
-
-fn settle(world: &World, attempt: &Attempt, now: Timestamp) -> Outcome {
-    let raised = world.raises(attempt);
-    attempt.precheck(now).unwrap_or_else(|| attempt.evaluate(&raised, now)).outcome
+/// The configuration of the object's state machine.
+pub fn context(world: &World) -> WorkerContext<'_> {
+    WorkerContext { plan: &world.plan, rules: &world.rules, current: &world.rules }
 }

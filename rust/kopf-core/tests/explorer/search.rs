@@ -30,6 +30,7 @@ pub struct Finding {
 
 /// Explores all states within the budget, up to `limit` states.
 pub fn explore_exhaustively(world: &World, budget: Budget, lag: f64, limit: usize) -> Report {
+    let budget = world.within(budget);
     let mut report = Report { complete: true, ..Report::default() };
     let mut seen = HashSet::new();
     let mut history: Vec<(usize, Option<Act>)> = vec![(0, None)];
@@ -90,7 +91,7 @@ struct RandomRun {
 }
 
 fn random_run(world: &World, rich: Budget, lag: f64, random: &mut Random, report: &mut Report) -> RandomRun {
-    let budget = rich.map(|most| random.up_to(most));
+    let budget = world.within(rich.map(|most| random.up_to(most)));
     let mut model = Model::new(budget, lag);
     let mut acts = Vec::new();
     for _ in 0..80 {

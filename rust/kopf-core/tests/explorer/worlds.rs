@@ -2,14 +2,19 @@
 
 use crate::cluster::Version;
 use crate::flaws::Flaw;
+use crate::model::Budget;
 use kopf_core::cause::Reason;
-use kopf_core::cycle::{Decision, OperatorConfig};
+use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::filters::{self, FilterVerdict};
 use kopf_core::handler::registry::{Registry, ResourceHandlers};
-use kopf_core::handler::{Handler, Kind};
+use kopf_core::handler::{ErrorsMode, Handler, Kind};
 use kopf_core::handling::attempt::{Attempt, CallResult};
-use kopf_core::object::Object;
+use kopf_core::handling::sub_handlers::SubHandler;
+use kopf_core::object_worker::DecidedWrite;
+use kopf_core::persistence::Persistence;
+use kopf_core::persistence::diffbase::DiffBaseStorage;
 use kopf_core::persistence::merge_requests::merge_requests;
+use kopf_core::persistence::progress::ProgressStorage;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use serde_json::{Map, Value, json};
@@ -18,6 +23,7 @@ use std::sync::Arc;
 
 /// The configuration of an operator, and the flaw injected into it.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct World {
     pub name: &'static str,
     pub rules: Arc<OperatorConfig>,
@@ -43,6 +49,12 @@ pub struct World {
     writing: Vec<&'static str>,
     /// Handlers that return a result.
     returning: Vec<&'static str>,
+    /// Handlers with two sub-handlers, `ID/a` and `ID/b`; the second one succeeds at the second attempt.
+    nested: Vec<&'static str>,
+    /// The storages are implemented in Python.
+    pub custom: bool,
+    /// The API server may reject parts of a patch.
+    pub partial: bool,
     /// The handler that leaves a patch function.
     pub leaves_function: Option<&'static str>,
 }
@@ -77,7 +89,7 @@ impl World {
         let filtered = all.iter().any(|one| !one.labels.is_empty());
         let registry = Arc::new(Registry { handlers: all });
         let plan = Arc::new(registry.plan(&resource(&[]), &|_| true));
-        let settings = Arc::new(Settings::default());
+        let settings = Arc::new(settings(flaw));
         let rules = Arc::new(OperatorConfig {
             registry,
             settings,
@@ -99,6 +111,9 @@ impl World {
             stamping: Vec::new(),
             writing: Vec::new(),
             returning: Vec::new(),
+            nested: Vec::new(),
+            custom: false,
+            partial: false,
             leaves_function: None,
         }
     }
@@ -117,6 +132,9 @@ impl World {
             Self::writing(flaw),
             Self::in_status(flaw, false),
             Self::in_status(flaw, true),
+            Self::nested(flaw),
+            Self::custom(flaw),
+            Self::results(flaw),
         ]
     }
 
@@ -249,7 +267,7 @@ impl World {
             json!({"id": "d2", "reason": "delete"}),
         ];
         let mut world = Self::new(name, flaw, handlers);
-        let mut settings = Settings::default();
+        let mut settings = settings(flaw);
         let progress =
             json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
         settings.persistence.progress_storage = serde_json::from_value(progress).unwrap();
@@ -268,9 +286,99 @@ impl World {
         Self { flaky: vec!["u2", "d1"], returning: vec!["c2", "u1"], ..world }
     }
 
+    /// Handlers with sub-handlers.
+    fn nested(flaw: Option<Flaw>) -> Self {
+        let world = Self::new(
+            "nested",
+            flaw,
+            vec![
+                json!({"id": "c", "reason": "create"}),
+                json!({"id": "u", "reason": "update"}),
+                json!({"id": "u2", "reason": "update"}),
+            ],
+        );
+        Self { nested: vec!["c", "u"], ..world }
+    }
+
+    /// Storages implemented in Python. Unwritten state is not kept in memory then, and removed annotations are lost.
+    fn custom(flaw: Option<Flaw>) -> Self {
+        let handlers = vec![
+            json!({"id": "c", "reason": "create"}),
+            json!({"id": "u", "reason": "update"}),
+            json!({"id": "d", "reason": "delete", "requires_finalizer": true}),
+        ];
+        let mut world = Self::new("custom storages", flaw, handlers);
+        let mut settings = settings(flaw);
+        settings.persistence.progress_storage = ProgressStorage::Foreign;
+        settings.persistence.diffbase_storage = DiffBaseStorage::Foreign;
+        let OperatorConfig { registry, lifecycle, .. } = &*world.rules;
+        world.rules = Arc::new(OperatorConfig {
+            registry: Arc::clone(registry),
+            settings: Arc::new(settings),
+            lifecycle: *lifecycle,
+        });
+        Self { flaky: vec!["c", "u"], custom: true, ..world }
+    }
+
+    /// Handlers that return results, which are written to the status; the API server may reject them.
+    fn results(flaw: Option<Flaw>) -> Self {
+        let handlers = vec![json!({"id": "c", "reason": "create"}), json!({"id": "u", "reason": "update"})];
+        let mut world = Self::new("results", flaw, handlers);
+        world.plan = Arc::new(world.rules.registry.plan(&resource(&["status"]), &|_| true));
+        Self { returning: vec!["c", "u"], partial: true, ..world }
+    }
+
+    /// The part of a budget that the laws allow for: see [`World::custom`].
+    pub fn within(&self, budget: Budget) -> Budget {
+        if self.custom {
+            return Budget { strips: 0, rejections: 0, lost_replies: 0, ..budget };
+        }
+        budget
+    }
+
+    /// The storage of the progress, as the oracle reads it.
+    pub fn progress_storage(&self) -> ProgressStorage {
+        if self.custom {
+            return Persistence::default().progress_storage;
+        }
+        self.rules.settings.persistence.progress_storage.clone()
+    }
+
+    /// The sub-handlers of a handler.
+    pub fn children(&self, id: &str) -> Option<Vec<SubHandler>> {
+        let child = |name: &str| SubHandler {
+            id: Arc::from(format!("{id}/{name}")),
+            label: format!("Handler '{id}/{name}'").into(),
+            errors: ErrorsMode::Temporary,
+            timeout: None,
+            retries: None,
+            backoff: 10.0,
+        };
+        self.nested.contains(&id).then(|| ["a", "b"].map(child).into())
+    }
+
+    /// The ids of all sub-handlers.
+    pub fn all_children(&self) -> impl Iterator<Item = Arc<str>> {
+        self.nested.iter().filter_map(|id| self.children(id)).flatten().map(|child| child.id)
+    }
+
+    /// The result of calling a sub-handler.
+    #[expect(clippy::unused_self, reason = "a part of the world's behaviour")]
+    pub fn raises_child(&self, id: &str, retry: u64) -> CallResult {
+        if id.ends_with("/b") && retry == 0 {
+            return CallResult::Temporary { message: "boo".to_owned(), delay: Some(10.0) };
+        }
+        CallResult::Nothing
+    }
+
+    /// Whether the handler returns a result.
+    pub fn returns(&self, id: &str) -> bool {
+        self.partial && self.returning.contains(&id)
+    }
+
     /// The merge patches of a decision.
-    pub fn requests(&self, object: &Object, decision: &Decision) -> VecDeque<Value> {
-        let Decision { patch, outcomes, .. } = decision;
+    pub fn requests(&self, write: &DecidedWrite) -> VecDeque<Value> {
+        let DecidedWrite { patch, outcomes, object, .. } = write;
         if !self.plan.resource.has_subresource("status") || patch.is_empty() {
             return (!patch.is_empty()).then(|| Value::Object(patch.0.clone())).into_iter().collect();
         }
@@ -326,6 +434,13 @@ impl World {
         }
         CallResult::Nothing
     }
+}
+
+fn settings(flaw: Option<Flaw>) -> Settings {
+    let mut settings = Settings::default();
+    let is_flawed = flaw == Some(Flaw::NeverSlows);
+    settings.queueing.error_delays = if is_flawed { vec![0.0] } else { vec![1.0, 2.0, 3.0] };
+    settings
 }
 
 fn stamp(version: &Version) -> Value {

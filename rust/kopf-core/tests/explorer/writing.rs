@@ -1,26 +1,22 @@
-//! The writes of the operator: the requests of a decision, and the state kept after success or failure.
+//! The writes of the operator: the requests of a decision, and the report of their result to the object's worker.
 
 use crate::cluster::{BASE, Cluster, OURS, Rejection, Version};
 use crate::flaws::Flaw;
 use crate::laws::Oracle;
-use crate::operator::{Event, Operator, Reply, Stage, Writing, versioned};
+use crate::operator::{Operator, Reply, Stage, Writing, context};
 use crate::worlds::World;
-use kopf_core::cycle::Decision;
 use kopf_core::json::json_patch::{apply_merge, merge_patch};
-use kopf_core::json::merge_patch::Patch;
-use kopf_core::persistence::consistency::Written;
+use kopf_core::json::merge_patch::{Patch, subtract};
+use kopf_core::object::Object;
+use kopf_core::object_worker::{DecidedWrite, WriteFailure, WriteOutcome};
+use kopf_core::persistence::consistency::{Consistency, Written};
 use kopf_core::persistence::finalizer::{self, Edit};
-use kopf_core::persistence::memory::Accepted;
-use kopf_core::persistence::memory::HandlingStatus;
-use kopf_core::persistence::pending_state::{self, ObservedEssences};
-use kopf_core::time::Timestamp;
-use serde_json::{Value, json};
+use kopf_core::persistence::{own_annotations, pending_state};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 /// Consistency timeout, in seconds.
 const WINDOW: f64 = 5.0;
-/// Error delays, in seconds.
-const PAUSES: [f64; 3] = [1.0, 2.0, 3.0];
 
 impl Operator {
     /// Sends the next request of a decision, or finishes the writing.
@@ -32,99 +28,84 @@ impl Operator {
         mut writing: Writing,
         reply: Reply,
     ) {
-        let decision = &writing.decision;
         if !writing.merged {
-            let requests = writing.requests.get_or_insert_with(|| world.requests(&writing.object, decision));
+            let requests = writing.requests.get_or_insert_with(|| world.requests(&writing.write));
             let patch = requests.pop_front();
             writing.merged = requests.is_empty();
             if let Some(mut patch) = patch {
                 if world.flaw == Some(Flaw::KeepsFreshest) {
                     freshen(&mut patch, cluster);
                 }
-                let is_last = writing.merged && decision.finalizer.is_none() && !decision.fns;
+                let is_last = writing.merged && writing.write.finalizer.is_none() && !writing.write.fns;
                 let sent = self.send(cluster, reply, |cluster| cluster.merge_patch(&patch));
                 if matches!(sent, Ok(_) | Err(Failure::Lost)) {
                     oracle.wrote(world, cluster);
                 }
                 match sent {
                     Ok(version) => writing.latest = Some(version),
+                    Err(Failure::Refused) if may_be_split(&writing.write, &patch) => {
+                        split(world, cluster, oracle, &mut writing, &patch);
+                    }
                     Err(failure) => {
                         writing.merged = false;
-                        return self.failed(world, cluster, oracle, &writing, failure);
+                        return self.ended(world, cluster, oracle, writing, Some(failure));
                     }
                 }
-                if reply == Reply::Accepted && !is_last {
+                if matches!(reply, Reply::Accepted | Reply::Refused) && !is_last {
                     self.stage = Stage::Writing(Box::new(writing));
                     return;
                 }
             }
         }
-        let decision = &writing.decision;
-        let mut has_conflict = false;
-        if decision.finalizer.is_some() || decision.fns {
-            let base = Arc::clone(writing.latest.as_ref().unwrap_or(&writing.event.version));
-            let mut body = base.body.clone();
-            if decision.fns {
-                body["status"] = json!({"done": base.number});
-            }
-            let persistence = &world.rules.settings.persistence;
-            let holds = |edit: &Edit| {
-                world.flaw == Some(Flaw::TrustsFreshest)
-                    || finalizer::holds(
-                        *edit,
-                        &writing.object,
-                        &base.object,
-                        persistence,
-                        &world.plan.extra_fields,
-                    )
+        let mut failure = None;
+        if let Some((base, body)) = transform(world, cluster, oracle, &writing) {
+            let desired_body = body.clone();
+            let before = Arc::clone(&cluster.latest);
+            let sent = match world.flaw {
+                Some(Flaw::OverwritesFinalizers) => {
+                    let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
+                    let patch = json!({"metadata": {"finalizers": finalizers}});
+                    self.send(cluster, reply, |cluster| cluster.merge_patch(&patch))
+                }
+                _ => self.send(cluster, reply, |cluster| cluster.replace(base.number, body)),
             };
-            if let Some(edit) = decision.finalizer.filter(|edit| decision.deletion_handled || holds(edit)) {
-                finalizer::edit(&mut body, OURS, edit);
-                if edit == Edit::Allow && base.is_deleting() {
-                    let looked_at = writing.latest.as_ref().map_or(&writing.object, |latest| &latest.object);
-                    let stale = pending_state::stale_progress(looked_at, persistence, &world.plan);
-                    if stale != pending_state::stale_progress(&base.object, persistence, &world.plan) {
-                        oracle.report_violation("progress is to be removed that is not on the object");
-                    }
-                    apply_merge(&mut body, &stale.0);
-                }
+            let is_rejected = matches!(sent, Err(Failure::Rejected(_)));
+            if is_rejected && writing.write.deletion_handled && cluster.ours && !self.in_doubt {
+                oracle.report_violation("a released deletion is released again");
             }
-            if body != base.body {
-                let desired_body = body.clone();
-                let before = Arc::clone(&cluster.latest);
-                let sent = match world.flaw {
-                    Some(Flaw::OverwritesFinalizers) => {
-                        let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
-                        let patch = json!({"metadata": {"finalizers": finalizers}});
-                        self.send(cluster, reply, |cluster| cluster.merge_patch(&patch))
-                    }
-                    _ => self.send(cluster, reply, |cluster| cluster.replace(base.number, body)),
-                };
-                let changes = merge_patch(&base.body, &desired_body);
-                let is_rejected = matches!(sent, Err(Failure::Rejected(_)));
-                if is_rejected && writing.decision.deletion_handled && cluster.ours && !self.in_doubt {
-                    oracle.report_violation("a released deletion is released again");
+            if matches!(sent, Ok(_) | Err(Failure::Lost)) {
+                oracle.edited(world, cluster, &before, !self.running.is_empty());
+            }
+            match sent {
+                Ok(version) => {
+                    writing.latest = Some(version);
+                    writing.transformed = merge_patch(&base.body, &desired_body);
                 }
-                if matches!(sent, Ok(_) | Err(Failure::Lost)) {
-                    oracle.edited(world, cluster, &before, !self.running.is_empty());
+                Err(Failure::Rejected(Rejection::Conflict)) if !writing.recomposed => {
+                    // The JSON patch is computed again from the latest version.
+                    let latest = Some(Arc::clone(&cluster.latest));
+                    self.stage = Stage::Writing(Box::new(Writing { latest, recomposed: true, ..writing }));
+                    return;
                 }
-                match sent {
-                    Ok(version) => {
-                        writing.latest = Some(version);
-                        writing.transformed = changes;
-                    }
-                    Err(Failure::Rejected(Rejection::Conflict)) if !writing.recomposed => {
-                        return self.recompose(cluster, writing);
-                    }
-                    Err(Failure::Rejected(Rejection::Conflict)) => has_conflict = true,
-                    Err(failure) => return self.failed(world, cluster, oracle, &writing, failure),
-                }
+                Err(error) => failure = Some(error),
             }
         }
-        oracle.succeeded();
-        self.throttle.succeed();
-        self.recorded(world, &writing);
-        self.after(world, cluster, writing, has_conflict);
+        if failure.is_none() && !writing.write.pending.is_empty() {
+            self.write_pending(cluster, &mut writing, reply);
+        }
+        self.ended(world, cluster, oracle, writing, failure);
+    }
+
+    /// Sends the parts that were rejected before.
+    fn write_pending(&self, cluster: &mut Cluster, writing: &mut Writing, reply: Reply) {
+        let pending = Value::Object(writing.write.pending.clone());
+        match self.send(cluster, reply, |cluster| cluster.merge_patch(&pending)) {
+            Ok(version) => {
+                writing.latest = Some(version);
+                writing.transformed = merged(&writing.transformed, &writing.write.pending);
+            }
+            Err(_) => writing.rejected.merge(writing.write.pending.clone()),
+        }
     }
 
     #[expect(clippy::unused_self, reason = "a request belongs to the operator")]
@@ -134,137 +115,191 @@ impl Operator {
         reply: Reply,
         request: impl FnOnce(&mut Cluster) -> Result<(), Rejection>,
     ) -> Result<Arc<Version>, Failure> {
-        if reply == Reply::Rejected {
-            return Err(Failure::Error);
+        match reply {
+            Reply::Rejected => return Err(Failure::Error),
+            Reply::Refused => return Err(Failure::Refused),
+            Reply::Accepted | Reply::Lost => {}
         }
         request(cluster).map_err(Failure::Rejected)?;
         if reply == Reply::Lost { Err(Failure::Lost) } else { Ok(Arc::clone(&cluster.latest)) }
     }
 
-    /// Computes the JSON patch again from the latest version, after a conflict.
-    fn recompose(&mut self, cluster: &Cluster, writing: Writing) {
-        let latest = Some(Arc::clone(&cluster.latest));
-        self.stage = Stage::Writing(Box::new(Writing { latest, recomposed: true, ..writing }));
-    }
-
-    fn failed(
+    /// The writing has ended: reports its result to the object's worker.
+    fn ended(
         &mut self,
         world: &World,
         cluster: &Cluster,
         oracle: &mut Oracle,
-        writing: &Writing,
-        failure: Failure,
+        mut writing: Writing,
+        failure: Option<Failure>,
     ) {
-        let now = cluster.now;
-        if failure == Failure::Rejected(Rejection::Gone) {
-            if world.flaw != Some(Flaw::ForgetsMissing) {
-                self.doubt(now);
-            }
+        let is_gone = failure == Some(Failure::Rejected(Rejection::Gone));
+        let has_conflict = failure == Some(Failure::Rejected(Rejection::Conflict));
+        let is_failed = failure.is_some() && !is_gone && !has_conflict;
+        if is_failed {
+            oracle.failed(cluster.now);
+        } else {
             oracle.succeeded();
-            self.throttle.succeed();
-            let unwritten = Decision { patch: Patch::default(), ..writing.decision.clone() };
-            self.recorded(world, &Writing { decision: unwritten, ..writing.clone() });
-            self.pending.retain(|event| !event.requeued);
-            return;
         }
-        let stays_handled = writing.decision.deletion_handled_after_failed_write(&world.rules.settings);
-        let is_more = !writing.decision.patch.is_empty();
-        self.memory.deletion_handled = match world.flaw {
-            Some(Flaw::ForgetsHandledDeletion) => false,
-            Some(Flaw::ForgetsHandledDeletionAfterPatch) => stays_handled && !is_more,
-            _ => stays_handled,
+        let patch = std::mem::take(&mut writing.write.patch);
+        let is_merged = writing.merged || patch.is_empty();
+        let written = subtract(patch.0.clone(), &writing.rejected.0);
+        let mut merged = if is_merged && !is_gone { Patch(written) } else { Patch::default() };
+        merged.merge(std::mem::take(&mut writing.transformed));
+        let stale =
+            writing.latest.as_ref().map(|latest| stale_copy(writing.write.event.object.raw(), latest));
+        let latest = writing.latest.as_ref().map(|latest| match (&stale, world.flaw) {
+            (Some(stale), Some(Flaw::TakesOwnForOthers)) => stale,
+            _ => &*latest.object,
+        });
+        let outcome = WriteOutcome {
+            latest,
+            gone: is_gone,
+            carry: (is_failed || has_conflict) && writing.write.fns,
+            merged: merged.0,
+            unwritten: if is_failed && !is_merged { patch.0.clone() } else { Map::new() },
+            rejected: if world.flaw == Some(Flaw::ForgetsRejectedPart) {
+                Patch::default()
+            } else {
+                writing.rejected.clone()
+            },
+            failure: is_failed.then(|| WriteFailure {
+                is_rejection: failure == Some(Failure::Refused),
+                is_of_unknown_fate: failure == Some(Failure::Lost) && world.flaw != Some(Flaw::TrustsFailure),
+                ..WriteFailure::default()
+            }),
+            ..WriteOutcome::default()
         };
-        // Unwritten state is kept in memory, and lost with it.
-        if writing.merged || writing.decision.patch.is_empty() {
-            self.recorded(world, writing);
-        } else {
-            let (patch, handling_status) =
-                (writing.decision.patch.0.clone(), writing.decision.handling_status.clone());
-            let (settings, plan) = (&world.rules.settings, &world.plan);
-            self.memory.failed(&writing.object, (patch, false), handling_status, settings, plan);
+        let before = self.worker.consistency.clone();
+        if is_failed && world.flaw == Some(Flaw::NeverSlower) {
+            self.worker.backoff = None;
         }
-        self.memory.remaining_fns = writing.decision.fns && world.flaw != Some(Flaw::ForgetsFunctions);
-        // Writes accepted before the failure also cause watch events.
-        if let Some(latest) = &writing.latest
-            && world.flaw != Some(Flaw::ForgetsHalf)
-        {
-            self.note_write(world, now, &writing.event, latest);
-        }
-        if failure == Failure::Lost && world.flaw != Some(Flaw::TrustsFailure) {
-            self.doubt(now);
-        }
-        oracle.failed(now);
-        let pauses = if world.flaw == Some(Flaw::NeverSlows) { &[0.0] } else { &PAUSES[..] };
-        if world.flaw == Some(Flaw::NeverSlower) {
-            self.throttle.succeed();
-        }
-        self.throttle.fail(pauses, now);
-        if self.pending.is_empty() && world.flaw != Some(Flaw::ForgetsFailed) {
-            self.pending.push_back(Event { requeued: true, ..writing.event.clone() });
-        }
+        let write = writing.write.clone();
+        self.worker.on_write_result(write, outcome, context(world), cluster.now);
+        self.note_doubt(cluster, &writing, failure);
+        self.spoil(world, cluster, &writing, (before, failure, is_failed, !patch.is_empty()));
+        self.rest();
     }
 
-    fn recorded(&mut self, world: &World, writing: &Writing) {
-        let (patch, handling_status) = (&writing.decision.patch.0, writing.decision.handling_status.clone());
-        let handling_status = if world.flaw == Some(Flaw::ForgetsSeen) {
-            HandlingStatus::Over(ObservedEssences::default())
-        } else {
-            handling_status
-        };
-        let mut patch = Patch(patch.clone());
-        patch.merge(writing.transformed.clone());
-        let latest = writing.latest.as_ref().filter(|_| world.flaw != Some(Flaw::TakesOwnForOthers));
-        let accepted = Accepted { patch: &patch.0, latest: latest.map(|latest| &*latest.object) };
-        self.memory.record_write(
-            &writing.object,
-            accepted,
-            handling_status,
-            &world.rules.settings,
-            &world.plan,
-        );
+    /// Whether the watch event that the worker awaits may never come.
+    fn note_doubt(&mut self, cluster: &Cluster, writing: &Writing, failure: Option<Failure>) {
+        if let Some(latest) = &writing.latest {
+            let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
+            let is_same = latest.number == cluster.version_of(&writing.write.event.object).number;
+            self.in_doubt = vanishing || (self.in_doubt && is_same);
+        }
+        let is_gone = failure == Some(Failure::Rejected(Rejection::Gone));
+        self.in_doubt |= is_gone || failure == Some(Failure::Lost);
     }
 
-    fn doubt(&mut self, now: Timestamp) {
-        self.in_doubt = true;
-        self.consistency.get_or_insert_default().mark_unknown(WINDOW, now);
-    }
-
-    fn after(&mut self, world: &World, cluster: &Cluster, writing: Writing, has_conflict: bool) {
-        let Writing { event, decision, latest, .. } = writing;
-        self.memory.deletion_handled =
-            decision.deletion_handled && world.flaw != Some(Flaw::ForgetsHandledDeletion);
-        self.memory.remaining_fns =
-            has_conflict && decision.fns && world.flaw != Some(Flaw::ForgetsFunctions);
-        if let Some(latest) = &latest {
-            self.note_write(world, cluster.now, &event, latest);
-        }
-        let changed = latest.as_ref().is_some_and(|latest| latest.number != event.version.number);
-        let trusts = world.flaw == Some(Flaw::ExpectsEvent) && latest.is_some();
-        if changed {
-            self.pending.retain(|event| !event.requeued);
-        }
-        if let (false, Some(delay)) = (changed || trusts, decision.delay) {
-            self.stage = Stage::Sleeping { event, until: cluster.now.plus(delay) };
-        }
-    }
-
-    fn note_write(&mut self, world: &World, now: Timestamp, event: &Event, latest: &Version) {
-        let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
-        self.in_doubt = vanishing || (self.in_doubt && latest.number == event.version.number);
-        let seen = versioned(world, &event.version.number.to_string());
-        let number = versioned(world, &latest.number.to_string());
+    /// Injects the flaws in what remains after a write.
+    fn spoil(
+        &mut self,
+        world: &World,
+        cluster: &Cluster,
+        writing: &Writing,
+        (before, failure, is_failed, has_patch): (Option<Box<Consistency>>, Option<Failure>, bool, bool),
+    ) {
+        let is_gone = failure == Some(Failure::Rejected(Rejection::Gone));
         match world.flaw {
-            Some(Flaw::SkipsNext) => self.skipping = true,
-            Some(Flaw::AwaitsNoop) => {
-                let written = Written { version: &number, vanishing };
-                self.consistency.get_or_insert_default().record_write(written, None, WINDOW, now);
+            Some(Flaw::ForgetsHandledDeletion) => self.worker.memory.deletion_handled = false,
+            Some(Flaw::ForgetsHandledDeletionAfterPatch) if is_failed && has_patch => {
+                self.worker.memory.deletion_handled = false;
             }
-            _ => {
-                let written = Written { version: &number, vanishing };
-                self.consistency.get_or_insert_default().record_write(written, Some(&seen), WINDOW, now);
+            Some(Flaw::ForgetsFunctions) => self.worker.memory.remaining_fns = false,
+            Some(Flaw::ForgetsMissing) if is_gone => self.worker.consistency = before,
+            Some(Flaw::ForgetsHalf) if is_failed && failure != Some(Failure::Lost) => {
+                self.worker.consistency = before;
             }
+            Some(Flaw::ForgetsFailed) if is_failed && self.worker.pending().all(|event| event.requeued) => {
+                self.worker.release();
+            }
+            Some(Flaw::ExpectsEvent) if writing.latest.is_some() => self.worker.on_pause(),
+            Some(Flaw::SkipsNext) => self.skipping |= writing.latest.is_some(),
+            Some(Flaw::ExactVersion | Flaw::AwaitsNoop) => {
+                let Some(latest) = &writing.latest else { return };
+                let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
+                let version = format!("v{}", latest.number);
+                let seen = writing.write.event.object.resource_version().map(|number| format!("v{number}"));
+                let seen = seen.filter(|_| world.flaw == Some(Flaw::ExactVersion));
+                let mut consistency = Consistency::default();
+                let written = Written { version: &version, vanishing };
+                consistency.record_write(written, seen.as_deref(), WINDOW, cluster.now);
+                self.worker.consistency = Some(Box::new(consistency));
+            }
+            _ => {}
         }
     }
+}
+
+fn is_status(patch: &Value) -> bool {
+    patch.get("status").is_some()
+}
+
+/// Whether a part of the rejected patch is kept for later, and the rest is written.
+fn may_be_split(write: &DecidedWrite, patch: &Value) -> bool {
+    is_status(patch) || write.may_be_partial
+}
+
+/// Writes the acceptable part of a rejected patch, which are our annotations, and keeps the rest for later.
+fn split(world: &World, cluster: &mut Cluster, oracle: &mut Oracle, writing: &mut Writing, patch: &Value) {
+    let Value::Object(patch) = patch else { return };
+    let persistence = &world.rules.settings.persistence;
+    let kept = own_annotations::own_annotations(&writing.write.object, patch, persistence);
+    if !kept.is_empty() && cluster.merge_patch(&Value::Object(kept.clone())).is_ok() {
+        oracle.wrote(world, cluster);
+        writing.latest = Some(Arc::clone(&cluster.latest));
+    }
+    writing.rejected.merge(subtract(subtract(patch.clone(), &kept), &writing.write.outcomes.0));
+}
+
+fn merged(one: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
+    let mut both = Patch(one.clone());
+    both.merge(other.clone());
+    both.0
+}
+
+/// The latest version known to the writing, and its body with the JSON patch; none if that changes nothing.
+fn transform(
+    world: &World,
+    cluster: &Cluster,
+    oracle: &mut Oracle,
+    writing: &Writing,
+) -> Option<(Arc<Version>, Value)> {
+    let write = &writing.write;
+    if write.finalizer.is_none() && !write.fns {
+        return None;
+    }
+    let base = writing.latest.clone().unwrap_or_else(|| cluster.version_of(&write.event.object));
+    let mut body = base.body.clone();
+    if write.fns {
+        body["status"] = json!({"done": base.number});
+    }
+    let persistence = &world.rules.settings.persistence;
+    let holds = |edit: &Edit| {
+        world.custom
+            || world.flaw == Some(Flaw::TrustsFreshest)
+            || finalizer::holds(*edit, &write.object, &base.object, persistence, &world.plan.extra_fields)
+    };
+    if let Some(edit) = write.finalizer.filter(|edit| write.deletion_handled || holds(edit)) {
+        finalizer::edit(&mut body, OURS, edit);
+        if edit == Edit::Allow && base.is_deleting() && !world.custom {
+            let looked_at = writing.latest.as_ref().map_or(&write.object, |latest| &latest.object);
+            let stale = pending_state::stale_progress(looked_at, persistence, &world.plan);
+            if stale != pending_state::stale_progress(&base.object, persistence, &world.plan) {
+                oracle.report_violation("progress is to be removed that is not on the object");
+            }
+            apply_merge(&mut body, &stale.0);
+        }
+    }
+    (body != base.body).then_some((base, body))
+}
+
+/// The old state with the version of the new one.
+fn stale_copy(old: &str, latest: &Version) -> Object {
+    let mut body: Value = serde_json::from_str(old).unwrap();
+    body["metadata"]["resourceVersion"] = json!(latest.number.to_string());
+    Object::decode(&body.to_string()).unwrap()
 }
 
 /// The failure of a request.
@@ -273,6 +308,8 @@ enum Failure {
     Rejected(Rejection),
     Error,
     Lost,
+    /// The content is rejected.
+    Refused,
 }
 
 /// Replaces the diff-base with the essence of the latest version.
