@@ -347,8 +347,9 @@ def claim_flags():
         ready = threading.Event()
 
         @kopf.on.login(registry=registry)
-        def login(**_):
+        async def login(**_):
             flag.set() if hasattr(flag, "set") else flag.set_result("why")
+            await asyncio.sleep(1000)  # without credentials, the operator would end by itself
 
         lines = logged(kopf.run, registry=registry, clusterwide=True, stop_flag=flag, ready_flag=ready)
         return [[line for line in lines if "Stop-flag" in line], ready.is_set()]
