@@ -278,7 +278,7 @@ type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
 /// A reply that `complete()` sends, with its receiver.
 enum Answered {
     Script(Responder<Option<Completion>>, Completion),
-    Run(Responder<RunReply>, RunReply),
+    Run(Responder<Option<RunReply>>, RunReply),
     Signal(Responder<()>),
 }
 
@@ -296,7 +296,7 @@ impl Answered {
     fn send(self) {
         match self {
             Self::Script(reporter, reply) => reporter.send(Some(reply)),
-            Self::Run(reporter, reply) => reporter.send(reply),
+            Self::Run(reporter, reply) => reporter.send(Some(reply)),
             Self::Signal(reporter) => reporter.send(()),
         }
     }

@@ -14,7 +14,7 @@ use kopf_core::time::Timestamp;
 
 use super::object::commands::{ScheduledRun, SchedulerCommand};
 use super::object::effects::Effects;
-use super::object::{ObjectDaemons, Run, RunState};
+use super::object::{ObjectDaemons, Run, RunState, State, declared};
 use crate::daemons::DaemonContext;
 use crate::host::{LogRecord, RunId, RunReply};
 use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
@@ -143,9 +143,16 @@ impl Scheduler {
         }
     }
 
-    fn returned(&self, object_daemons: Arc<ObjectDaemons>, run: RunId, reply: RunReply, out: &mut Effects) {
+    fn returned(
+        &self,
+        object_daemons: Arc<ObjectDaemons>,
+        run: RunId,
+        reply: Option<RunReply>,
+        out: &mut Effects,
+    ) {
         let mut state = object_daemons.state();
         let Some(position) = state.find(run) else { return };
+        let Some(reply) = reply else { return self.repeat_lost(&mut state, &object_daemons, position, out) };
         let Some(outcome) = reply.outcome else {
             return state.exit(&self.shared, &object_daemons, position, out);
         };
@@ -194,6 +201,30 @@ impl Scheduler {
         let guarded =
             async move { whole.failing.guard("The patching after a daemon or timer", writing).await };
         self.shared.manager.writers.spawn(guarded);
+    }
+
+    /// Repeats a call that was lost, e.g. because the task that submitted it has panicked. It does not count as an attempt.
+    fn repeat_lost(
+        &self,
+        state: &mut State,
+        object_daemons: &Arc<ObjectDaemons>,
+        position: usize,
+        out: &mut Effects,
+    ) {
+        let run = &state.runs[position];
+        if run.stopping.is_requested() {
+            return state.exit(&self.shared, object_daemons, position, out);
+        }
+        let now = self.shared.clock.now();
+        let delay = self.shared.current.get().settings.execution.default_backoff;
+        if let Some(handler) = declared(&self.shared, run) {
+            let label = label::label(handler);
+            let text = format!(
+                "The call of {label} was lost because of an internal error. It is repeated in {delay} seconds."
+            );
+            out.entries.push(LogRecord::posted(Level::Error, &state.object, text));
+        }
+        state.apply_action(&self.shared, object_daemons, position, Action::Sleep(now.plus(delay)), now, out);
     }
 
     /// The log level of a patch that has failed. Repeated failures of a run are errors only at the growing intervals of

@@ -58,7 +58,7 @@ impl Python {
         let outcome = job.attempt.evaluate(&CallResult::Nothing, job.attempt.started).outcome;
         let patch = json!({"status": {"ticks": 1}}).as_object().cloned();
         let patch = patch.filter(|_| self.patches.load(Ordering::Relaxed));
-        job.reply.send(RunReply { outcome: Some(outcome), patch, fns: false });
+        job.reply.send(Some(RunReply { outcome: Some(outcome), patch, fns: false }));
     }
 }
 
@@ -97,6 +97,7 @@ impl Host for Python {
             entry.level == Level::Error && entry.text.contains("has failed to patch the object");
         if entry.level == Level::Warning
             || is_failed_patch
+            || entry.text.contains(" was lost ")
             || entry.text.ends_with("allowing the actual deletion.")
         {
             self.note(entry.text);
@@ -338,12 +339,26 @@ async fn a_retry_keeps_no_task() {
     let now = Timestamp::from_micros(job.attempt.started.micros());
     let raised = CallResult::Temporary { message: "boo".to_owned(), delay: Some(5.0) };
     let outcome = job.attempt.evaluate(&raised, now).outcome;
-    job.reply.send(RunReply { outcome: Some(outcome), patch: None, fns: false });
+    job.reply.send(Some(RunReply { outcome: Some(outcome), patch: None, fns: false }));
     let seen = stage.after(10.0).await;
     assert_eq!(seen, at(&[(0.0, "call Daemon 'd'"), (5.0, "call Daemon 'd'")]));
-    // A lost call counts as an exit on its own.
-    drop(stage.python.held_calls.lock().unwrap().pop());
+    // A cancelled call is an exit on its own.
+    let job = stage.python.held_calls.lock().unwrap().pop().unwrap();
+    job.reply.send(Some(RunReply::default()));
     assert_eq!(stage.after(1.0).await[0], (10.0, "dismiss 1".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_call_is_repeated_after_the_default_backoff() {
+    let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
+    stage.python.holds_calls.store(true, Ordering::Relaxed);
+    stage.comes(json!({}));
+    drop(stage.python.held_calls.lock().unwrap().pop());
+    let seen = stage.after(100.0).await;
+    let lost = "The call of Daemon 'd' was lost because of an internal error. It is repeated in 60 seconds.";
+    assert_eq!(seen, at(&[(0.0, "call Daemon 'd'"), (0.0, lost), (60.0, "call Daemon 'd'")]));
+    let attempt = &stage.python.held_calls.lock().unwrap()[0].attempt;
+    assert_eq!(attempt.retry, 0, "it does not count as an attempt");
 }
 
 #[tokio::test(start_paused = true)]

@@ -174,14 +174,14 @@ pub struct RunTask {
     pub attempt: Attempt,
     /// Keep the transformation functions of the previous call, as they could not be applied.
     pub carry: bool,
-    /// Receives the outcome.
-    pub reply: Responder<RunReply>,
+    /// Receives the result; none if the call is lost.
+    pub reply: Responder<Option<RunReply>>,
 }
 
 /// The result of one call of a daemon or a timer.
 #[derive(Debug, Default)]
 pub struct RunReply {
-    /// The outcome; none if the call was cancelled or lost.
+    /// The outcome; none if the call was cancelled.
     pub outcome: Option<Outcome>,
     /// The merge patch for the object, results included.
     pub patch: Option<Map<String, Value>>,

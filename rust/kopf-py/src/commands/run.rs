@@ -34,7 +34,7 @@ pub(crate) struct Run {
     carry: bool,
     uid: Arc<str>,
     object: Mutex<Option<Arc<Object>>>,
-    reply: Mutex<(Option<Responder<RunReply>>, Option<RunReply>)>,
+    reply: Mutex<(Option<Responder<Option<RunReply>>>, Option<RunReply>)>,
 }
 
 impl Run {
@@ -48,7 +48,7 @@ impl Run {
             Err(error) => {
                 let settled =
                     job.attempt.evaluate(&CallResult::Arbitrary { message: error.to_string() }, now());
-                job.reply.send(RunReply { outcome: Some(settled.outcome), ..RunReply::default() });
+                job.reply.send(Some(RunReply { outcome: Some(settled.outcome), ..RunReply::default() }));
                 return Err(error);
             }
         };
@@ -65,7 +65,7 @@ impl Run {
     }
 
     /// Takes the prepared reply and its sender.
-    pub(crate) fn take(&self) -> Option<(Responder<RunReply>, RunReply)> {
+    pub(crate) fn take(&self) -> Option<(Responder<Option<RunReply>>, RunReply)> {
         let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
         let reply = exchange.1.take()?;
         exchange.0.take().map(|reporter| (reporter, reply))

@@ -25,7 +25,7 @@ pub(crate) enum SchedulerCommand {
     /// The result of the initial delay function; none if it raised.
     Delayed { object_daemons: Arc<ObjectDaemons>, run: RunId, delay: Option<f64> },
     /// A call is over.
-    Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: RunReply },
+    Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: Option<RunReply> },
     /// The patch of a call was written, or has failed.
     Written {
         object_daemons: Arc<ObjectDaemons>,

@@ -383,6 +383,6 @@ impl State {
     }
 }
 
-fn declared<'s>(shared: &'s DaemonContext, run: &Run) -> Option<&'s Handler> {
+pub(super) fn declared<'s>(shared: &'s DaemonContext, run: &Run) -> Option<&'s Handler> {
     shared.rules.registry.handlers.get(run.routine.handler())
 }
