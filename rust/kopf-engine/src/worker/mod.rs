@@ -162,7 +162,7 @@ impl Worker {
 
     fn log(&self, lines: Vec<WorkerLog>) {
         for line in lines {
-            self.dispatcher.log(line, None);
+            self.dispatcher.log(&line, None);
         }
     }
 

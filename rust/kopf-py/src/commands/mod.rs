@@ -3,6 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod batch;
 pub(crate) mod change;
+pub(crate) mod pending_reply;
 pub(crate) mod requests;
 pub(crate) mod review;
 pub(crate) mod run;

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::commands::attempt::{AttemptView, SettledView};
+use crate::commands::pending_reply::PendingReply;
 use crate::convert::python_to_map;
 use crate::errors::misuse;
 use crate::time::now;
@@ -34,7 +35,7 @@ pub(crate) struct Run {
     carry: bool,
     uid: Arc<str>,
     object: Mutex<Option<Arc<Object>>>,
-    reply: Mutex<(Option<Responder<Option<RunReply>>>, Option<RunReply>)>,
+    reply: PendingReply<RunReply>,
 }
 
 impl Run {
@@ -60,15 +61,13 @@ impl Run {
             carry: job.carry,
             uid: job.uid,
             object: Mutex::new(Some(job.object)),
-            reply: Mutex::new((Some(job.reply), None)),
+            reply: PendingReply::new(job.reply),
         })
     }
 
     /// Takes the prepared reply and its sender.
     pub(crate) fn take(&self) -> Option<(Responder<Option<RunReply>>, RunReply)> {
-        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = exchange.1.take()?;
-        exchange.0.take().map(|reporter| (reporter, reply))
+        self.reply.take()
     }
 }
 
@@ -102,12 +101,7 @@ impl Run {
     ) -> PyResult<()> {
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
         let outcome = settled.map(|settled| settled.outcome());
-        let mut exchange = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
-        if exchange.0.is_none() {
-            return Err(misuse("The run is answered already."));
-        }
-        exchange.1 = Some(RunReply { outcome, patch, fns });
-        Ok(())
+        self.reply.prepare(RunReply { outcome, patch, fns })
     }
 }
 

@@ -1,6 +1,6 @@
 //! `WorkItem`: the commands for one object, in their order, and the completion.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kopf_core::activation::{Command, CommandResult, Completion, FilterResult};
 use kopf_core::cause::EventType;
@@ -12,9 +12,9 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::commands::attempt::{AttemptView, SettledView};
 use crate::commands::change::ChangeView;
+use crate::commands::pending_reply::PendingReply;
 use crate::commands::storage::{Keep, Recall, recalled};
 use crate::convert::{python_to_map, value_to_python};
-use crate::errors::misuse;
 use crate::views::ObjectView;
 
 /// Call index functions; `excluded` are handlers whose indices the object leaves, unless another one of the same id is called.
@@ -108,14 +108,7 @@ pub(crate) struct Script {
     /// Whether these are the last commands of the cycle.
     #[pyo3(get, name = "is_final")]
     last: bool,
-    reply: Mutex<Exchange>,
-}
-
-/// The completion, from its preparation until it is sent.
-#[derive(Default)]
-struct Exchange {
-    reporter: Option<Responder<Option<Completion>>>,
-    reply: Option<Completion>,
+    reply: PendingReply<Completion>,
 }
 
 impl Script {
@@ -131,7 +124,7 @@ impl Script {
         let script = std::mem::take(&mut job.activation);
         match resource.and_then(|resource| Self::convert(py, &job, script, resource)) {
             Ok(script) => {
-                script.exchange().reporter = Some(job.reply);
+                script.reply.attach(job.reply);
                 Ok(script)
             }
             Err(error) => {
@@ -163,18 +156,13 @@ impl Script {
             change,
             initial_patch: initial_patch.map(Bound::unbind),
             last: script.last,
-            reply: Mutex::default(),
+            reply: PendingReply::default(),
         })
-    }
-
-    fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.reply.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the prepared reply and its sender.
     pub(crate) fn take(&self) -> Option<(Responder<Option<Completion>>, Completion)> {
-        let mut exchange = self.exchange();
-        exchange.reporter.take().zip(exchange.reply.take())
+        self.reply.take()
     }
 }
 
@@ -200,12 +188,7 @@ impl Script {
     ) -> PyResult<()> {
         let steps = steps_from_python(steps)?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
-        let mut exchange = self.exchange();
-        if exchange.reporter.is_none() {
-            return Err(misuse("The script is answered already."));
-        }
-        exchange.reply = Some(Completion { steps, patch, fns, error, closed });
-        Ok(())
+        self.reply.prepare(Completion { steps, patch, fns, error, closed })
     }
 }
 

@@ -86,21 +86,21 @@ impl Dispatcher {
     }
 
     /// Runs a cycle without a worker, as far as that is possible; then starts a worker if it is needed.
-    pub(super) fn run(self: &Arc<Self>, key: Arc<str>, start: CycleStart) {
+    pub(super) fn run(self: &Arc<Self>, key: &Arc<str>, start: CycleStart) {
         let is_listed = start.event().kind == EventType::Listed;
-        let Some(mut running) = self.open(&key, start) else {
-            return self.rest(self.slots(), &key, is_listed, None, || {});
+        let Some(mut running) = self.open(key, start) else {
+            return self.rest(self.slots(), key, is_listed, None, || {});
         };
         if running.only_watches() && self.limit.is_none() && !self.shared.killing.is_cancelled() {
-            return self.submit_detached(&key, Box::new(running));
+            return self.submit_detached(key, Box::new(running));
         }
         if running.is_decided() {
             // The host does not know this cycle.
             running.closed = true;
-            return self.conclude(self.slots(), &key, running, is_listed, None);
+            return self.conclude(self.slots(), key, running, is_listed, None);
         }
         let task = WorkerTask::Cycle(Box::new(running));
-        let work = self.work(&mut self.slots(), &key, is_listed, Some(task));
+        let work = self.work(&mut self.slots(), key, is_listed, Some(task));
         work.spawn(None);
     }
 
@@ -166,7 +166,7 @@ impl Dispatcher {
     /// As [`Dispatcher::close`], for the cycle with this id, which the host may have closed already.
     pub(crate) fn close_cycle(&self, (id, closed): (CycleId, bool), finished: Finished) {
         if let Some(line) = finished.log {
-            self.log(line, Some(id));
+            self.log(&line, Some(id));
         }
         if !closed {
             self.shared.host.submit(HostTask::Close { cycle: id, carry: finished.carry });
@@ -174,13 +174,13 @@ impl Dispatcher {
     }
 
     /// Logs a message about an object; `cycle` is the one whose exception may belong to it.
-    pub(crate) fn log(&self, line: WorkerLog, cycle: Option<CycleId>) {
+    pub(crate) fn log(&self, line: &WorkerLog, cycle: Option<CycleId>) {
         let host = &self.shared.host;
         let level = line.level();
         if level == Level::Debug && !host.enabled(level) {
             return;
         }
-        host.log(record_of(&line, cycle));
+        host.log(record_of(line, cycle));
     }
 
     /// Applies the error back-off after a panic of the event's cycle.

@@ -44,14 +44,14 @@ impl Effects {
     /// Executes all effects.
     pub(super) fn take_place(self, dispatcher: &Arc<Dispatcher>) {
         if let Some((key, start)) = self.first {
-            dispatcher.run(key, start);
+            dispatcher.run(&key, start);
         }
         for effect in self.rest {
             match effect {
                 DispatchEffect::Log(entry) => dispatcher.shared.host.log(entry),
                 DispatchEffect::Start(start) => {
                     let (key, start) = *start;
-                    dispatcher.run(key, start);
+                    dispatcher.run(&key, start);
                 }
                 DispatchEffect::Spawn(work) => work.spawn(None),
             }
