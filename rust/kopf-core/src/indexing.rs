@@ -2,7 +2,7 @@
 //!
 //! Python keeps the values. The rules are here: the functions to call now, the indices that drop the object without a call, and
 //! the exclusion of a function after its error. Nothing of this is persisted. A retry does not wake the object up: it happens
-//! with the next event. Rules: contract/engine 10.
+//! with the next event.
 
 use std::sync::Arc;
 

@@ -20,8 +20,6 @@ pub type SelectorMapping = Vec<(Selector, String)>;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// The operator's process.
-    pub process: Process,
     /// Posting of Kubernetes events about objects.
     pub posting: Posting,
     /// Peering with other operators.
@@ -46,28 +44,12 @@ pub struct Settings {
     pub compat: bool,
 }
 
-/// The operator's process.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default)]
-pub struct Process {
-    /// Seconds from the stop signal until the process is killed.
-    pub ultimate_exiting_timeout: Option<f64>,
-}
-
 /// Posting of Kubernetes events about objects.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default)]
 pub struct Posting {
-    /// Whether events are posted.
-    pub enabled: bool,
-    /// Whether log messages about objects are posted as events.
-    pub loggers: bool,
-    /// The lowest level of such log messages, as a number of Python's `logging`.
-    pub level: i64,
     /// The maximum number of objects whose events are posted concurrently.
     pub worker_limit: Option<usize>,
-    /// Seconds without events after which the posting worker of an object ends.
-    pub idle_timeout: f64,
     /// The reporting component of the events.
     pub reporting_component: String,
     /// The reporting instance of the events.
@@ -131,8 +113,6 @@ pub struct Watching {
 pub struct Queueing {
     /// The maximum number of objects that are handled concurrently.
     pub worker_limit: Option<usize>,
-    /// Seconds without events after which a worker ends.
-    pub idle_timeout: f64,
     /// Seconds for workers to finish at the exit.
     pub exit_timeout: f64,
     /// Seconds for which an object is not handled after unexpected errors.
@@ -164,8 +144,6 @@ pub struct Admission {
 pub struct Execution {
     /// Seconds between attempts after arbitrary exceptions.
     pub default_backoff: f64,
-    /// The maximum number of threads.
-    pub max_workers: Option<usize>,
 }
 
 /// Daemons and timers.
@@ -174,10 +152,6 @@ pub struct Execution {
 pub struct Background {
     /// Seconds between checks whether a cancelled daemon has exited.
     pub cancellation_polling: f64,
-    /// Seconds in which a daemon may exit at once.
-    pub instant_exit_timeout: Option<f64>,
-    /// Iterations of the event loop in which a daemon may exit at once.
-    pub instant_exit_zero_time_cycles: Option<u64>,
 }
 
 /// Requests to the API.
@@ -220,20 +194,10 @@ fn growing(count: usize) -> Backoffs {
         .collect()
 }
 
-impl Default for Process {
-    fn default() -> Self {
-        Self { ultimate_exiting_timeout: Some(600.0) }
-    }
-}
-
 impl Default for Posting {
     fn default() -> Self {
         Self {
-            enabled: true,
-            loggers: false,
-            level: 20,
             worker_limit: None,
-            idle_timeout: 1.0,
             reporting_component: "kopf".to_owned(),
             reporting_instance: "dev".to_owned(),
             event_name_prefix: "kopf-event-".to_owned(),
@@ -275,29 +239,19 @@ impl Default for Watching {
 
 impl Default for Queueing {
     fn default() -> Self {
-        Self {
-            worker_limit: None,
-            idle_timeout: 5.0,
-            exit_timeout: 2.0,
-            error_delays: growing(15),
-            max_pending_events: 100,
-        }
+        Self { worker_limit: None, exit_timeout: 2.0, error_delays: growing(15), max_pending_events: 100 }
     }
 }
 
 impl Default for Execution {
     fn default() -> Self {
-        Self { default_backoff: 60.0, max_workers: None }
+        Self { default_backoff: 60.0 }
     }
 }
 
 impl Default for Background {
     fn default() -> Self {
-        Self {
-            cancellation_polling: 60.0,
-            instant_exit_timeout: None,
-            instant_exit_zero_time_cycles: Some(10),
-        }
+        Self { cancellation_polling: 60.0 }
     }
 }
 
@@ -330,12 +284,11 @@ mod tests {
 
     #[test]
     fn specified_settings_replace_only_themselves() {
-        let text = r#"{"execution": {"default_backoff": 5}, "process": {"ultimate_exiting_timeout": null},
-                       "posting": {"unknown": 1, "level": 30}}"#;
+        let text = r#"{"execution": {"default_backoff": 5}, "process": {"unknown": null},
+                       "posting": {"unknown": 1, "worker_limit": 30}}"#;
         let settings: Settings = serde_json::from_str(text).unwrap();
         assert_eq!(settings.execution.default_backoff.to_string(), "5");
-        assert_eq!(settings.process.ultimate_exiting_timeout, None);
-        assert_eq!(settings.posting.level, 30);
-        assert!(settings.posting.enabled);
+        assert_eq!(settings.posting.worker_limit, Some(30));
+        assert_eq!(settings.posting.reporting_component, "kopf");
     }
 }

@@ -3,7 +3,7 @@
 //! Posting only puts the event into the queue of its object. A task per object drains the queue and ends when it is empty.
 //! Events that cannot be posted are logged and dropped after their retries; events that are not posted when the operator exits
 //! are lost. When the queues are full, further events are dropped, and their number is logged. The documents are the core's
-//! (`kopf_core::k8s_event`). Rules: contract/engine 13.
+//! (`kopf_core::k8s_event`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};

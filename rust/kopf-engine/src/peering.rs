@@ -2,7 +2,6 @@
 //!
 //! For each peering object there is a keep-alive task that renews our record, a watch that is never paused, and a task that
 //! evaluates the records (`kopf_core::peering`) and sets the toggle. Errors of the API are logged, and these tasks continue.
-//! Rules: contract/api 8, contract/engine 1.7.
 
 use std::sync::Arc;
 

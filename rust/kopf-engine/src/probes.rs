@@ -1,7 +1,7 @@
 //! The HTTP server of the health probes, whose results the host collects.
 //!
 //! Requests share one collection at a time, and its results are kept for a while. A failed probe results in the status
-//! 500, which is not kept. Rules: contract/api 10.2.
+//! 500, which is not kept.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,7 +1,6 @@
 //! Admission: the parsing of reviews, the selection of handlers, and the responses with their precedence of errors.
 //!
-//! `configuration` builds the webhook configurations. Servers and calls of handlers are elsewhere. Rules: contract/engine 3.4,
-//! contract/api 9.
+//! `configuration` builds the webhook configurations. Servers and calls of handlers are elsewhere.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Daemons and timers: handlers that run in the background as long as their object exists and matches.
 //!
 //! Pure rules, without a clock: which of them should run (`reconcile`), the next action of a running one (`schedule`), and the
-//! stages of its termination (`termination`). The engine sleeps, calls and cancels. Rules: contract/engine 9.
+//! stages of its termination (`termination`). The engine sleeps, calls and cancels.
 
 mod reconcile;
 mod schedule;

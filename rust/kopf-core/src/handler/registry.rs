@@ -28,23 +28,10 @@ pub struct ResourceHandlers {
     pub indexing: Vec<usize>,
     /// Daemons and timers.
     pub spawning: Vec<usize>,
-    /// Admission handlers.
-    pub webhooks: Vec<usize>,
     /// The fields that are a part of the essence because handlers are for them.
     pub extra_fields: Vec<FieldPath>,
     /// The unique ids of the change handlers: the objects may have progress records of them.
     pub owned: Vec<Arc<str>>,
-}
-
-impl ResourceHandlers {
-    /// Whether the resource has no handlers.
-    pub fn is_empty(&self) -> bool {
-        self.watching.is_empty()
-            && self.changing.is_empty()
-            && self.indexing.is_empty()
-            && self.spawning.is_empty()
-            && self.webhooks.is_empty()
-    }
 }
 
 impl Registry {
@@ -60,7 +47,6 @@ impl Registry {
             changing: Vec::new(),
             indexing: Vec::new(),
             spawning: Vec::new(),
-            webhooks: Vec::new(),
             extra_fields: Vec::new(),
             owned: Vec::new(),
         };
@@ -73,9 +59,8 @@ impl Registry {
                 Kind::Changing(_) => plan.changing.push(index),
                 Kind::Indexing => plan.indexing.push(index),
                 Kind::Daemon(_) | Kind::Timer(_) => plan.spawning.push(index),
-                Kind::Webhook(_) => plan.webhooks.push(index),
-                // Activities have no resource.
-                Kind::Activity { .. } => continue,
+                // Activities have no resource, and webhooks no watch.
+                Kind::Activity { .. } | Kind::Webhook(_) => continue,
             }
             note_field(&mut plan.extra_fields, handler);
             note_id(&mut plan.owned, handler);
@@ -157,14 +142,13 @@ mod tests {
         assert_eq!((&plan.spawning[..], &plan.indexing[..]), (&[3][..], &[4][..]));
         assert_eq!(plan.extra_fields, [FieldPath::parse("spec.x"), FieldPath::parse("spec.z")]);
         assert_eq!(plan.owned, [Arc::from("a")]);
-        assert!(!plan.is_empty());
     }
 
     #[test]
     fn callable_selectors_are_called() {
         let registry = registry(json!([{"id": "a", "kind": "watching", "selector": {"callable": true}}]));
         assert_eq!(registry.plan(&resource("ks"), &|_| true).watching, [0]);
-        assert!(registry.plan(&resource("ks"), &|_| false).is_empty());
+        assert!(registry.plan(&resource("ks"), &|_| false).watching.is_empty());
     }
 
     #[test]

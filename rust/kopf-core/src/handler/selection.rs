@@ -1,6 +1,6 @@
 //! Selection: the resources of the cluster that the operator serves.
 //!
-//! Pure: the scanned resources and the results of callable selectors are arguments. Rules: contract/engine 1.5.
+//! Pure: the scanned resources and the results of callable selectors are arguments.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! Management of webhook configurations: creation, updates, and the clean-up at the exit.
 //!
 //! A configuration is written only when its content changes. `kopf_core::admission::configuration` decides the content.
-//! See contract/api 9.3.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Requests to the API server: sending, retrying, reading.
 //!
 //! The engine sends every request through [`Api`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
-//! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others. Rules:
-//! contract/engine 1.9. Watches are opened here; `watch` reads and restarts them.
+//! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others.
+//! Watches are opened here; `watch` reads and restarts them.
 //!
 //! All callers can be repeated although the server may have received the first attempt: merge patches are idempotent,
 //! JSON patches test the resource version, and named objects are created once (409). Only Kubernetes events have no name:

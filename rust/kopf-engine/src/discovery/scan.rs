@@ -1,7 +1,7 @@
 //! Discovery: the resources that the API server serves.
 //!
 //! Only the groups in the scope are requested, all in parallel. The core decides which of the resources the operator
-//! serves (`selection.rs`). See contract/engine 1.4.
+//! serves (`selection.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

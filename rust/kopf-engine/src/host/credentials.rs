@@ -17,7 +17,7 @@ pub enum Login {
     Fallback,
 }
 
-/// The fields of `kopf.ConnectionInfo`, see contract/api 7.1.
+/// The fields of `kopf.ConnectionInfo`.
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Credentials {

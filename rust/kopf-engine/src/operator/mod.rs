@@ -1,7 +1,7 @@
 //! The operator: start, run, and shutdown in stages.
 //!
 //! Shutdown: first the watches are stopped, so that no new events arrive. Then the workers get `settings.queueing.exit_timeout`
-//! to finish. Then the remaining work is cancelled. See contract/engine 2.4 and 12.
+//! to finish. Then the remaining work is cancelled.
 
 pub mod commands;
 pub mod orchestrator;

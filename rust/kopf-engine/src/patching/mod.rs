@@ -2,8 +2,7 @@
 //!
 //! The merge patch is sent first: the body and the status separately if the status is a subresource. The finalizers and
 //! the transformation functions follow as a JSON patch, which is computed from the latest state and fails on a
-//! conflict. Parts that the server has rejected before are sent last, in separate requests. Rules: contract/engine
-//! 8.3-8.5.
+//! conflict. Parts that the server has rejected before are sent last, in separate requests.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! Each record is decoded once, here, without the interpreter. After a dropped connection, the watch resumes from the last
 //! version that was seen; a version that is too old leads to a new listing. No response of the server ends a watch-stream: it
-//! logs the error, backs off, and retries. Only missing credentials end it. Rules: contract/engine 1.8.
+//! logs the error, backs off, and retries. Only missing credentials end it.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Orchestration: one watch for each served resource in each served namespace, adjusted as they come and go.
 //!
-//! The only module that starts and stops watches. Rules: contract/engine 1.5-1.7.
+//! The only module that starts and stops watches.
 
 use crate::admission::AdmissionRouter;
 use crate::worker::Pool;

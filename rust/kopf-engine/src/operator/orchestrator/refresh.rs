@@ -1,4 +1,4 @@
-//! Discovery for the orchestrator: the served resources and namespaces, and their changes. Rules: contract/engine 1.4, 1.6.
+//! Discovery for the orchestrator: the served resources and namespaces, and their changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
