@@ -110,7 +110,11 @@ class Reader:
         if kubectl is not None:
             (programs / "kubectl").symlink_to(kubectl)
         usual = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KOPF_COMPAT")}
-        path = os.pathsep.join([str(programs), usual["PATH"]])
+        # The tests may run in an active environment, whose programs the reader must not find.
+        others = [
+            it for it in usual["PATH"].split(os.pathsep) if not os.path.exists(os.path.join(it, "kopf"))
+        ]
+        path = os.pathsep.join([str(programs), *others])
         # An empty home: there is no kubeconfig in it.
         self.env = usual | {"PATH": path, "HOME": str(folder), "PYTHONUNBUFFERED": "1"} | environment
 

@@ -169,6 +169,10 @@ class Operator:
                     with _short_ids(self.registry):
                         declare()
         self._add_login_handler()
+        # It may have been started before.
+        self._ready.clear()
+        self._started_or_failed.clear()
+        self._loop = self._stop = None
         self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
         if self._clock_control is not None:
             self._clock_registration.enter_context(self._clock_control.track(self._tracker))
