@@ -266,6 +266,7 @@ lint-python: $(VENV)/.installed
 	cd benches && ../$(BIN)/mypy --strict run.py harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
 	$(BIN)/python scripts/words.py
+	$(BIN)/python scripts/lengths.py
 
 # Typical operators under pyright; the tests include mypy.
 TYPING ?= .venvs/typing

@@ -13,7 +13,7 @@ import click
 
 from kopf._cli import api_discovery, exec_plugins
 from kopf._intents.handlers import ChangingHandler, ResourceHandler, SpawningHandler, WebhookHandler
-from kopf._intents.registries import OperatorRegistry
+from kopf._intents.registries import OperatorRegistry, resource_handlers
 from kopf._intents.selectors import is_exact_namespace, match_namespace
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import ConnectionInfo, LoginError
@@ -22,7 +22,6 @@ from kopf._objects.suggestions import did_you_mean
 from kopf._runtime import bridge, handler_checks, loaders, login
 from kopf._runtime.banner import describe_handlers
 from kopf._runtime.default_registry import get_default_registry
-from kopf._runtime.running import resource_handlers
 from kopf._testing.client import ApiError, Client
 
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

@@ -12,7 +12,7 @@ from collections.abc import Collection, Coroutine
 from typing import Any, Literal
 
 from kopf._intents import serialization
-from kopf._intents.handlers import Handler
+from kopf._intents.handlers import Handler, ResourceHandler
 from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
 from kopf._intents.registries import OperatorRegistry, activity_handlers, index_ids, resource_handlers
 from kopf._intents.selectors import NamespacePattern
