@@ -469,7 +469,7 @@ fn custom_resource(content: Value) -> Value {
 #[tokio::test]
 async fn expensive_rules_are_cancelled_without_blocking_requests() {
     let server = server_with_rule("self.l.all(a, self.l.all(b, self.l.all(c, a + b + c >= 0)))").await;
-    // The estimate for the longest list is below the limit for definitions, but its cost is above the one for calls.
+    // The estimate for the longest list is below the limit of CRDs, but its cost is above the one of calls.
     let list = custom_resource(json!({"l": vec![1; 90]}));
     let mut creating = std::pin::pin!(server.create(BOMBS, &list));
     let first = async {
