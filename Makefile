@@ -14,9 +14,11 @@
 #   make load           100,000 objects and a burst of updates; prints times and memory
 #   make faults         the fault tests on a real control plane (needs KUBEBUILDER_ASSETS)
 #   make faults-reference   the same faults under Kopf 1.45; prints a table and asserts nothing
+#   make conformance    the embedded API server, compared with recorded answers of kube-apiserver
 #   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
 #   make audit          security advisories for our dependencies (needs cargo-deny and the network)
 #   make bench          the benchmarks
+#   make figures        the benchmarks, and their figures in README.md and docs/performance.md; VERSION='version 0.1.0'
 #   make differential   compare kopf-rs with Kopf 1.45 (needs the differential suite next to the checkout)
 #   make differential-part   a seventh of it, a different one each day; CI runs this
 #
@@ -33,8 +35,10 @@ TESTING ?= .venvs/testing
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -ra
 PYTEST_ARGS ?=
-# The number of parallel test processes. Most tests wait for an operator or a server.
-PYTEST_JOBS ?= 3
+# The number of parallel test processes. Most tests wait for an operator or a server. Files differ much in their duration, so that
+# an idle process takes tests from another one.
+PYTEST_JOBS ?= 6
+PARALLEL = -n $(PYTEST_JOBS) --dist worksteal
 # The time limit of all Rust tests together, in seconds, without compilation. Python tests have a limit each (pyproject.toml).
 # There is no limit in a terminal: under `timeout`, Ctrl-C would not reach the tests.
 RUST_LIMIT ?= 900
@@ -154,7 +158,7 @@ test-newest: newest-environment dist/.built
 	@if [ -x $(NEWEST)/bin/python ]; then \
 	    $(NEWEST)/bin/python --version; \
 	    $(NEWEST)/bin/python -m pip install --quiet --force-reinstall --no-deps dist/kopf_rs-*.whl; \
-	    $(NEWEST)/bin/python -m pytest -ra -n $(PYTEST_JOBS) --embedded $(NEWEST_TESTS) $(PYTEST_ARGS); \
+	    $(NEWEST)/bin/python -m pytest -ra $(PARALLEL) --embedded $(NEWEST_TESTS) $(PYTEST_ARGS); \
 	else \
 	    echo 'SKIPPED make test-newest: no Python newer than $(PYTHON) is installed; NEWEST_PYTHON=... names one.'; \
 	fi
@@ -172,7 +176,7 @@ kubectl:
 	@scripts/kubectl.sh || true
 
 test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
-	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) -n $(PYTEST_JOBS) $(PYTEST_ARGS)
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PARALLEL) $(PYTEST_ARGS)
 
 # All orders of the events of one object; test-rust includes a small part.
 .PHONY: explore
@@ -200,6 +204,13 @@ faults-reference: $(VENV)/.installed $(REFERENCE)/.installed
 	$(REFERENCE)/bin/python -m pip install --quiet PyYAML
 	$(PYTEST) tests/faults -s --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
+# Sends the recorded requests of the generative conformance corpus to the embedded API server; takes about 90 seconds. Fails if
+# fewer than 89 percent of the answers are those of kube-apiserver.
+.PHONY: conformance
+conformance: $(VENV)/.tools
+	cargo build --quiet -p kopf-apiserver --bin kopf-apiserver
+	$(VENV)/bin/python -m tests.conformance.generative compare target/debug/kopf-apiserver --required 89
+
 # Coverage-guided fuzzing with the properties of fuzz/; the tests provide the seeds. Failing inputs are kept in fuzz/artifacts.
 FUZZ_SECONDS ?= 120
 FUZZ_TARGETS ?= objects differences patches codecs selectors reviews kubeconfigs
@@ -223,7 +234,7 @@ audit: $(AUDIT)/bin/pip-audit
 
 # The examples on the embedded API server.
 test-embedded: $(VENV)/.installed
-	$(PYTEST) -n $(PYTEST_JOBS) tests/examples --embedded
+	$(PYTEST) $(PARALLEL) tests/examples --embedded
 
 # The tests on the real control plane under Kopf 1.45: they verify our expectations of Kopf.
 .PHONY: test-reference
@@ -231,7 +242,7 @@ test-reference: $(VENV)/.tools $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/real tests/examples \
 	    --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
-# Complete operators with client libraries, under kopf-rs and under Kopf 1.45; and the example and the tutorial that need one.
+# Complete operators with client libraries, under kopf-rs and under Kopf 1.45.
 OPERATORS ?= .venvs/operators
 
 $(OPERATORS)/.installed: requirements-operators.txt
@@ -243,9 +254,7 @@ $(OPERATORS)/.installed: requirements-operators.txt
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	export KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	export KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python); \
-	$(PYTEST) -n $(PYTEST_JOBS) tests/operators $(PYTEST_ARGS) && \
-	$(PYTEST) -n $(PYTEST_JOBS) tests/examples/test_cache.py tests/docs/test_followed.py::test_the_tutorial \
-	    'tests/docs/test_followed.py::test_the_examples[40-cache]' $(PYTEST_ARGS)
+	$(PYTEST) -n 2 --dist worksteal tests/operators $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-rest lint-python lint-typing
 lint: lint-rust lint-rest
@@ -305,10 +314,27 @@ $(BENCHED)/reference/.installed: requirements-reference.txt
 	$(BENCHED)/reference/bin/python -m pip install --quiet "$$(grep '^kopf==' requirements-reference.txt)"
 	@touch $@
 
+# Under the newest Python, too, if there is one.
+$(BENCHED)/newest/.installed: dist/.built
+	rm -rf $(BENCHED)/newest && mkdir -p $(BENCHED)/newest
+	@if [ -n "$(NEWEST_PYTHON)" ]; then \
+	    $(NEWEST_PYTHON) -m venv $(BENCHED)/newest && \
+	    $(BENCHED)/newest/bin/python -m pip install --quiet dist/kopf_rs-*.whl; fi
+	@touch $@
+
 .PHONY: bench
-bench: $(BENCHED)/ours/.installed $(BENCHED)/reference/.installed
+bench: $(BENCHED)/ours/.installed $(BENCHED)/newest/.installed $(BENCHED)/reference/.installed
+	newest=$(abspath $(BENCHED)/newest/bin/python); \
 	$(BIN)/python benches/run.py --ours $(abspath $(BENCHED)/ours/bin/python) \
+	    $$([ ! -x $$newest ] || echo --newest $$newest) \
 	    --reference $(abspath $(BENCHED)/reference/bin/python) $(BENCH_ARGS)
+
+# The native programs for the comparison: BENCH_ARGS='--native kube-rs=PROGRAM --native controller-runtime=PROGRAM'.
+.PHONY: figures
+figures:
+	@test -n "$(VERSION)" || { echo "Name what is measured: make figures VERSION='version 0.1.0'"; exit 1; }
+	$(MAKE) bench BENCH_ARGS='--json target/bench.json --markdown target/bench.md $(BENCH_ARGS)'
+	$(BIN)/python scripts/figures.py --results target/bench.json --date "$$(LC_ALL=C date '+%-d %B %Y')" --version '$(VERSION)'
 
 .PHONY: differential
 differential: $(VENV)/.installed $(REFERENCE)/.installed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import signal
@@ -11,7 +12,9 @@ import time
 
 from harness import clusters, tables
 from harness.contestants import Contestant
-from harness.workloads import NOT_FOR_NATIVE, USUAL, WORKLOADS, Figures
+from harness.figures import Figures
+from harness.targets import DECORATED
+from harness.workloads import NOT_FOR_NATIVE, RECONCILING, USUAL, WORKLOADS
 
 
 def arguments() -> argparse.Namespace:
@@ -20,6 +23,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--ours", required=True, metavar="PYTHON", help="with our package and nothing else")
     parser.add_argument("--reference", metavar="PYTHON", help="with Kopf 1.45 and nothing else")
     parser.add_argument("--before", metavar="PYTHON", help="with another version of ours, to compare with")
+    parser.add_argument(
+        "--newest", metavar="PYTHON", help="the newest Python, with our package and nothing else"
+    )
+    parser.add_argument(
+        "--handlers", choices=("bare", "both"), default="both", help="both: also behind a decorator (default)"
+    )
     parser.add_argument(
         "--native", action="append", default=[], metavar="NAME=PROGRAM", help="obeys the same variables"
     )
@@ -34,20 +43,32 @@ def arguments() -> argparse.Namespace:
 
 
 def contestants(options: argparse.Namespace) -> list[Contestant]:
-    """In the order of the table, ours last."""
-    found = [Contestant("reference", options.reference)] if options.reference else []
+    """In the order of their turns: those with bare handlers first, ours last among them."""
+    bare = [Contestant("reference", options.reference)] if options.reference else []
     for item in options.native:
         name, _, path = item.partition("=")
-        found.append(Contestant(name, path, native=True))
+        bare.append(Contestant(name, path, native=True))
     if options.before:
-        found.append(Contestant("before", options.before))
-    return [*found, Contestant("ours", options.ours)]
+        bare.append(Contestant("before", options.before))
+    bare.append(Contestant("ours", options.ours))
+    more = [Contestant(tables.NEWEST, options.newest)] if options.newest else []
+    if options.handlers == "both":
+        more += [
+            dataclasses.replace(one, name=f"{one.name}{tables.BEHIND_DECORATOR}", decorated=True)
+            for one in bare + more
+            if not one.native
+        ]
+    return [*bare, *more]
 
 
 def takes_part(contestant: Contestant, name: str) -> bool:
     """Growth is measured of ours: the others would need minutes, and gigabytes."""
     if name.startswith("G"):
         return contestant.name in {"ours", "before"}
+    if name in RECONCILING and not contestant.native and contestant.name not in {"ours", "before"}:
+        return False
+    if contestant.decorated and name not in DECORATED:
+        return False
     return not (contestant.native and name in NOT_FOR_NATIVE)
 
 
@@ -115,13 +136,15 @@ def main() -> int:
     finally:
         kept.stop()
     names = [contestant.name for contestant in everybody]
-    text = "\n".join(
-        [
-            tables.against_targets(results, "ours", names[:-1]),
-            tables.requests(results, names),
-            tables.in_full(results),
-        ]
-    )
+    others = names[: names.index("ours")]
+    parts = [
+        tables.against_targets(results, "ours", others),
+        tables.decorated(results, names),
+        tables.pythons(results, names),
+        tables.requests(results, [*others, "ours"]),
+        tables.in_full(results),
+    ]
+    text = "\n".join(part for part in parts if part)
     if options.markdown:
         options.markdown.write_text(text)
     print(text)

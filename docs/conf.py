@@ -3,7 +3,9 @@
 The root of the sources is the root of the repository: pages refer to examples, and examples to pages.
 """
 
+import fnmatch
 import html
+import pathlib
 import re
 import textwrap
 
@@ -32,15 +34,22 @@ copybutton_line_continuation_character = "\\"
 CONTENTS = {
     "Start": "install quickstart migration",
     "Tutorial": "tutorial/index tutorial/[0-9]*",
-    "How-to": "how-to/* deployment dev testing embedding troubleshooting",
-    "Reference": (
-        "reference/* handlers arguments filters resources errors-and-retries daemons timers subhandlers "
-        "indexing admission startup-and-exit state-and-finalizers storages hierarchies events settings "
-        "commands logging authentication peering probes"
+    "How-to": "how-to/* deployment dev embedding troubleshooting",
+    "Testing": (
+        "testing testing/functions testing/time testing/faults testing/admission testing/clients "
+        "testing/several-operators testing/asynchronous testing/command-line testing/real-clusters "
+        "testing/kit"
     ),
-    "Explanation": "concepts sync-and-async reliability performance compatibility",
+    "Reference": (
+        "reference/* handlers reconcilers caches arguments filters resources errors-and-retries "
+        "daemons timers subhandlers indexing admission startup-and-exit state-and-finalizers storages "
+        "hierarchies events settings commands logging authentication peering probes"
+    ),
+    "Explanation": "concepts sync-and-async reliability performance alternatives compatibility",
     "Examples": "/examples/README /examples/*/README",
-    "The project": "/README /ARCHITECTURE /CONTRIBUTING project/evidence /SECURITY /CHANGELOG",
+    "The project": (
+        "/README /ARCHITECTURE /CONTRIBUTING project/evidence project/reconciler-rules /SECURITY /CHANGELOG"
+    ),
 }
 
 
@@ -67,8 +76,29 @@ def describe_page(app, pagename, templatename, context, doctree):
         context["metatags"] = context.get("metatags", "") + f'<meta name="description" content="{short}">\n'
 
 
+def describe_site(app, exception):
+    """Write llms.txt, the list of all pages for language models: https://llmstxt.org."""
+    if exception is not None:
+        return
+    lines = [f"# {project}", "", "> Kubernetes operators as Python functions: Kopf's API on a Rust engine."]
+    for caption, names in CONTENTS.items():
+        pages = [name if name[0] == "/" else f"/docs/{name}" for name in names.split()]
+        found = {
+            name: None
+            for pattern in pages
+            for name in sorted(app.env.found_docs)
+            if fnmatch.fnmatch(f"/{name}", pattern)
+        }
+        lines += ["", f"## {caption}", ""]
+        lines += [
+            f"- [{app.env.titles[name].astext()}]({app.builder.get_target_uri(name)})" for name in found
+        ]
+    (pathlib.Path(app.outdir) / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def setup(app):
     """Join in while pages are read and written."""
+    app.connect("build-finished", describe_site)
     app.connect("html-page-context", describe_page)
     app.connect("source-read", add_contents)
     app.connect("source-read", link_folders_to_their_pages)

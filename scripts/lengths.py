@@ -25,8 +25,8 @@ FILE_LIMIT = 420
 TEST_LIMIT = 600
 # Tables and declarations, which are looked up rather than read, with their limits.
 TABLES = {
-    "python/kopf/_kopf.pyi": 700,
-    "python/kopf/on.py": TEST_LIMIT,
+    "python/kopf/_kopf.pyi": 1000,
+    "python/kopf/on.py": 640,
 }
 
 # A scan of the repository that sees fewer than this looks into a wrong folder.

@@ -7,8 +7,9 @@ from typing import Any
 API = """\
 # Public names
 
-All names of `kopf`, `kopf.lifecycles` and `kopf.testing`, with their docstrings. Names with a leading
-underscore are private: they can change at any time. [Decorators](decorators.md), [settings](../settings.md)
+All names of `kopf`, `kopf.client`, `kopf.lifecycles` and `kopf.testing`, with their docstrings. Names with a
+leading underscore are private: they can change at any time. [Decorators](decorators.md),
+[settings](../settings.md)
 and the [arguments of handlers](../arguments.md) have pages with all options.
 """
 
@@ -62,6 +63,20 @@ OPTIONS = {
     "subresource": "the subresource to review, such as `status`; `*` for all; by default only the object",
     "persistent": "keep the webhook in the configuration when the operator exits",
     "side_effects": "the handler has side effects, except for dry runs",
+    "owns": "the kinds of owned objects: names, or `kopf.owned()`",
+    "watches": "the kinds of other objects that affect the object: `kopf.watch()`",
+    "changed": "what counts as a change of the object: words, paths, functions; by default `essence`",
+    "initial": "which objects of the first list are reconciled: all, none (`False`), or `unobserved` ones",
+    "deletion": "also call the function for objects that are marked for deletion, and hold these",
+    "finalizer": "the name of a separate finalizer; by default, that of the operator",
+    "debounce": "the time in which changes are merged into one call",
+    "debounce_limit": "the longest time from the first change to the call; by default, ten times `debounce`",
+    "min_interval": "the shortest time between the starts of two calls",
+    "resync": "the time after a success after which the function is called again",
+    "concurrency": "how many objects are reconciled at the same time",
+    "reconcile_timeout": "the timeout of one call",
+    "condition": "the type of a status condition that shows the result of the last call",
+    "observe": "set `status.observedGeneration` after each call that has returned",
     "ignore_failures": "if the API server cannot reach the operator, it accepts the object",
 }
 
@@ -108,9 +123,17 @@ def decorators_page() -> str:
 def public_names() -> dict[str, Any]:
     """Every public name with its object, but for modules and decorators."""
     import kopf
+    import kopf.client
     import kopf.testing
 
     names = {f"kopf.{name}": getattr(kopf, name) for name in kopf.__all__}
+    # Not imported by an asterisk.
+    names |= {f"kopf.{name}": getattr(kopf, name) for name in kopf._ADDED if name != "client"}
+    names |= {
+        f"kopf.client.{name}": getattr(kopf.client, name)
+        for name in kopf.client.__all__
+        if getattr(kopf.client, name) not in names.values()
+    }
     names |= {f"kopf.testing.{name}": getattr(kopf.testing, name) for name in kopf.testing.__all__}
     names |= {
         f"kopf.lifecycles.{name}": getattr(kopf.lifecycles, name)

@@ -14,6 +14,7 @@ import random
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,9 @@ class Load:
             status = body.get("status") or {}
             if ours != [LAST] or status.get("first") != value or status.get("second") != {"value": value}:
                 wrong.append(f"{name} is not handled at {value}: {ours} {status}")
+        children = {it["metadata"]["name"]: it["data"]["value"] for it in self.cluster.list("configmaps")}
+        expected = {name: str(value) for name, value in self.expected.items()}
+        wrong += [f"the child {name}: {value}" for name, value in children.items() ^ expected.items()]
         return wrong
 
 
@@ -188,10 +192,14 @@ def leaks(state: dict[str, Any], load: Load, bodies: list[Any]) -> list[str]:
     wrong = [f"daemon of {name}: {daemons.get(name, 0)}" for name in manned ^ set(daemons)]
     wrong += [f"{count} daemons of {name}" for name, count in daemons.items() if count > 1]
     wrong += [f"index entry of {name}" for name in indexed ^ set(load.expected)]
+    values = {name: str(value) for name, value in load.expected.items()}
+    wrong += [f"the cached child {name}: {value}" for name, value in state["cached"].items() ^ values.items()]
+    if state["keys"] != dict(Counter(values.values())):
+        wrong.append(f"the keys of the cache: {state['keys']}")
     if state["memos"] > len(load.expected):
         wrong.append(f"{state['memos']} memos of {len(load.expected)} objects")
     for name, value in load.expected.items():
-        for handler in ("first", "second", "parent", "field"):
+        for handler in ("first", "second", "parent", "field", "reconciled"):
             if (last := state["seen"].get(name, {}).get(handler)) != value:
                 wrong.append(f"{handler} has seen {name} at {last}, not at {value}")
     return wrong
@@ -221,7 +229,8 @@ def main() -> int:
             time.sleep(PACE)
             if time.monotonic() - sampled > SAMPLING:
                 sampled = time.monotonic()
-                samples.append(operator.sample(len(load.expected)))
+                # Objects that are being deleted have memos, too.
+                samples.append(operator.sample(len(cluster.list("soaks"))))
                 if sampled - logged > 60:
                     logged = sampled
                     figures = " ".join(f"{name}={value:.0f}" for name, value in samples[-1].items())

@@ -26,6 +26,7 @@ seen: dict[str, dict[str, Any]] = {}
 calls: Counter[str] = Counter()
 index: Any = None
 lock = threading.Lock()
+maps = kopf.cache("configmaps", id="maps", by={"value": "data.value"})
 
 
 def note(handler: str, name: str, spec: Any) -> None:
@@ -99,6 +100,24 @@ async def field(name: str, spec: Any, **_: Any) -> None:
     note("field", name, spec)
 
 
+@kopf.on.reconcile(
+    KIND, id="reconciled", owns=["configmaps"], deletion=True, backoff=kopf.Backoff(first=0.5, most=2)
+)
+async def reconciled(
+    name: str, spec: Any, deleting: bool, conditions: Any, api: Any, children: Any, **_: Any
+) -> None:
+    stumble(0.05)
+    own = {child.metadata.name for child in children["configmaps"]}
+    assert own <= {name}, f"The children of {name}: {own}"
+    if deleting:
+        await api.delete("configmaps", name, missing_ok=True)
+        return
+    child = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    await kopf.apply({**child, "data": {"value": str(spec.get("value"))}}, conflict="force")
+    conditions.set("Applied", True, reason="Applied")
+    note("reconciled", name, spec)
+
+
 @kopf.on.delete(KIND, id="removal", backoff=0.5)
 async def removal(**_: Any) -> None:
     stumble(0.05)
@@ -158,6 +177,10 @@ def state() -> dict[str, Any]:
         "indexed": sorted(index or ()),
         "seen": seen,
         "calls": dict(calls),
+        "cached": {body.metadata.name: body["data"]["value"] for body in maps} if maps.is_ready else {},
+        "keys": {value: len(maps.select(value=value)) for value in maps.keys("value")}
+        if maps.is_ready
+        else {},
     }
 
 

@@ -108,6 +108,12 @@ EXCEPTIONS = [
     ("definitions", r"rust/kopf-apiserver/", r"(?i)column ?definition", "columns of tables"),
     ("packed", r"rust/kopf-apiserver/src/scheme/protobuf\.rs", "", "an encoding of protocol buffers"),
     ("echo", "", r"click\.echo", "click's function"),
+    (
+        "echoes",
+        r"python/kopf/_intents/reconciling|tests/behaviours/reconcile/|docs/|CHANGELOG\.md",
+        r"\bechoes\b",
+        "`kopf.owned(echoes=)`: a name of the specification",
+    ),
     ("notes", "", r"(?i)release notes|__notes__|add_note", "release notes; notes of exceptions, PEP 678"),
     ("packed", "", r"repr\(.*packed", "a layout of structs"),
     ("refused", r"docs/probes\.md", r"`refused`", "a value in the JSON of /streams"),

@@ -24,6 +24,16 @@ from tests.support.fixtures import (  # noqa: F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REAL = ROOT / "tests" / "real"
+# Their tests take the longest.
+LONGEST = [
+    ROOT / "tests" / name
+    for name in (
+        "faults/test_faults.py",
+        "installed/test_pages.py",
+        "examples/test_cache.py",
+        "docs/test_followed.py",
+    )
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,6 +57,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items[:] = spread(items)
     ours = [item for item in items if REAL in item.path.parents or item.path.parent.name == "examples"]
     if not ours:
         return
@@ -61,6 +73,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         narrowed = config.getoption("-k") or any("::" in arg or ".py" in arg for arg in config.args)
         if unknown and not narrowed:
             raise pytest.UsageError(f"differences.py names tests that do not exist: {sorted(unknown)}")
+
+
+def spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The longest tests evenly among the others. In a row, they would be left to one process at the end."""
+    longest = [item for item in items if item.path in LONGEST]
+    others = [item for item in items if item.path not in LONGEST]
+    size = len(others) // len(longest) if longest else 0
+    spread = []
+    for number, item in enumerate(longest):
+        spread += [item, *others[number * size : (number + 1) * size]]
+    return spread + others[len(longest) * size :]
 
 
 @pytest.fixture(scope="session")

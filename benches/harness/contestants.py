@@ -20,11 +20,12 @@ OPERATORS = pathlib.Path(__file__).resolve().parents[1] / "operators"
 @dataclass(frozen=True)
 class Contestant:
     """A program to measure. Kopf has the Python it is installed in; a peer is a program that obeys the same
-    environment variables."""
+    environment variables. The handlers of Kopf can be behind a decorator."""
 
     name: str
     path: str
     native: bool = False
+    decorated: bool = False
 
     def argv(self, operator: str) -> list[str]:
         """The command of an operator."""
@@ -47,6 +48,7 @@ class Operator:
             "KUBECONFIG": str(kubeconfig),
             "BENCH_OUT": str(self._report),
             "BENCH_MODE": mode,
+            "BENCH_DECORATED": str(int(contestant.decorated)),
             **{f"BENCH_{key.upper()}": str(value) for key, value in variables.items()},
         }
         self._log = folder / f"{contestant.name}.log"
@@ -55,11 +57,13 @@ class Operator:
             self._process = subprocess.Popen(
                 contestant.argv(operator), env=environment, stdout=log, stderr=subprocess.STDOUT
             )
+        self._memory = processes.MemorySampler(self._process.pid)
 
     def __enter__(self) -> Operator:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._memory.stop()
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(15)
@@ -99,8 +103,8 @@ class Operator:
         return processes.quiesce(self.pid)
 
     def memory(self) -> processes.Memory:
-        """In MiB."""
-        return processes.memory(self.pid)
+        """Private memory, in MiB."""
+        return self._memory.read()
 
     def switches(self) -> int:
         """How many times its threads have gone to sleep so far."""

@@ -7,6 +7,7 @@ import pathlib
 import re
 import statistics
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -16,9 +17,9 @@ QUIET = 0.011
 
 
 class Memory(NamedTuple):
-    """In MiB."""
+    """Private memory in MiB: pages of files are left out, since they belong to the system's cache."""
 
-    resident: float
+    now: float
     peak: float
 
 
@@ -28,10 +29,40 @@ def cpu(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | 2)
 
 
-def memory(pid: int) -> Memory:
-    """Resident memory, now and at most so far."""
+def private_memory(pid: int) -> float:
+    """The anonymous and shared memory of the process that is resident now, in MiB."""
     status = _status(pid)
-    return Memory(status("VmRSS") / 1024, status("VmHWM") / 1024)
+    return (status("RssAnon") + status("RssShmem")) / 1024
+
+
+class MemorySampler:
+    """Samples the private memory of a process: the kernel records a peak only of all resident pages."""
+
+    def __init__(self, pid: int, interval: float = 0.02) -> None:
+        self._pid = pid
+        self._interval = interval
+        self._peak = 0.0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory sampler", daemon=True)
+        self._thread.start()
+
+    def read(self) -> Memory:
+        """The memory now, and the most of all samples."""
+        now = private_memory(self._pid)
+        self._peak = max(self._peak, now)
+        return Memory(now, self._peak)
+
+    def stop(self) -> None:
+        """End the samples; nothing happens if the process has exited."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self._peak = max(self._peak, private_memory(self._pid))
+            except (OSError, RuntimeError):
+                return  # the process has exited
 
 
 def switches(pid: int) -> int:

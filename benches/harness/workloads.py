@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness import processes
+from harness import processes, reconciling
 from harness.clusters import Cluster
 from harness.contestants import Contestant, Operator
+from harness.figures import Figures, Workload
 from harness.load import BENCHES, Watching, is_handled, is_updated
-
-Figures = dict[str, float]
-Workload = Callable[[Cluster, Contestant], Figures]
 
 POOL = 6
 """Threads for synchronous handlers in W8S."""
@@ -43,7 +41,7 @@ def startup(cluster: Cluster, contestant: Contestant) -> Figures:
             ready = operator.wait("ready")
             figures["start to first handler: CPU, ms"] = operator.quiesce() * 1e3
             figures["start to first handler: wall, ms"] = (ready["t"] - operator.started) * 1e3
-            figures["idle memory, MiB"] = operator.memory().resident
+            figures["idle memory, MiB"] = operator.memory().now
     return figures
 
 
@@ -63,7 +61,7 @@ def resync(count: int) -> Workload:
                 "CPU per object, µs": cpu / count * 1e6,
                 "wall, s": done["t"] - operator.started,
                 "peak memory, MiB": memory.peak,
-                "idle memory, MiB": memory.resident,
+                "idle memory, MiB": memory.now,
                 "writes per object": (cluster.writes() - before) / count,
                 "server's CPU, s": cluster.cpu() - server,
             }
@@ -203,7 +201,7 @@ def growth(count: int, more: int) -> Workload:
         return {
             "CPU, s": cpu,
             "CPU per additional object, ms": created / more * 1e3,
-            "idle memory, MiB": memory.resident,
+            "idle memory, MiB": memory.now,
             "peak memory, MiB": memory.peak,
         }
 
@@ -306,7 +304,7 @@ def _daemons(cluster: Cluster, contestant: Contestant, count: int, *, settle: fl
         rest = (operator.cpu() - start) / (time.monotonic() - before)
         # Work done after all of them run does not belong to the start.
         return {
-            "memory": operator.memory().resident,
+            "memory": operator.memory().now,
             "start": start - settle * rest,
             "rest": rest * 100,
             "writes": cluster.writes() - writes,
@@ -337,11 +335,17 @@ WORKLOADS: dict[str, Workload] = {
     "G10": growth(10_000, 2000),
     "G100": growth(100_000, 2000),
     "GB": burst(100_000),
+    "R1": reconciling.requeued(1000),
+    "R2": reconciling.owned(2000),
+    "R3": reconciling.applied(1000),
 }
 """By their names. Those of growth are for ours, on the embedded server: `G1` to `G100` share a cluster."""
 
 NOT_FOR_NATIVE = {"W7S", "W8S"}
 """There are no threads to be slept in."""
 
-USUAL = [name for name in WORKLOADS if name not in {"W8A", "GB"}]
+RECONCILING = ("R1", "R2", "R3")
+"""Kopf has no reconcilers; their peers are separate programs: see `peers/`."""
+
+USUAL = [name for name in WORKLOADS if name not in {"W8A", "GB", *RECONCILING}]
 """The default workloads of the table."""

@@ -1,8 +1,7 @@
 """The manifests of the objects that the operator keeps for each cache; without requests."""
 
-GROUP, VERSION, PLURAL = "cache.examples.kopf.dev", "v1", "caches"
-MANAGER = "cache-operator"
-MANAGED_BY = {"app.kubernetes.io/managed-by": MANAGER}
+GROUP = "cache.examples.kopf.dev"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "cache-operator"}
 CACHE_LABEL = f"{GROUP}/cache"
 PORT = 6379
 
@@ -10,11 +9,6 @@ PORT = 6379
 def labels_of(name):
     """The labels of all objects of a cache; the operator watches only objects that have them."""
     return MANAGED_BY | {CACHE_LABEL: name}
-
-
-def max_memory_of(spec):
-    """The memory for data in MiB; the rest is for connections and for the fork of a backup."""
-    return spec.get("maxMemory", spec["memory"] * 3 // 4)
 
 
 def service(name):
@@ -39,6 +33,11 @@ def secret(name, password):
         "metadata": {"name": name, "labels": labels_of(name)},
         "stringData": {"password": password},
     }
+
+
+def max_memory_of(spec):
+    """The memory for data in MiB; the rest is for connections and for the fork of a backup."""
+    return spec.get("maxMemory", spec["memory"] * 3 // 4)
 
 
 def password_variable(name):

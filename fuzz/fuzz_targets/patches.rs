@@ -1,4 +1,4 @@
-//! Fuzz target for the law of the same name.
+//! Fuzz target for the property of the same name.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| kopf_core::fuzzing::patches(data));

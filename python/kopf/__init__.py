@@ -10,6 +10,7 @@ from kopf import _compat, _install_check
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kopf import client as client
     from kopf import on
     from kopf._intents import lifecycles
     from kopf._intents.errors import (
@@ -20,9 +21,17 @@ if TYPE_CHECKING:
         PermanentError,
         TemporaryError,
     )
+    from kopf._intents.errors import ReconcileTimeoutError as ReconcileTimeoutError
     from kopf._intents.filters import ABSENT, PRESENT, all_, any_, none_, not_
     from kopf._intents.lifecycles import get_default_lifecycle, set_default_lifecycle
+    from kopf._intents.reconciling import by_label as by_label
+    from kopf._intents.reconciling import owned as owned
+    from kopf._intents.reconciling import reference as reference
+    from kopf._intents.reconciling import same_name as same_name
+    from kopf._intents.reconciling import watch as watch
+    from kopf._intents.reconciling_settings import Backoff as Backoff
     from kopf._intents.registries import OperatorRegistry
+    from kopf._intents.requeue import Requeue as Requeue
     from kopf._intents.selectors import EVERYTHING
     from kopf._intents.settings import OperatorSettings
     from kopf._intents.storages.diffbase import (
@@ -51,7 +60,14 @@ if TYPE_CHECKING:
         WebhookNgrokTunnel,
         WebhookServer,
     )
+    from kopf._objects.apierrors import ApiError as ApiError
+    from kopf._objects.applied import Applied as Applied
+    from kopf._objects.applied import ApplyFailed as ApplyFailed
+    from kopf._objects.applied import OwnedByAnother as OwnedByAnother
     from kopf._objects.bodies import Body, Meta, Spec, Status
+    from kopf._objects.changes import ChangeEvent as ChangeEvent
+    from kopf._objects.conditions import Condition as Condition
+    from kopf._objects.conditions import Conditions as Conditions
     from kopf._objects.credentials import AiohttpSession, ConnectionInfo, LoginError
     from kopf._objects.dicts import FieldPath, FieldSpec
     from kopf._objects.diffs import Diff, DiffItem, DiffOperation
@@ -67,6 +83,8 @@ if TYPE_CHECKING:
         build_object_reference,
         build_owner_reference,
     )
+    from kopf._objects.refs import Ref as Ref
+    from kopf._objects.refs import ref as ref
     from kopf._objects.resources import Resource
     from kopf._objects.reviews import (
         Headers,
@@ -94,6 +112,14 @@ if TYPE_CHECKING:
         RawEvent,
         RawEventType,
     )
+    from kopf._runtime.caches import Cache as Cache
+    from kopf._runtime.caches import cache as cache
+    from kopf._runtime.children import Children as Children
+    from kopf._runtime.client.applying import apply as apply
+    from kopf._runtime.client.applying import apply_sync as apply_sync
+    from kopf._runtime.client.connecting import connect as connect
+    from kopf._runtime.client.connecting import connect_sync as connect_sync
+    from kopf._runtime.client.current import wait_for as wait_for
     from kopf._runtime.default_registry import get_default_registry, set_default_registry
     from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger, configure
     from kopf._runtime.login import (
@@ -105,6 +131,8 @@ if TYPE_CHECKING:
     )
     from kopf._runtime.operator import operator, run, run_tasks, spawn_tasks
     from kopf._runtime.subhandlers import execute
+    from kopf._runtime.triggers import trigger as trigger
+    from kopf._runtime.triggers import trigger_all as trigger_all
     from kopf.on import daemon, index, register, subhandler, timer
 
 __version__ = "0.1.0"
@@ -112,6 +140,7 @@ __version_tuple__ = (0, 1, 0)
 __commit_id__: str | None = None
 
 _MODULES = {
+    "client": "kopf.client",
     "on": "kopf.on",
     "lifecycles": "kopf._intents.lifecycles",
 }
@@ -124,6 +153,20 @@ _NAMES_BY_MODULE = {
         "login_with_service_account"
     ),
     "kopf._runtime.operator": "operator run run_tasks spawn_tasks",
+    "kopf._runtime.caches": "Cache cache",
+    "kopf._runtime.children": "Children",
+    "kopf._runtime.client.applying": "apply apply_sync",
+    "kopf._runtime.client.connecting": "connect connect_sync",
+    "kopf._runtime.client.current": "wait_for",
+    "kopf._intents.requeue": "Requeue",
+    "kopf._objects.conditions": "Condition Conditions",
+    "kopf._intents.reconciling": "by_label owned reference same_name watch",
+    "kopf._intents.reconciling_settings": "Backoff",
+    "kopf._runtime.triggers": "trigger trigger_all",
+    "kopf._objects.apierrors": "ApiError",
+    "kopf._objects.applied": "Applied ApplyFailed OwnedByAnother",
+    "kopf._objects.changes": "ChangeEvent",
+    "kopf._objects.refs": "Ref ref",
     "kopf._runtime.default_registry": "get_default_registry set_default_registry",
     "kopf._kits.events": "event exception info warn",
     "kopf._kits.hierarchies": (
@@ -134,7 +177,8 @@ _NAMES_BY_MODULE = {
         "WebhookMinikubeServer WebhookNgrokTunnel WebhookServer"
     ),
     "kopf._intents.errors": (
-        "AdmissionError ErrorsMode HandlerRetriesError HandlerTimeoutError PermanentError TemporaryError"
+        "AdmissionError ErrorsMode HandlerRetriesError HandlerTimeoutError PermanentError "
+        "ReconcileTimeoutError TemporaryError"
     ),
     "kopf._intents.filters": "ABSENT PRESENT all_ any_ none_ not_",
     "kopf._intents.lifecycles": "get_default_lifecycle set_default_lifecycle",
@@ -173,8 +217,38 @@ _NAMES_BY_MODULE = {
 }
 _MODULES_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
-# The two are public, too, but are not imported by an asterisk.
+# They are public, too, but are not imported by an asterisk: two names of Kopf 1.45, and additions.
 _UNLISTED = ("adjust_namespace", "harmonize_naming")
+_ADDED = (
+    "ApiError",
+    "Applied",
+    "ApplyFailed",
+    "Backoff",
+    "Cache",
+    "Children",
+    "ChangeEvent",
+    "Condition",
+    "Conditions",
+    "OwnedByAnother",
+    "ReconcileTimeoutError",
+    "Ref",
+    "Requeue",
+    "apply",
+    "apply_sync",
+    "by_label",
+    "cache",
+    "client",
+    "connect",
+    "connect_sync",
+    "owned",
+    "ref",
+    "reference",
+    "same_name",
+    "trigger",
+    "trigger_all",
+    "wait_for",
+    "watch",
+)
 
 __all__ = [
     "ABSENT",
@@ -310,4 +384,4 @@ if not TYPE_CHECKING:  # type checkers must find those names that do not exist
 
 def __dir__() -> list[str]:
     dunders = [name for name in globals() if name.startswith("_")]
-    return sorted({*__all__, *_UNLISTED, *dunders})
+    return sorted({*__all__, *_UNLISTED, *_ADDED, *dunders})

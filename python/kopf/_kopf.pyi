@@ -24,6 +24,7 @@ class Object(Mapping[str, Any]):
     def items(self) -> ItemsView[str, Any]: ...
     def get(self, key: object, default: Any = None, /) -> Any: ...
     def to_dict(self) -> dict[str, Any]: ...
+    def release_values(self) -> None: ...
     @property
     def text(self) -> str: ...
     @property
@@ -94,7 +95,7 @@ class Attempt:
     ) -> Outcome: ...
 
 @final
-class Batch:
+class SubHandlers:
     """The progress of sub-handlers that are executed together; they are named by their positions.
 
     Each is given as the id, the label, the mode of errors, the timeout, the retries, and the backoff.
@@ -105,12 +106,12 @@ class Batch:
         reason: str,
         records: dict[str, Any],
         children: list[tuple[str, str, str, float | None, int | None, float]],
-    ) -> Batch: ...
+    ) -> SubHandlers: ...
     @property
     def malformed(self) -> list[tuple[str, str]]: ...
-    def awakened(self) -> list[tuple[int, int]]: ...
+    def due(self) -> list[tuple[int, int]]: ...
     def attempt(self, index: int) -> Attempt: ...
-    def learn(self, settled: Outcome) -> None: ...
+    def record_outcome(self, outcome: Outcome) -> None: ...
     def changed(self) -> list[tuple[HandlerId, Any]]: ...
     @property
     def done(self) -> bool: ...
@@ -199,8 +200,8 @@ class StoreState:
     written: bool
 
 @final
-class WorkItem:
-    """One work item: the steps for one object."""
+class Activation:
+    """The commands for one object, and their completion."""
 
     @property
     def cycle(self) -> int: ...
@@ -213,7 +214,7 @@ class WorkItem:
     @property
     def resource(self) -> Resource: ...
     @property
-    def steps(
+    def commands(
         self,
     ) -> tuple[
         CallIndexers
@@ -232,9 +233,9 @@ class WorkItem:
     def initial_patch(self) -> dict[str, Any] | None: ...
     @property
     def is_final(self) -> bool: ...
-    def answer(
+    def reply(
         self,
-        steps: list[
+        results: list[
             Outcome
             | list[tuple[bool, bool]]
             | list[int]
@@ -265,10 +266,80 @@ class CallDaemon:
     @property
     def keep_fns(self) -> bool: ...
     def take_object(self) -> Object: ...
-    def answer(
-        self, settled: Outcome | None = None, patch: dict[str, Any] | None = None, fns: bool = False
+    def reply(
+        self, outcome: Outcome | None = None, patch: dict[str, Any] | None = None, fns: bool = False
     ) -> None: ...
 
+@final
+class CallReconciler:
+    """One call of a reconciler."""
+
+    @property
+    def run(self) -> int: ...
+    @property
+    def handler(self) -> int: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def object(self) -> Object: ...
+    @property
+    def deleting(self) -> bool: ...
+    @property
+    def retry(self) -> int: ...
+    @property
+    def started(self) -> int: ...
+    @property
+    def runtime(self) -> float: ...
+    def answer(
+        self,
+        result: str,
+        delay: float | None = None,
+        patch: dict[str, Any] | None = None,
+        fns: bool = False,
+    ) -> None: ...
+
+@final
+class StopReconciler:
+    """Set the stop flag of a call, and maybe cancel it."""
+
+    run: int
+    reasons: int
+    cancel: str | None
+
+@final
+class ReconcilerEnded:
+    """A call has ended with its writes."""
+
+    run: int
+
+@final
+class InspectObject:
+    """Call the functions of a reconciler's declaration."""
+
+    @property
+    def handler(self) -> int: ...
+    @property
+    def related(self) -> int | None: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def object(self) -> Object: ...
+    def complete(
+        self,
+        matches: bool,
+        functions: list[int | None],
+        mapped: list[tuple[str | None, str, str | None]] | None = None,
+        *,
+        everything: bool = False,
+    ) -> None: ...
+
+def change_conditions(
+    conditions: list[Any],
+    changes: list[tuple[str, tuple[bool | None, str, str] | None]],
+    generation: int | None,
+) -> list[Any]: ...
 @final
 class GetInitialDelay:
     """Ask a daemon or a timer for its initial delay."""
@@ -353,14 +424,14 @@ class AdmissionReview:
     def subresource(self) -> str | None: ...
     @property
     def dryrun(self) -> bool: ...
-    def answer(
+    def respond(
         self,
-        refusals: list[tuple[int, str, int | None]],
+        denials: list[tuple[int, str, int | None]],
         warnings: list[str],
         patch: dict[str, Any] | None = None,
         changes: list[dict[str, Any]] | None = None,
     ) -> Any:
-        """Answer it. Errors: 0 for admission, 1 permanent, 2 temporary, 3 other."""
+        """The review with the response. Errors: 0 for admission, 1 permanent, 2 temporary, 3 other."""
 
     def fail(self, reason: str) -> None: ...
 
@@ -372,7 +443,7 @@ class WebhookRequest:
     headers: dict[str, str]
     sslpeer: dict[str, Any] | None
     body: bytes
-    def answer(self, response: Any) -> None: ...
+    def respond(self, response: Any) -> None: ...
     def reject(self, status: int, reason: str) -> None: ...
 
 @final
@@ -407,6 +478,7 @@ class WebhookServer:
     def fileno(self) -> int: ...
     def poll(self) -> list[WebhookRequest]: ...
     def stop(self) -> None: ...
+    def join(self) -> None: ...
 
 def build_certificate(hostnames: list[str], password: str | None = None) -> tuple[bytes, bytes]:
     """Make a self-signed certificate and its private key, both in PEM."""
@@ -429,14 +501,14 @@ class MatchNamespaces:
 
 @final
 class CycleClosed:
-    """A handling is finished; if its patch functions are kept, the object's next handling gets them."""
+    """A cycle has ended; if its patch functions are kept, the object's next cycle gets them."""
 
     cycle: int
     keep_fns: bool
 
 @final
 class CancelCycle:
-    """Cancel a handling: the engine does not wait for it any more."""
+    """Cancel the handlers of a cycle: the engine does not wait for it any more."""
 
     cycle: int
 
@@ -469,7 +541,7 @@ Item = (
     | StopDaemons
     | ObjectUpdated
     | DaemonEnded
-    | WorkItem
+    | Activation
     | ApplyPatchFns
     | Login
     | AdmissionReview
@@ -504,6 +576,12 @@ class Engine:
     ) -> Engine: ...
     def start(self) -> None: ...
     def configure(self, settings: dict[str, Any]) -> None: ...
+    def client(self) -> Client:
+        """The API client with the engine's connections; it ends with the engine."""
+
+    def cache(self, number: int) -> CacheReader:
+        """The cache with this number among the handlers, after the start."""
+
     def stop(self) -> None: ...
     def fileno(self) -> int: ...
     def pending(self) -> int: ...
@@ -518,8 +596,240 @@ class Engine:
         """The address and the version of the API server; it blocks the thread."""
 
     def poll(self) -> list[Item]: ...
-    def complete(self, answered: list[WorkItem | CallDaemon | StopDaemons]) -> None: ...
+    def complete(self, completed: list[Activation | CallDaemon | StopDaemons | CallReconciler]) -> None: ...
+    def trigger(
+        self,
+        handler: int | None = None,
+        primary: tuple[str | None, str, str | None] | None = None,
+        kind: dict[str, Any] | None = None,
+    ) -> bool: ...
     def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
+
+@final
+class Request:
+    """A request of the API client."""
+
+    def __new__(
+        cls,
+        verb: str,
+        kind: str,
+        name: str | None = None,
+        namespace: str | None = None,
+        *,
+        body: Any = None,
+        body_namespace: str | None = None,
+        subresource: str | None = None,
+        query: list[tuple[str, str]] = ...,
+        guarded: bool = False,
+        metadata_only: bool = False,
+    ) -> Request: ...
+    @staticmethod
+    def raw(
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str | None = None,
+        accept: str | None = None,
+    ) -> Request: ...
+    @staticmethod
+    def resolve(kind: str) -> Request: ...
+    @staticmethod
+    def resources() -> Request: ...
+    @staticmethod
+    def access(
+        verb: str,
+        kind: str,
+        name: str | None = None,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+    ) -> Request: ...
+    @staticmethod
+    def apply_children(owner: Any, children: list[Any], options: dict[str, Any]) -> Request: ...
+
+@final
+class AppliedChildren:
+    """The result of applying children. A reference is its group, kind, name, namespace, uid."""
+
+    def references(self) -> list[tuple[str, list[tuple[str, str, str, str | None, str | None]]]]: ...
+    def objects(self) -> list[Any]: ...
+    def failures(self) -> list[tuple[str, CallFailure]]:
+        """The objects, and why they could not be applied."""
+
+@final
+class RequestOptions:
+    """The options of requests; without a namespace, it is that of the credentials, or is not known at all.
+    `run` is the call of a reconciler that makes the requests.
+    """
+
+    def __new__(
+        cls,
+        *,
+        namespace: str | None = None,
+        namespace_known: bool = True,
+        dry_run: bool = False,
+        manager: str | None = None,
+        validation: str | None = None,
+        timeout: float | None = None,
+        retries: bool = True,
+        headers: list[tuple[str, str]] = ...,
+        run: int | None = None,
+    ) -> RequestOptions: ...
+
+@final
+class Response:
+    """A response."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> dict[str, str]: ...
+    @property
+    def type_meta(self) -> tuple[str, str] | None: ...
+    @property
+    def content(self) -> bytes: ...
+    def json(self) -> Any: ...
+
+@final
+class CallFailure:
+    """A failure of a call; the kind is the name of the exception."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def details(self) -> Any: ...
+    @property
+    def causes(self) -> list[tuple[str, str, str]]: ...
+    @property
+    def managers(self) -> list[tuple[str, str, str]]: ...
+    @property
+    def retry_after(self) -> float | None: ...
+    @property
+    def uncertain(self) -> bool: ...
+    @property
+    def existing(self) -> Any: ...
+
+@final
+class ResponseQueue:
+    """The outcomes of calls for one event loop, with their tickets."""
+
+    def __new__(cls) -> ResponseQueue: ...
+    def fileno(self) -> int: ...
+    def take(self) -> list[tuple[int, Any]]: ...
+
+@final
+class RunningCall:
+    """A call whose outcome goes to a queue."""
+
+    def cancel(self) -> None: ...
+
+@final
+class UserStream:
+    """A watch, or a log that is read."""
+
+    @property
+    def is_finished(self) -> bool: ...
+    def wait(self) -> None:
+        """Block the thread until there are items."""
+
+    def start_wait(self, queue: ResponseQueue, ticket: int) -> RunningCall: ...
+    def take(self) -> list[Any]:
+        """Changes (type, object, old), lines; `None` at the end of a listing; the final failure."""
+
+    def close(self) -> None: ...
+
+@final
+class CacheReader:
+    """A cache of a running operator. Reading raises `LookupError` before the cache is ready."""
+
+    def get(self, name: str, namespace: str | None) -> Object | None: ...
+    def named(self, name: str) -> list[Object]:
+        """The objects of this name in all namespaces."""
+
+    def select(
+        self,
+        namespace: str | None,
+        labels: str | None,
+        fields: list[tuple[list[str], Any]],
+        owner: str | None,
+        by: list[tuple[str, Any]],
+    ) -> list[Object]: ...
+    def keys(self, by: str) -> list[Any]: ...
+    def __len__(self) -> int: ...
+    @property
+    def namespaced(self) -> bool | None: ...
+    @property
+    def is_ready(self) -> bool: ...
+    @property
+    def stale_for(self) -> float: ...
+    @property
+    def memory_size(self) -> int: ...
+    def wait_ready(self, timeout: float | None) -> bool:
+        """Block the thread until the cache is filled; false if the time is over."""
+
+    def start_wait_ready(self, timeout: float | None, queue: ResponseQueue, ticket: int) -> RunningCall: ...
+    def changes(self, initial: bool) -> CacheChanges: ...
+
+@final
+class CacheChanges:
+    """The changes of a cache."""
+
+    def start_wait(self, queue: ResponseQueue, ticket: int) -> RunningCall: ...
+    def take(
+        self,
+    ) -> list[tuple[Literal["ADDED", "MODIFIED", "DELETED"] | None, Object, Object | None]] | None:
+        """Take the changes that are ready; None if the operator has ended."""
+
+    def close(self) -> None: ...
+
+@final
+class ComputeKeys:
+    """Call the functions that compute the keys of an object in a cache."""
+
+    @property
+    def cache(self) -> int: ...
+    @property
+    def resource(self) -> Resource: ...
+    @property
+    def object(self) -> Object: ...
+    def complete(self, computed: list[tuple[str, list[Any]]]) -> None: ...
+
+@final
+class Client:
+    """The API client."""
+
+    @staticmethod
+    def connect(
+        *,
+        agent: str,
+        settings: dict[str, Any],
+        credentials: list[tuple[str, dict[str, Any]]] | None = None,
+        kubeconfig: str | None = None,
+        context: str | None = None,
+    ) -> Client: ...
+    def execute(self, request: Request, options: RequestOptions) -> Any:
+        """Block the thread until the outcome."""
+
+    def start(
+        self, request: Request, options: RequestOptions, queue: ResponseQueue, ticket: int
+    ) -> RunningCall: ...
+    def watch(
+        self, request: Request, options: RequestOptions, *, initial: bool, timeout: float | None = None
+    ) -> UserStream | CallFailure: ...
+    def logs(
+        self, request: Request, options: RequestOptions, *, timestamps: bool
+    ) -> UserStream | CallFailure: ...
+    def take_logs(self) -> list[Log]: ...
+    def close(self) -> None: ...
 
 def has_kubeconfig() -> bool: ...
 def has_named_kubeconfig() -> bool: ...
@@ -527,8 +837,11 @@ def has_service_account() -> bool: ...
 def read_kubeconfig() -> dict[str, Any] | tuple[str, str]:
     """The fields of `ConnectionInfo`; or the kind (corrupted, missing, unusable) and text of an error."""
 
-def read_kubeconfig_references() -> dict[str, Any]:
-    """The fields `exec` and `tokenFile` of the kubeconfigs' current user, if they are set."""
+def has_exec_plugin() -> bool:
+    """Whether the credentials of the kubeconfigs' current user come from an exec plugin."""
+
+def read_referenced_credentials() -> dict[str, Any] | str:
+    """The fields of `ConnectionInfo` from the exec plugin or token file; or the plugin's error."""
 
 def read_service_account() -> dict[str, Any] | None: ...
 @final
@@ -587,6 +900,7 @@ class ApiServer:
     @property
     def is_cut_off(self) -> bool: ...
     def clear_faults(self) -> None: ...
+    def append_log(self, namespace: str, pod: str, container: str, lines: list[str]) -> None: ...
     def cut_watches(self, plural: str = "") -> None: ...
     def compact(self) -> None: ...
     def shutdown(self) -> None: ...
@@ -635,5 +949,5 @@ class VirtualTime:
     def freeze(self) -> None: ...
     def thaw(self) -> None: ...
     def reset(self) -> None: ...
-    def leap(self, limit: int) -> bool: ...
-    def is_still(self) -> bool: ...
+    def advance_to(self, limit: int) -> bool: ...
+    def is_idle(self) -> bool: ...

@@ -13,7 +13,7 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from typing import Any, TypeVar
+    from typing import Any, Literal, TypeVar
 
     from kopf._intents.callbacks import ActivityDecorator as ActivityDecorator
     from kopf._intents.callbacks import ChangingDecorator as ChangingDecorator
@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from kopf._intents.callbacks import WebhookDecorator as WebhookDecorator
     from kopf._intents.errors import ErrorsMode
     from kopf._intents.filters import MetaFilterToken
+    from kopf._intents.reconciling import Changed, Owned, Watched
+    from kopf._intents.reconciling_settings import Backoff
     from kopf._intents.registries import OperatorRegistry
     from kopf._intents.selectors import Marker, SelectorFn
     from kopf._objects.dicts import FieldSpec
+    from kopf._objects.refs import Kind
     from kopf._objects.reviews import Operation
 
     MetaFilters = Mapping[str, str | MetaFilterToken | MetaFilterFn]
@@ -510,6 +513,51 @@ def timer(
 ) -> TimerDecorator:
     """Call the function again and again for as long as the object exists and matches."""
     return _declaring("timer", locals())
+
+
+@_explained
+def reconcile(
+    arg1: str | Marker | SelectorFn | None = None,
+    arg2: str | Marker | None = None,
+    arg3: str | Marker | None = None,
+    /,
+    *,
+    group: str | None = None,
+    version: str | None = None,
+    kind: str | None = None,
+    plural: str | None = None,
+    singular: str | None = None,
+    shortcut: str | None = None,
+    category: str | None = None,
+    id: str | None = None,
+    param: Any | None = None,
+    owns: Collection[Kind | Owned] | None = None,
+    watches: Collection[Watched] | None = None,
+    changed: Changed | Collection[Changed] | None = None,
+    initial: bool | Literal["unobserved"] | None = None,
+    deletion: bool | None = None,
+    finalizer: str | None = None,
+    debounce: float | None = None,
+    debounce_limit: float | None = None,
+    min_interval: float | None = None,
+    resync: float | None = None,
+    concurrency: int | None = None,
+    reconcile_timeout: float | None = None,
+    errors: ErrorsMode | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    backoff: float | Backoff | Callable[..., float] | None = None,
+    condition: str | None = None,
+    observe: bool | None = None,
+    labels: MetaFilters | None = None,
+    annotations: MetaFilters | None = None,
+    when: WhenFilterFn | None = None,
+    field: FieldSpec = None,
+    value: ValueFilter | None = None,
+    registry: OperatorRegistry | None = None,
+) -> Callable[[F], F]:
+    """Call the function to bring the cluster in line with the object, whenever something relevant changes."""
+    return _declaring("reconcile", locals())
 
 
 @_explained

@@ -21,6 +21,21 @@ NOT_LOADED = {
     "kopf._testing.operator",
     "kopf._testing.pytest_plugin",
     "kopf._kits.webhooks",
+    "kopf._objects.apierrors",
+    "kopf._intents.caching",
+    "kopf._intents.caching_settings",
+    "kopf._intents.reconciling",
+    "kopf._intents.reconciling_serialization",
+    "kopf._intents.reconciling_settings",
+    "kopf._objects.conditions",
+    "kopf._objects.refs",
+    "kopf._intents.requeue",
+    "kopf._runtime.reconciler_functions",
+    "kopf._runtime.reconciling",
+    "kopf._runtime.triggers",
+    "kopf._runtime.client",
+    "kopf._runtime.client.api",
+    "kopf.client",
     "kopf.testing",
     "aiohttp",
     "kubernetes",
@@ -47,7 +62,7 @@ def started(folder: pathlib.Path, *options: str, **environment: str) -> list:
 
 def test_an_operator_loads_no_more_than_it_needs(tmp_path: pathlib.Path) -> None:
     loaded, *_ = started(tmp_path)
-    assert {"asyncio", "kopf._kopf", "kopf._runtime.dispatcher"} <= set(loaded)
+    assert {"asyncio", "kopf._kopf", "kopf._runtime.task_dispatcher"} <= set(loaded)
     assert not NOT_LOADED & set(loaded)
 
 

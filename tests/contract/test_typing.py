@@ -23,11 +23,18 @@ UNTYPED_IN_ORIGINAL = "handlers.py"
 UNSHIPPED = ["InjectedWork", "inject_panics", "inject_review", "inject"]
 
 
-def mypy(python: str, name: str, tmp_path: pathlib.Path) -> subprocess.CompletedProcess[str]:
-    options = ["--strict", "--config-file=", f"--cache-dir={tmp_path}", f"--python-executable={python}"]
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder where mypy keeps what it knows of the packages, and nothing else is."""
+    return tmp_path_factory.mktemp("mypy")
+
+
+def mypy(python: str, name: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    cache = folder / pathlib.Path(python).parents[1].name
+    options = ["--strict", "--config-file=", f"--cache-dir={cache}", f"--python-executable={python}"]
     command = [sys.executable, "-m", "mypy", *options, str(FOLDER / name)]
     env = {key: value for key, value in os.environ.items() if key not in ("MYPYPATH", "PYTHONPATH")}
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=env, timeout=150)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env, timeout=150)
 
 
 def test_files_are_seen():
@@ -35,14 +42,14 @@ def test_files_are_seen():
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_operators_are_accepted_and_mistakes_are_found_by_mypy(name, kopf_python, tmp_path):
-    done = mypy(kopf_python, name, tmp_path)
+def test_operators_are_accepted_and_mistakes_are_found_by_mypy(name, kopf_python, folder):
+    done = mypy(kopf_python, name, folder)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != OURS])
-def test_they_are_accepted_with_the_original_too(name, reference_python, tmp_path):
-    done = mypy(reference_python, name, tmp_path)
+def test_they_are_accepted_with_the_original_too(name, reference_python, folder):
+    done = mypy(reference_python, name, folder)
     mine = [line for line in done.stdout.splitlines() if f"/{name}:" in line and "error:" in line]
     if name == UNTYPED_IN_ORIGINAL:
         mine = [line for line in mine if "[dict-item]" not in line]

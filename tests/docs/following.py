@@ -1,11 +1,12 @@
 """Follows a page as a reader does: writes its files, runs its commands in order, and compares their output.
 
-Files are in fences after a line that names them (`Add to` appends). Commands are in `console` fences (see
+Files are in fences after a line that names them (see `edit`). Commands are in `console` fences (see
 scripts/console.py), or in indented blocks that begin with the name of a program. `kopf run`, `kopf dev` and
 `kopf cluster` stay in the background; `text` fences after them are lines of their logs. An indented block
 after `kubectl get ... -o yaml` is a part of what is got.
 """
 
+import ast
 import os
 import pathlib
 import re
@@ -27,9 +28,11 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import console  # noqa: E402
 
 TIMEOUT = 40.0
+INSTALL_TIMEOUT = 170.0  # pip unpacks and compiles thousands of modules, next to other tests
 FENCE = re.compile(r"(?:^(?P<before>[^\n]+)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.M | re.S)
 INDENTED = re.compile(r"(?:^    [^\n]*\n)+", re.M)
-NAMED = re.compile(r"`([\w./-]+\.(?:py|yaml))`:$")
+NAMED = re.compile(r"`((?:[\w./-]+\.(?:py|yaml))|Dockerfile)`:$")
+FUNCTION = re.compile(r"(Replace|Add before) the function `(\w+)` in ")
 PROGRAM = re.compile(r"(?:\$ )?(?:kubectl|kopf|pytest|pip|export|make) ")
 STAYS = re.compile(r"kopf (?:run|dev|cluster)\b")
 READY = "Initial authentication has finished"
@@ -51,7 +54,7 @@ class Background:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
@@ -78,12 +81,15 @@ class Background:
         self.process.send_signal(signal.SIGINT)
         try:
             return self.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"It has not stopped:\n{''.join(self.lines)}") from None
         finally:
-            if self.process.poll() is None:
-                self.process.kill()
+            # It ends when no process has the pipe: an operator can outlive a killed `kopf dev`.
             self._reader.join(TIMEOUT)
-            assert self.process.stdout is not None
-            self.process.stdout.close()
+            if not self._reader.is_alive():
+                assert self.process.stdout is not None
+                self.process.stdout.close()
 
 
 class Reader:
@@ -140,8 +146,8 @@ class Reader:
         got: str | None = None
         for kind, before, text in blocks_of(page):
             named = NAMED.search(before)
-            if named and kind in ("python", "yaml"):
-                self.write(named[1], text, more=before.startswith("Add to") or " Add to " in before)
+            if named and kind in ("python", "yaml", "dockerfile"):
+                write(self.folder / named[1], text, before)
             elif kind == "text" and self.background:
                 for line in text.splitlines():
                     self.background[-1].expect(line)
@@ -160,10 +166,6 @@ class Reader:
             elif kind == "indented" and got is not None and got.endswith("-o yaml"):
                 self.expect_part(got, yaml.safe_load(text))
         return done
-
-    def write(self, name: str, text: str, *, more: bool) -> None:
-        path = self.folder / name
-        path.write_text((path.read_text() + "\n\n" if more else "") + text)
 
     def run(self, command: str, shown: list[str]) -> None:
         exported = re.fullmatch(r"export (\w+)=(\S+)", command)
@@ -208,7 +210,7 @@ class Reader:
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=TIMEOUT,
+            timeout=INSTALL_TIMEOUT if command.startswith("pip ") else TIMEOUT,
         )
         return done.returncode, done.stdout
 
@@ -226,6 +228,44 @@ def blocks_of(page: str) -> list[tuple[str, str, str]]:
         text = "".join(line.removeprefix("    ") for line in match[0].splitlines(keepends=True))
         found.append((match.start(), "indented", "", text))
     return [(kind, before, text) for _, kind, before, text in sorted(found)]
+
+
+def write(path: pathlib.Path, text: str, instruction: str) -> None:
+    """Write or edit a file as the line before its text instructs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(edit(path.read_text() if path.exists() else "", text, instruction))
+
+
+def edit(current: str, text: str, instruction: str) -> str:
+    """The content of a file after an instruction.
+
+    Instructions: write or replace the file (the default); add to its end; replace its imports, and the text
+    above them; replace a function; add before a function.
+    """
+    if instruction.startswith("Add to") or " Add to " in instruction:
+        return f"{current}\n\n{text}"
+    lines = current.splitlines(keepends=True)
+    function = FUNCTION.match(instruction)
+    if function:
+        [node] = [node for node in ast.parse(current).body if getattr(node, "name", None) == function[2]]
+        assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None
+        first = min(it.lineno for it in [node, *node.decorator_list]) - 1
+        if function[1] == "Replace":
+            return "".join([*lines[:first], text, *lines[node.end_lineno :]])
+        return "".join([*lines[:first], f"{text}\n\n", *lines[first:]])
+    if instruction.startswith("Replace the imports of "):
+        imports = [it for it in ast.parse(current).body if isinstance(it, (ast.Import, ast.ImportFrom))]
+        return "".join([text, *lines[imports[-1].end_lineno :]])
+    return text
+
+
+def files_of(pages: list[str], folder: pathlib.Path) -> None:
+    """Write the files of the pages, without running any command."""
+    for page in pages:
+        for kind, before, text in blocks_of(page):
+            named = NAMED.search(before)
+            if named and kind in ("python", "yaml", "dockerfile"):
+                write(folder / named[1], text, before)
 
 
 def contains(whole: Any, part: Any) -> bool:

@@ -1,5 +1,6 @@
 """The contents of the documents are valid: Python blocks compile and run, make targets and files exist."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -13,12 +14,12 @@ from tests.support.differences import IN_REFERENCE
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
-# There, the blocks are parts of files: see test_followed.py.
-GROWING = ROOT / "docs" / "tutorial"
+# There, the blocks are parts of files: see test_followed.py and tests/installed/test_pages.py.
+GROWING = (ROOT / "docs" / "tutorial", ROOT / "docs" / "testing")
 BLOCKS = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}:{number}")
     for path in DOCUMENTS
-    if path.parent != GROWING
+    if path.parent not in GROWING
     for number, block in enumerate(BLOCK.findall(path.read_text()))
 ]
 
@@ -66,22 +67,69 @@ def test_readme_shows_the_first_example_as_it_is():
     )
 
 
-def test_the_chart_of_the_readme_is_that_of_the_table():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/chart.py"), "--check"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+def run_figures(*args):
+    command = [sys.executable, str(ROOT / "scripts/figures.py"), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_the_chart_and_the_tables_have_the_figures_of_the_data():
+    done = run_figures("--check")
     assert done.returncode == 0, done.stderr
-    image = (ROOT / "docs/images/cpu.svg").read_text()
-    text = (ROOT / "README.md").read_text()
-    figures = re.findall(r">([\d.]+ ms)<", image)
-    [shown] = re.findall(r"^!\[(.*?)\]\(docs/images/cpu.svg\)", text, re.M)
+    figures = re.findall(r">([\d.]+ ms)<", (ROOT / "docs/images/cpu.svg").read_text())
+    [shown] = re.findall(r"^!\[(.*?)\]\(\S*docs/images/cpu.svg\)", (ROOT / "README.md").read_text(), re.M)
     assert len(figures) == 4
     assert re.findall(r"[\d.]+ ms", shown) == figures
-    [date] = re.findall(r"Measured on (\d+ \w+ \d{4})", image)
-    assert f"The chart is from {date}" in text
+
+
+def test_figures_of_a_run_replace_those_of_the_data(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import figures
+
+    data = json.loads((ROOT / "docs/figures.json").read_text())
+    results = {"W3": {"ours": [{"CPU per object, ms": 0.51}], "reference": [{"CPU per object, ms": 4.0}]}}
+    new = figures.measured(data, results, "1 May 2030", "version 9")
+    assert figures.charted(new) == ({"Kopf 1.45": 4.0, "kopf-rs": 0.51}, "ms")
+    assert "Measured on 1 May 2030 with version 9." in figures.for_readme(new)
+    assert "0.51 ms" in figures.draw(new) and "0.39" not in figures.draw(new)
+    assert "| - | - | **0.51 ms** |" in figures.for_page(new)
+    assert "not those of the current version" not in figures.for_page(new)
+    assert "Outdated" in figures.for_readme(data) or not data["outdated"]
+
+
+def test_no_page_has_figures_of_performance_outside_of_the_tables():
+    """README.md and docs/performance.md have them in generated blocks, the evidence with its date."""
+    for name in (
+        "README.md",
+        "docs/performance.md",
+        "docs/migration.md",
+        "docs/index.md",
+        "docs/reliability.md",
+    ):
+        text = re.sub(
+            r"<!-- figures.*?<!-- end of the figures -->", "", (ROOT / name).read_text(), flags=re.S
+        )
+        assert re.findall(r"\d(?:\.\d+)? (?:ms|µs|kB)\b|\d times (?:less|faster|more)", text) == [], name
+    evidence = (ROOT / "docs/project/evidence.md").read_text()
+    measured = (ROOT / "benches/README.md").read_text()
+    assert re.search(r"\b\w+ 20\d\d\b", evidence) and re.search(r"Measured on \d+ \w+ 20\d\d", measured)
+
+
+def test_the_address_of_the_repository_is_replaced_in_one_place(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import address
+
+    for name in (*address.FILES, "README.md"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    before = address.current(tmp_path)
+    address.replace("https://git.test/me/kopf-rs", tmp_path)
+    assert address.current(tmp_path) == "https://git.test/me/kopf-rs"
+    readme = (tmp_path / "README.md").read_text()
+    assert "](https://git.test/me/kopf-rs/blob/main/docs/quickstart.md)" in readme
+    assert "](https://git.test/me/kopf-rs/raw/main/docs/images/cpu.svg)" in readme
+    assert re.findall(r"\]\((?!https://|#)", readme) == []
+    known = {path.relative_to(ROOT) for path in ROOT.glob("*.toml") if before in path.read_text()}
+    assert known == {pathlib.Path(name) for name in address.FILES}, "there are other places"
+    assert not any(before in (tmp_path / name).read_text() for name in address.FILES)
 
 
 def test_the_distribution_is_not_installed_from_a_registry():
@@ -99,6 +147,8 @@ def test_files_in_documents_exist():
     """In the tables of files, names without a folder are in the folder of the name before."""
     seen = 0
     for path in DOCUMENTS:
+        if path.parent in GROWING:  # these files are the reader's
+            continue
         for name in re.findall(
             r"`((?:rust|python|tests|docs|examples|scripts)/[^`\s*<]+)`", path.read_text()
         ):

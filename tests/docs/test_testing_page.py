@@ -1,14 +1,55 @@
-"""The page about testing shows the tests of its example as they are."""
+"""The pages about testing: no task is without a page, and the recipes for CI run the tests.
+
+`tests/installed/test_pages.py` follows the pages in an empty environment.
+"""
 
 import pathlib
 import re
+import sys
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import pytest
+import yaml
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+from following import ROOT, Reader, files_of
+
+pytestmark = pytest.mark.timeout(400)
+FIRST = ROOT / "docs/testing.md"
+PAGES = sorted((ROOT / "docs/testing").glob("*.md"))
 
 
-def test_the_example_is_shown_as_it_is():
-    page = (ROOT / "docs/testing.md").read_text()
-    code = (ROOT / "examples/20-testing/test_example.py").read_text().split('"""', 2)[2].strip()
-    blocks = [block.strip() for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)]
-    assert len(blocks) == 4
-    assert code in blocks
+@pytest.fixture
+def reader(tmp_path):
+    """A reader who has the files of the first page."""
+    files_of([FIRST.read_text()], tmp_path)
+    reader = Reader(tmp_path, None)
+    yield reader
+    reader.close()
+
+
+def test_the_first_page_lists_all_pages():
+    linked = re.findall(r"^\| [^|]+ \| \[[^]]+\]\((\S+)\) \|$", FIRST.read_text(), re.M)
+    assert len(linked) == 10
+    assert {f"testing/{path.name}" for path in PAGES} == {*linked, "testing/kit.md"} - {"how-to/ci.md"}
+
+
+def test_the_recipes_for_ci_run_the_tests(reader):
+    """The steps that call pytest; the others install programs, or are for other clusters."""
+    page = (ROOT / "docs/how-to/ci.md").read_text()
+    commands = []
+    for text in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S):
+        for job in [yaml.safe_load(text).get("tests"), *yaml.safe_load(text).get("jobs", {}).values()]:
+            if job is not None:
+                steps = [step["run"] for step in job.get("steps", []) if "run" in step] + job.get(
+                    "script", []
+                )
+                assert steps[-1].startswith(("pytest ", "KUBEBUILDER_ASSETS=")), steps
+                commands.append(steps[-1])
+    assert len(commands) == 3
+    code, output = reader.call("kopf check --offline handlers.py")
+    assert code == 0, output
+    for command in commands:
+        if command.startswith("pytest "):
+            code, output = reader.call(command.replace("-n auto", "-n 2"))
+            assert code == 0 and " 2 passed" in output, output

@@ -288,3 +288,48 @@ def test_embedding(operator, stage):
     run.wait_for_log(r"Doing first: buy some milk")
     assert run.stop() == 0
     assert "The end: 1 done." in run.log
+
+
+@example("15-reconciler")
+def test_reconciler(operator, stage, cluster, namespace):
+    def ready(body):
+        conditions = body.get("status", {}).get("conditions", [])
+        return [(item["status"], item["reason"]) for item in conditions if item["type"] == "Ready"]
+
+    operator(files=(stage.file,))
+    stage.apply()
+    stage.shelf.wait(stage.name, lambda body: ready(body) == [("False", "NoSecret")])
+    secret = yaml.safe_load((stage.folder / "secret.yaml").read_text())
+    cluster.create(kube.Resource("", "v1", "secrets"), namespace, secret)
+    stage.shelf.wait(stage.name, lambda body: ready(body) == [("True", "Applied")])
+    config_maps = kube.Resource("", "v1", "configmaps")
+    cluster.patch(config_maps, namespace, stage.name, {"data": {"greeting": "boo"}})
+    cluster.wait(
+        config_maps, namespace, stage.name, lambda body: body and body["data"] == {"greeting": "hello"}
+    )
+    cluster.delete(config_maps, namespace, stage.name)
+    cluster.wait(
+        config_maps, namespace, stage.name, lambda body: body and body["data"] == {"greeting": "hello"}
+    )
+
+
+@example("16-config-map-generator")
+def test_config_map_generator(operator, stage, cluster, namespace):
+    operator(files=(stage.file,))
+    stage.apply()
+    config_maps = kube.Resource("", "v1", "configmaps")
+    name, content = f"{stage.name}-configmap", {"content": "hello"}
+    cluster.wait(config_maps, namespace, name, lambda body: body and body["data"] == content)
+    cluster.delete(config_maps, namespace, name)
+    cluster.wait(config_maps, namespace, name, lambda body: body and body["data"] == content)
+
+
+@example("17-cron-jobs")
+def test_cron_jobs(operator, stage):
+    """The schedule itself is tested with virtual time (tests/behaviours/reconcile/test_ports.py)."""
+    run = operator(files=(stage.file,))
+    stage.body["spec"]["schedule"] = "every tuesday"
+    stage.apply()
+    run.wait_for_log(r"every tuesday")
+    stage.shelf.patch(stage.name, {"spec": {"schedule": "* * * * *", "suspend": False}})
+    stage.shelf.wait(stage.name, lambda body: "active" in body.get("status", {}))

@@ -45,9 +45,12 @@ def deep_object(harness: Harness) -> None:
     def listed(asked: Asked) -> FaultAction | None:
         if asked.verb != "list" or not asked.path.endswith("/parcels"):
             return None
-        items = [*harness.cluster.list("parcels"), "POISON"]
-        page = {"apiVersion": f"{GROUP}/v1", "kind": "ParcelList", "metadata": {"resourceVersion": "0"}}
-        text = json.dumps({**page, "items": items}).replace('"POISON"', poison(10_000))
+        parcels = harness.cluster.list("parcels")
+        # The watch begins at this version, so that it delivers what happens between the list and the watch.
+        version = max(int(parcel["metadata"]["resourceVersion"]) for parcel in parcels)
+        metadata = {"resourceVersion": str(version)}
+        page = {"apiVersion": f"{GROUP}/v1", "kind": "ParcelList", "metadata": metadata}
+        text = json.dumps({**page, "items": [*parcels, "POISON"]}).replace('"POISON"', poison(10_000))
         return FaultAction(answer=(200, text, {"Content-Type": "application/json"}))
 
     with faulty(harness, listed):

@@ -334,3 +334,18 @@ scenario(
     settings=progress_in_status,
     status=True,
 )
+
+
+def reconciled(crash_run: CrashRun) -> None:
+    @kopf.on.reconcile(KIND, id="reconciler", deletion=True)
+    async def reconciler(spec: Any, patch: Any, deleting: bool, **kwargs: Any) -> None:
+        with crash_run.call("deleting" if deleting else "sync", {**kwargs, "new": {"spec": dict(spec)}}):
+            if not deleting:
+                patch.status["sync"] = spec["value"]
+
+
+# Section 1.14, scenario 17.
+scenario(
+    "a reconciler", reconciled, [create(), change(2), change(3)], final=final(3, "sync", status={"sync": 3})
+)
+scenario("a deletion with a reconciler", reconciled, [create(), delete()], final=is_gone("deleting"))

@@ -3,7 +3,6 @@ operator must not be treated as dead by its peers.
 """
 
 import datetime
-import json
 import os
 import pathlib
 import subprocess
@@ -13,6 +12,8 @@ import time
 
 import pytest
 from fake_clock import FakeClock
+
+from tests.support.crds import PEERINGS
 
 OPERATOR = """
 import kopf
@@ -41,7 +42,7 @@ def seen(cluster) -> float | None:
 @pytest.mark.timeout(120)
 def test_keepalives_follow_the_clock_of_the_machine(kopf_cluster, tmp_path):
     body = {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "faults"}}
-    kopf_cluster.apply(CRD)
+    kopf_cluster.apply(PEERINGS)
     kopf_cluster.create(body)
     fake_clock = FakeClock(tmp_path)
     script = tmp_path / "peer.py"
@@ -66,32 +67,3 @@ def wait_until_near(cluster, ahead: int, log: pathlib.Path) -> None:
     while (found := seen(cluster)) is None or abs(found - ahead) > 60:
         assert time.monotonic() < until, (found, ahead, log.read_text()[-3000:])
         threading.Event().wait(0.2)
-
-
-CRD = json.dumps(
-    {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "clusterkopfpeerings.kopf.dev"},
-        "spec": {
-            "group": "kopf.dev",
-            "scope": "Cluster",
-            "names": {
-                "plural": "clusterkopfpeerings",
-                "singular": "clusterkopfpeering",
-                "kind": "ClusterKopfPeering",
-                "listKind": "ClusterKopfPeeringList",
-            },
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {
-                        "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                    },
-                }
-            ],
-        },
-    }
-)

@@ -23,7 +23,7 @@ from fault_harness import CRD, Harness, Result
 COLUMNS = ("survived", "seconds", "lost", "doubles", "exits", "stuck", "leaked")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def table() -> Iterator[list[Result]]:
     results: list[Result] = []
     yield results

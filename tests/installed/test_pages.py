@@ -1,6 +1,8 @@
 """The pages for newcomers, followed with the wheel in an empty environment."""
 
+import os
 import pathlib
+import re
 import sys
 
 import pytest
@@ -10,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tests" / "docs"))
 
 from following import Reader, find_kubectl  # noqa: E402
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
@@ -57,3 +59,29 @@ def test_the_quickstart_after_the_installation(reader):
 def test_type_checkers_find_typos(reader):
     reader.follow(section("README.md", "Install"))
     assert reader.follow((ROOT / "docs/how-to/type-checking.md").read_text()) == 2
+
+
+def test_the_testing_pages_after_the_installation(reader):
+    """In one folder: the tasks continue with the files of the first page, and bring their packages."""
+    reader.follow(section("README.md", "Install"))
+    names = re.findall(r"\]\((testing/[\w-]+\.md)\) \|$", (ROOT / "docs/testing.md").read_text(), re.M)
+    assert len(names) == 9
+    for name in ["testing.md", *names, "testing/kit.md"]:
+        if name != "testing/real-clusters.md" or os.environ.get("KUBEBUILDER_ASSETS"):
+            assert reader.follow((ROOT / "docs" / name).read_text()) >= 1, name
+
+
+def test_the_tutorial_after_the_installation(reader):
+    if find_kubectl() is None:
+        pytest.skip("there is no kubectl")
+    reader.follow(section("README.md", "Install"))
+    pages = sorted((ROOT / "docs/tutorial").glob("[0-9]-*.md"))
+    for path in [ROOT / "docs/tutorial/index.md", *pages]:
+        assert reader.follow(path.read_text()) >= 1, path.name
+
+
+def test_the_migration_to_kopf_rs(reader):
+    code, output = reader.call("pip install --quiet kopf==1.45.2")
+    assert code == 0, output
+    page = (ROOT / "docs/migration.md").read_text()
+    assert reader.follow(page) == 4

@@ -6,7 +6,8 @@ import secrets
 import pytest
 
 from tests.support import cluster as kube
-from tests.support.fixtures import GROUP, Shelf, crd
+from tests.support.crds import GROUP, crd
+from tests.support.fixtures import Shelf
 
 PREAMBLE = """
 from calls import called

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.support import cluster as kube
-from tests.support.fixtures import crd
+from tests.support.crds import crd
 
 HANDLERS = """
 from calls import called

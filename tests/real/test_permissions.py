@@ -4,7 +4,8 @@ import threading
 import time
 
 from tests.support import cluster as kube
-from tests.support.fixtures import GROUP, Shelf
+from tests.support.crds import GROUP
+from tests.support.fixtures import Shelf
 
 # The default pauses between retries: forbidden requests must not wait for them.
 HANDLERS = """

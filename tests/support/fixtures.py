@@ -14,10 +14,9 @@ import pytest
 
 from tests.support import cluster as kube
 from tests.support import controlplane, embedded
+from tests.support.crds import crd
 from tests.support.embedded import EmbeddedPlane
 from tests.support.operators import Launcher
-
-GROUP = "testing.kopf.dev"
 
 
 @functools.cache
@@ -70,40 +69,6 @@ def control_plane(pytestconfig: pytest.Config) -> Iterator[controlplane.ControlP
 def cluster(control_plane: controlplane.ControlPlane) -> kube.Cluster:
     """The cluster as its administrator sees it."""
     return kube.Cluster(control_plane.write_kubeconfig())
-
-
-def crd(
-    plural: str, kind: str, *, group: str = GROUP, pruned: bool = False, subresource: bool = True
-) -> kube.Object:
-    """A CRD for tests. If it is pruned, its schema has little more than `spec.size`, and the server drops
-    other fields."""
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    strict = {
-        "type": "object",
-        "properties": {
-            "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
-            "status": {"type": "object", "properties": {"known": {"type": "string"}}},
-        },
-    }
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": strict if pruned else free},
-    }
-    if subresource:
-        version["subresources"] = {"status": {}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "versions": [version],
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
-        },
-    }
 
 
 @pytest.fixture(scope="session")

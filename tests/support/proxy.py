@@ -101,8 +101,11 @@ class Proxy:
                     if answer is not None:
                         self.answer(*answer)
                         return
-                with contextlib.suppress(OSError, http.client.HTTPException):
+                try:
                     self.forward(body, is_stream="watch" in request.query)
+                except (OSError, http.client.HTTPException):
+                    # The client must notice it, even if the response has not begun.
+                    self.close_connection = True
 
             do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 

@@ -14,7 +14,8 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from kopf._intents.settings import ExecutionSettings, HandlerPool, call_limit
+from kopf._intents.handler_pool import HandlerPool
+from kopf._intents.settings import ExecutionSettings, call_limit
 from kopf._runtime import executor as executor_module
 from kopf._runtime.executor import ExecutorPool, ThreadJob
 

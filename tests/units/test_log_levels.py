@@ -103,3 +103,27 @@ def test_traces_are_enabled_only_by_their_own_logger(root_level, traces_level):
     # The subscriber belongs to the process, and other operators may follow.
     bridge.close()
     assert engine.tracing == [True, False, True, False]
+
+
+def test_tracing_stays_off_after_the_end(traces_level):
+    class Loop:
+        def __init__(self):
+            self.scheduled = []
+
+        def call_soon(self, callback):
+            self.scheduled.append(callback)
+
+    class CompletingEngine(Engine):
+        def complete(self, items):
+            self.completed = items
+
+    traces_level(logging.DEBUG)
+    engine, loop = CompletingEngine(), Loop()
+    bridge = Bridge(engine, {}, loop=loop)
+    bridge.poll()
+    item = object()
+    bridge.complete(item)
+    bridge.close()
+    for callback in loop.scheduled:
+        callback()
+    assert engine.completed == [item] and engine.tracing == [True, False]

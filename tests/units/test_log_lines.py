@@ -119,7 +119,19 @@ def written() -> Iterator[Callable[..., io.StringIO]]:
     root.setLevel(level)
 
 
-@pytest.mark.parametrize("log_format", [*LogFormat, "%(levelno)s %(msg)s"])
+FORMATS = [
+    *LogFormat,
+    "%(levelno)s %(msg)s",
+    "%(message)s at %(asctime)s",
+    "%(asctime)-30s %(message)s",
+    "100%% %(levelname)s: %(message)-40s|",
+    "%(asctime)s %(asctime)s %(message)s",
+    "%(message)s %(message)s",
+    "%(asctime)s 100%% %(message)s of %(name)s",
+]
+
+
+@pytest.mark.parametrize("log_format", FORMATS)
 @pytest.mark.parametrize("log_prefix", [True, False])
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.WARNING, logging.CRITICAL, 25])
 @pytest.mark.parametrize("body", [BODY, Body(Object.decode(NATIVE)), CLUSTERED, Body({})])
@@ -135,6 +147,18 @@ def test_texts_are_the_same_on_all_ways(
     texts = [re.sub(moment, "MOMENT", text) for text in stream.getvalue().splitlines()]
     assert len(texts) == (0 if level < logging.INFO else 3)
     assert len(set(texts)) <= 1
+
+
+def test_levels_can_be_renamed(written: Callable[..., io.StringIO]) -> None:
+    stream = written(log_format="%(levelname)s %(message)s")
+    adapter = LocalObjectLogger(body=BODY, settings=OperatorSettings())
+    log_framework_line(adapter, logging.INFO, "a line")
+    logging.addLevelName(logging.INFO, "NOTE")
+    try:
+        log_framework_line(adapter, logging.INFO, "a line")
+    finally:
+        logging.addLevelName(logging.INFO, "INFO")
+    assert stream.getvalue() == "INFO a line\nNOTE a line\n"
 
 
 def test_lines_that_only_our_handler_sees_need_no_records(

@@ -69,15 +69,15 @@ def test_default_storages_are_known_to_the_engine():
     json.dumps(persistence)
 
 
-def test_storages_of_users_are_foreign_even_inside_of_ours():
+def test_storages_of_users_are_custom_even_inside_of_ours():
     class Mine(kopf.AnnotationsProgressStorage): ...
 
     class MyBase(kopf.StatusDiffBaseStorage): ...
 
-    foreign = {"type": "Foreign"}
-    assert serialization.serialize_progress_storage(Mine()) == foreign
-    assert serialization.serialize_progress_storage(kopf.MultiProgressStorage([Mine()])) == foreign
-    assert serialization.serialize_diffbase_storage(kopf.MultiDiffBaseStorage([MyBase()])) == foreign
+    custom = {"type": "Custom"}
+    assert serialization.serialize_progress_storage(Mine()) == custom
+    assert serialization.serialize_progress_storage(kopf.MultiProgressStorage([Mine()])) == custom
+    assert serialization.serialize_diffbase_storage(kopf.MultiDiffBaseStorage([MyBase()])) == custom
 
 
 @pytest.mark.parametrize(("version", "is_compatible"), [(None, False), ("1.45", True)])

@@ -127,13 +127,16 @@ def test_the_process_waits_for_threads_and_can_be_interrupted(caplog, monkeypatc
     root = logging.getLogger()
     handler = Interrupting()
     root.addHandler(handler)
+    # The signal is ignored in processes that a shell has started in the background.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         waiting.wait()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
+        signal.signal(signal.SIGINT, inherited)
         root.removeHandler(handler)
     assert ended
     assert "Press Ctrl+C again" in caplog.text and "stopped at once" in caplog.text
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_process_does_not_wait_if_nothing_is_left():

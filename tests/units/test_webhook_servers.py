@@ -405,3 +405,23 @@ def test_without_an_operator_the_host_is_not_known(ngrok, caplog):
 )
 def test_local_clusters_are_recognised(certificate, version, expected):
     assert local_clusters.identify(certificate, version) == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no second loopback address")
+def test_a_closed_server_has_neither_a_port_nor_connections():
+    # A separate address: another process can get a port of the usual one, or the connection itself can.
+    address = "127.0.0.2"
+
+    async def main() -> None:
+        async with kopf.WebhookServer(addr=address, insecure=True) as server:
+            config = await anext(aiter(server(respond)))
+            port = int(config["url"].rpartition(":")[2])
+            reader, writer = await asyncio.open_connection(address, port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert await reader.readuntil(b"\r\n\r\n")
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(address, port)
+        await reader.read()  # until the end of the connection
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(main(), 30))

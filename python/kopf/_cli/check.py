@@ -5,21 +5,28 @@ The handlers are loaded and not called; neither are startup and login handlers. 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import click
 
-from kopf._cli import api_discovery, exec_plugins
-from kopf._intents.handlers import ChangingHandler, ResourceHandler, SpawningHandler, WebhookHandler
-from kopf._intents.registries import OperatorRegistry, resource_handlers
-from kopf._intents.selectors import is_exact_namespace, match_namespace
-from kopf._intents.settings import OperatorSettings
-from kopf._objects.credentials import ConnectionInfo, LoginError
+from kopf._cli import api_discovery
+from kopf._cli.connections import find_connection
+from kopf._cli.namespace_check import describe_unmatched
+from kopf._intents.handlers import (
+    ChangingHandler,
+    ReconcilingHandler,
+    SpawningHandler,
+    WebhookHandler,
+)
+from kopf._intents.namespaces import Namespaces
+from kopf._intents.registries import OperatorRegistry, cache_declarations, resource_handlers
+from kopf._intents.selectors import Selector, is_exact_namespace
+from kopf._objects.credentials import LoginError
 from kopf._objects.resources import Resource
 from kopf._objects.suggestions import did_you_mean
-from kopf._runtime import bridge, handler_checks, loaders, login
+from kopf._runtime import handler_checks, loaders
 from kopf._runtime.banner import describe_handlers
 from kopf._runtime.default_registry import get_default_registry
 from kopf._testing.client import ApiError, Client
@@ -54,7 +61,7 @@ def check(
     problems = list(check_declarations(registry, [*paths, *modules]))
     omission = None if not offline else "--offline is set."
     if not offline:
-        found, omission = _check_cluster(handlers, namespaces)
+        found, omission = _check_cluster(registry, namespaces)
         problems += found
     problems = list(dict.fromkeys(problems))  # a function can have several decorators
     for problem in problems:
@@ -75,9 +82,7 @@ def check_declarations(registry: OperatorRegistry, sources: Collection[str]) -> 
     yield from handler_checks.check([*registry._activities.get_all_handlers(), *handlers], indices)
 
 
-def _check_cluster(
-    handlers: Collection[ResourceHandler], namespaces: Collection[str]
-) -> tuple[list[str], str | None]:
+def _check_cluster(registry: OperatorRegistry, namespaces: Collection[str]) -> tuple[list[str], str | None]:
     """The problems, and the reason why the cluster is not checked, if it is not."""
     try:
         connection = find_connection()
@@ -88,9 +93,9 @@ def _check_cluster(
         return [], "there is neither a kubeconfig nor a service account of a pod."
     try:
         resources = api_discovery.discover(client.call)
-        resolved = resolve(handlers, resources)
+        resolved = resolve(registry, resources)
         problems = list(_check_selectors(resolved, resources))
-        problems += _check_namespaces(client, namespaces)
+        problems += describe_unmatched(client, namespaces)
         permissions = required_permissions(resolved, namespaces)
         problems += [f"The permission to {item} is missing." for item in _missing(client, permissions)]
         return problems, None
@@ -106,38 +111,48 @@ def _check_cluster(
         client.close()
 
 
-def find_connection() -> ConnectionInfo | None:
-    """The credentials as of an operator without login handlers; None if there are none."""
-    settings = OperatorSettings()
-    logger = logging.getLogger("kopf.activities.authentication")
-    if login.has_sync_client() and (login.has_kubeconfig() or login.has_service_account()):
-        return login.login_via_client(logger=logger, settings=settings)
-    if not login.prefers_kubeconfig(settings):
-        account = login.login_with_service_account(settings=settings)
-        if account is not None:
-            return account
-    connection = login.login_with_kubeconfig(settings=settings)
-    if connection is None:
-        return login.login_with_service_account(settings=settings)
-    return exec_plugins.complete(connection, bridge.read_kubeconfig_references())
+@dataclass(frozen=True, eq=False)
+class RequiredKind:
+    """A kind that a handler or a cache needs."""
+
+    source: str
+    """The place of the declaration."""
+    selector: Selector
+    is_written: bool = False
+    """Whether Kopf patches the objects."""
+    namespaces: Namespaces = None
+    """None: those of the operator."""
 
 
-Resolved = Mapping[ResourceHandler, Collection[Resource]]
+Resolved = Mapping[RequiredKind, Collection[Resource]]
 
 
-def resolve(handlers: Iterable[ResourceHandler], resources: Collection[Resource]) -> Resolved:
-    """The resources that the selector of each handler selects."""
-    return {
-        handler: handler.selector.select(resources) for handler in handlers if handler.selector is not None
-    }
+def resolve(registry: OperatorRegistry, resources: Collection[Resource]) -> Resolved:
+    """The resources of the kinds that the handlers and caches of the registry need."""
+    return {kind: kind.selector.select(resources) for kind in _required_kinds(registry)}
+
+
+def _required_kinds(registry: OperatorRegistry) -> Iterator[RequiredKind]:
+    for handler in resource_handlers(registry):
+        if handler.selector is None or isinstance(handler, WebhookHandler):
+            continue
+        source = handler_checks.locate(handler.fn)
+        is_written = isinstance(handler, (ChangingHandler, SpawningHandler, ReconcilingHandler))
+        yield RequiredKind(source, handler.selector, is_written)
+        if isinstance(handler, ReconcilingHandler):
+            for owned in handler.owns:
+                yield RequiredKind(source, owned.selector)
+            for watched in handler.watches:
+                yield RequiredKind(source, watched.selector, namespaces=watched.namespaces)
+    for cache in cache_declarations(registry):
+        yield RequiredKind(f"the cache {cache.id!r}", cache.selector, namespaces=cache.namespaces)
 
 
 def _check_selectors(resolved: Resolved, resources: Collection[Resource]) -> Iterator[str]:
-    for handler, selected in resolved.items():
-        selector = handler.selector
-        if selector is None or not selector.is_specific:
+    for kind, selected in resolved.items():
+        selector = kind.selector
+        if not selector.is_specific:
             continue
-        where = handler_checks.locate(handler.fn)
         name = next(
             value
             for value in (
@@ -152,47 +167,29 @@ def _check_selectors(resolved: Resolved, resources: Collection[Resource]) -> Ite
         if not selected:
             known = {text for item in resources for text in (item.plural, item.singular, item.kind) if text}
             hint = did_you_mean(str(name), known)
-            text = f"The cluster has no resource {name!r} for {where}{hint}"
+            text = f"The cluster has no resource {name!r} for {kind.source}{hint}"
             yield f"{text} If the name is right, apply its CRD."
         elif len(selected) > 1:
             names = ", ".join(sorted(map(repr, selected)))
-            yield f"{name!r} of {where} is ambiguous: {names}. Specify the group; none of them is served."
-
-
-def _check_namespaces(client: Client, patterns: Collection[str]) -> Iterator[str]:
-    if not patterns:
-        return
-    try:
-        found = client.call("GET", "/api/v1/namespaces")["items"]
-    except ApiError as error:
-        if error.code != 403:  # the missing permission is reported
-            raise
-        return
-    names = [item["metadata"]["name"] for item in found]
-    for pattern in patterns:
-        if not any(match_namespace(name, pattern) for name in names):
-            hint = did_you_mean(pattern, names) if is_exact_namespace(pattern) else "."
-            yield f"No namespace matches {pattern!r}{hint}"
+            text = f"{name!r} of {kind.source} is ambiguous: {names}."
+            yield f"{text} Specify the group; none of them is served."
 
 
 def required_permissions(resolved: Resolved, namespaces: Collection[str]) -> list[Permission]:
     """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty."""
     exact = [name for name in namespaces if is_exact_namespace(name)]
+    served = exact if exact and len(exact) == len(namespaces) else [""]
     found: list[Permission] = []
-    for handler, selected in resolved.items():
-        if isinstance(handler, WebhookHandler):
-            continue
-        if handler.selector is not None and handler.selector.is_specific and len(selected) > 1:
+    for kind, selected in resolved.items():
+        if kind.selector.is_specific and len(selected) > 1:
             continue
         for resource in sorted(selected, key=repr):
-            is_local = bool(resource.namespaced) and len(exact) == len(namespaces)
-            for namespace in exact if exact and is_local else [""]:
-                verbs = ["list", "watch"]
-                writes = isinstance(handler, (ChangingHandler, SpawningHandler))
-                verbs += ["patch"] if writes else []
+            declared = [""] if kind.namespaces == "*" else kind.namespaces or served
+            for namespace in declared if resource.namespaced else [""]:
+                verbs = ["list", "watch", *(["patch"] if kind.is_written else [])]
                 plural, group = resource.plural, resource.group
                 found += [Permission(verb, plural, group, namespace) for verb in verbs]
-                if writes and "status" in resource.subresources:
+                if kind.is_written and "status" in resource.subresources:
                     found.append(Permission("patch", f"{plural}/status", group, namespace))
     if found:
         crds = ("customresourcedefinitions", "apiextensions.k8s.io")

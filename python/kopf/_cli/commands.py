@@ -13,17 +13,20 @@ from kopf._cli import gc_tuning
 from kopf._cli.options import (
     CLIControls,
     FileParamType,
-    HandlersParamType,
     PathParamType,
+    all_namespaces_option,
+    check_scope,
     cluster_options,
     drop_overridden,
+    handlers_options,
     is_compatible,
     liveness_option,
     logging_options,
     logging_parameters,
+    namespaces_option,
     option,
 )
-from kopf._cli.project_commands import check, completion, init
+from kopf._cli.project_commands import check, completion, init, manifests, show_help
 
 if TYPE_CHECKING:
     import pathlib
@@ -72,23 +75,11 @@ def main(context: click.Context) -> None:
         gc_tuning.freeze_and_enable_gc()
 
 
-def _check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
-    if namespaces and clusterwide:
-        raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
-
-
 @main.command()
 @logging_options
 @cluster_options
-@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Serve the whole cluster.")
-@option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    metavar="PATTERN",
-    help="Serve these namespaces, e.g. 'team-*,!team-x'.",
-)
+@all_namespaces_option("Serve the whole cluster.")
+@namespaces_option("Serve these namespaces, e.g. 'team-*,!team-x'.")
 @option("--standalone", is_flag=True, default=None, help="Ignore other operators.")
 @option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}, to pause the others.")
 @liveness_option
@@ -101,8 +92,7 @@ def _check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
     help="Join this peering: pause while an operator with a higher priority is alive.",
 )
 @option("-p", "--priority", type=int, help="The priority in the peering; the highest one works.")
-@option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
-@click.argument("paths", nargs=-1, type=HandlersParamType())
+@handlers_options
 @click.make_pass_decorator(CLIControls, ensure=True)
 def run(
     controls: CLIControls,
@@ -123,7 +113,7 @@ def run(
     legacy = os.environ.get("KOPF_RUN_NAMESPACE")
     namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
-    _check_scope(namespaces, clusterwide)
+    check_scope(namespaces, clusterwide)
     paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
 
     from kopf._cli.event_loop import event_loop
@@ -148,6 +138,10 @@ def run(
             f"No handlers are declared in {names}: the operator has nothing to do. Handlers are declared by "
             "decorators with arguments, such as @kopf.on.create('guests')."
         )
+    if namespaces and controls.is_process and not is_compatible():
+        from kopf._cli.namespace_check import warn_in_background
+
+        warn_in_background(get_default_registry(), namespaces)
     gc_tuning.freeze_and_enable_gc()
     exit = shutdown.ProcessShutdown()
     if controls.is_process:
@@ -174,8 +168,8 @@ def run(
 @main.command()
 @logging_options
 @cluster_options
-@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
-@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
+@namespaces_option("The namespaces.")
+@all_namespaces_option("Use the cluster-scoped peering object.")
 @option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
 @option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}.")
 @option(
@@ -203,7 +197,7 @@ def freeze(
     priority: int,
 ) -> None:
     """Pause the operators of a peering."""
-    _check_scope(namespaces, clusterwide)
+    check_scope(namespaces, clusterwide)
     from kopf._intents.settings import OperatorSettings
 
     settings = controls.settings if controls.settings is not None else OperatorSettings()
@@ -223,8 +217,8 @@ def freeze(
 @main.command()
 @logging_options
 @cluster_options
-@option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="The namespaces.")
-@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Use the cluster-scoped peering object.")
+@namespaces_option("The namespaces.")
+@all_namespaces_option("Use the cluster-scoped peering object.")
 @option("-i", "--id", type=str, default=None, help="The identity in the peering object.")
 @option(
     "-P",
@@ -244,7 +238,7 @@ def resume(
     peering_name: str,
 ) -> None:
     """Resume the operators of a peering."""
-    _check_scope(namespaces, clusterwide)
+    check_scope(namespaces, clusterwide)
     _run_peering_command(
         controls,
         "resume",
@@ -317,8 +311,7 @@ def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> No
     "-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="Serve these namespaces only."
 )
 @liveness_option
-@option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
-@click.argument("paths", nargs=-1, type=HandlersParamType())
+@handlers_options
 def develop(
     paths: Collection[str],
     modules: Collection[str],
@@ -369,3 +362,5 @@ def develop(
 main.add_command(check)
 main.add_command(init)
 main.add_command(completion)
+main.add_command(manifests)
+main.add_command(show_help)

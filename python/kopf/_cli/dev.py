@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import queue
 import re
 import shlex
 import signal
@@ -18,7 +19,7 @@ import threading
 import time
 import types
 from collections.abc import Collection, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 import click
 import yaml
@@ -114,20 +115,26 @@ def _create_watcher(paths: Collection[str], manifests: Collection[pathlib.Path])
     )
 
 
-class _StopSignals:
+class StopSignals:
     """Signals to stop: the first one stops gracefully, a second Ctrl+C at once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.event = threading.Event()
         self.signals: list[int] = []
+        # Handlers of signals run in the middle of `wait()`, which can hold the lock of an event then.
+        self._wake_ups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def receive(self, signum: int, frame: types.FrameType | None) -> None:
+        """The handler of the signals."""
         self.signals.append(signum)
-        self.event.set()
+        self._wake_ups.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        return self.event.wait(timeout)
+        """Whether a signal has been received; if not, wait for one until the timeout (seconds)."""
+        if not self.signals:
+            with contextlib.suppress(queue.Empty):
+                self._wake_ups.get(timeout=timeout)
+        return bool(self.signals)
 
 
 class _Manifests:
@@ -199,7 +206,7 @@ class _Supervisor:
         self._arguments = arguments
         self._cluster = cluster
 
-    def run(self, stop: _StopSignals, objects: _Manifests, watcher: autoreload.FileWatcher | None) -> int:
+    def run(self, stop: StopSignals, objects: _Manifests, watcher: autoreload.FileWatcher | None) -> int:
         """Run until it is stopped; the exit code. Without a watch, also until the operator ends itself."""
         operator = self._start()
         reported = False
@@ -218,7 +225,7 @@ class _Supervisor:
                     names = ", ".join(sorted(map(_display_path, changed)))
                     _print(f"{names}: changed. The operator is started again.")
                     _stop_operator(operator, stop)
-                    if stop.event.is_set():
+                    if stop.signals:
                         break
                     objects.reapply(changed)
                     operator = self._start()
@@ -228,11 +235,11 @@ class _Supervisor:
             if watcher is not None:
                 watcher.close()
         # It was stopped before it could listen to signals.
-        early = len(stop.signals) == 1 and code in (-signal.SIGTERM, -signal.SIGINT, 130)
+        early = len(stop.signals) == 1 and code == -signal.SIGTERM
         return 0 if early else _exit_code(code)
 
     def _start(self) -> subprocess.Popen[str]:
-        coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        coloured = _is_coloured(sys.stderr)
         operator = subprocess.Popen(
             [sys.executable, "-m", OPERATOR, "run", *self._arguments],
             env=_environment(self._cluster),
@@ -248,17 +255,16 @@ class _Supervisor:
         return operator
 
 
-def _stop_operator(operator: subprocess.Popen[str], stop: _StopSignals) -> int:
-    """Stop the operator with the signal that has stopped this process. Return its exit code as `subprocess`
-    does.
+def _stop_operator(operator: subprocess.Popen[str], stop: StopSignals) -> int:
+    """Stop the operator. Return its exit code as `subprocess` does.
 
     After Ctrl+C there is no timeout: each further Ctrl+C is passed on. Otherwise, the operator is killed
     after `STOP_TIMEOUT`.
     """
     passed = min(len(stop.signals), 1)
-    first = stop.signals[0] if stop.signals else signal.SIGTERM
     if operator.poll() is None:
-        operator.send_signal(signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
+        # SIGINT raises KeyboardInterrupt in an operator that still imports its modules.
+        operator.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT
     while True:
         try:
@@ -289,7 +295,8 @@ def _forward_log(lines: IO[str]) -> None:
     for line in lines:
         level = _LEVEL.search(line)
         colour = _COLOURS[level.group(1)] if level else None
-        click.echo(click.style(line, fg=colour, reset=True) if colour else line, nl=False, err=True)
+        text = click.style(line, fg=colour, reset=True) if colour else line
+        click.echo(text, nl=False, err=True, color=True)
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:
@@ -364,9 +371,9 @@ def _published_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> 
 
 
 @contextlib.contextmanager
-def _stop_signals() -> Iterator[_StopSignals]:
+def _stop_signals() -> Iterator[StopSignals]:
     """Collects Ctrl+C, SIGTERM, and the end of the terminal, for as long as the block lasts."""
-    stop = _StopSignals()
+    stop = StopSignals()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     previous = {signum: signal.signal(signum, stop.receive) for signum in signals}
     try:
@@ -376,12 +383,18 @@ def _stop_signals() -> Iterator[_StopSignals]:
             signal.signal(signum, handler)
 
 
+def _is_coloured(stream: TextIO) -> bool:
+    """Whether lines have colours: in terminals, with FORCE_COLOR also elsewhere, and never with NO_COLOR."""
+    return "NO_COLOR" not in os.environ and (stream.isatty() or "FORCE_COLOR" in os.environ)
+
+
 def _print_entry(line: ActivityEntry) -> None:
     # To the same stream as the log, so that the order of both is kept where they go to the same place.
-    coloured = sys.stderr.isatty() and "NO_COLOR" not in os.environ
-    click.echo(click.style(line.text, fg=line.colour) if coloured else line.text, err=True)
+    coloured = _is_coloured(sys.stderr)
+    text = click.style(line.text, fg=line.colour) if coloured else line.text
+    click.echo(text, err=True, color=coloured)
 
 
 def _print(text: str) -> None:
-    coloured = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    click.echo(click.style(text, fg="cyan") if coloured else text)
+    coloured = _is_coloured(sys.stdout)
+    click.echo(click.style(text, fg="cyan") if coloured else text, color=coloured)

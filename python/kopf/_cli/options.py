@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +126,28 @@ def cluster_options(fn: Callable[..., Any]) -> Callable[..., Any]:
             return fn(*args, **kwargs)
 
     return wrapper
+
+
+def namespaces_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a decorator that adds the option for namespaces to a command, with this help."""
+    return option("-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help=help)
+
+
+def all_namespaces_option(help: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a decorator that adds the option for all namespaces to a command, with this help."""
+    return option("-A", "--all-namespaces", "clusterwide", is_flag=True, help=help)
+
+
+def check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
+    """Check the values of the options for the operator's namespaces, which exclude each other."""
+    if namespaces and clusterwide:
+        raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
+
+
+def handlers_options(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the modules and the files with the handlers to a command."""
+    modules = option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
+    return modules(click.argument("paths", nargs=-1, type=HandlersParamType())(fn))
 
 
 def drop_overridden(**values: Any) -> tuple[Any, ...]:

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kopf._cli.options import HandlersParamType, PathParamType, cluster_options, drop_overridden, option
+from kopf._cli.options import (
+    PathParamType,
+    all_namespaces_option,
+    check_scope,
+    cluster_options,
+    drop_overridden,
+    handlers_options,
+    namespaces_option,
+    option,
+)
 
 if TYPE_CHECKING:
     import pathlib
@@ -17,18 +26,10 @@ SHELLS = ("bash", "zsh", "fish")
 
 @click.command()
 @cluster_options
-@option("-A", "--all-namespaces", "clusterwide", is_flag=True, help="Check the whole cluster.")
-@option(
-    "-n",
-    "--namespace",
-    "namespaces",
-    multiple=True,
-    metavar="PATTERN",
-    help="Check the permissions in these namespaces.",
-)
+@all_namespaces_option("Check the whole cluster.")
+@namespaces_option("Check the permissions in these namespaces.")
 @option("--offline", is_flag=True, help="Check only the declarations, and no cluster.")
-@option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")
-@click.argument("paths", nargs=-1, type=HandlersParamType())
+@handlers_options
 def check(
     paths: Collection[str],
     modules: Collection[str],
@@ -43,12 +44,8 @@ def check(
     """
     from kopf._cli import check as implementation
 
-    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
-    if namespaces and clusterwide:
-        raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
-    if not paths and not modules:
-        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    namespaces = _selected_namespaces(namespaces, clusterwide)
+    paths, modules = _selected_handlers(paths, modules)
     raise SystemExit(implementation.check(paths, modules, namespaces, offline=offline))
 
 
@@ -68,6 +65,54 @@ def init(folder: pathlib.Path, kind: str, plural: str | None, group: str) -> Non
 
 
 @click.command()
+@cluster_options
+@all_namespaces_option("For the whole cluster.")
+@namespaces_option("For these namespaces: Roles in those that are named exactly.")
+@option("--name", default="operator", help="The name of all objects.")
+@option("--home", default="default", metavar="NAMESPACE", help="The namespace of the operator itself.")
+@option(
+    "--image", metavar="IMAGE", help="Add a Deployment with this image, whose command is `kopf run FILE`."
+)
+@handlers_options
+def manifests(
+    paths: Collection[str],
+    modules: Collection[str],
+    namespaces: Collection[str],
+    clusterwide: bool,
+    name: str,
+    home: str,
+    image: str | None,
+) -> None:
+    """Print the permissions and the Deployment of an operator.
+
+    Load the files and the modules, and print the permissions that Kopf needs for their handlers, as YAML for
+    kubectl. Add those for the requests of the handlers themselves. The resources must exist in the cluster.
+    """
+    from kopf._cli import manifests as implementation
+
+    namespaces = _selected_namespaces(namespaces, clusterwide)
+    paths, modules = _selected_handlers(paths, modules)
+    text = implementation.generate(paths, modules, namespaces, name=name, home=home, image=image)
+    click.echo(text, nl=False)
+
+
+@click.command(name="help")
+@click.argument("command", required=False)
+@click.pass_context
+def show_help(context: click.Context, command: str | None) -> None:
+    """Show the help of a command, or the list of commands."""
+    root = context.find_root()
+    if command is None:
+        click.echo(root.get_help())
+        return
+    group = root.command
+    found = group.get_command(root, command) if isinstance(group, click.Group) else None
+    if found is None:
+        raise click.UsageError(f"No such command {command!r}.")
+    click.echo(found.get_help(click.Context(found, info_name=command, parent=root)))
+
+
+@click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
@@ -81,3 +126,18 @@ def completion(context: click.Context, shell: str) -> None:
     if script is None:
         raise click.UsageError(f"There is no completion for {shell}.")
     click.echo(script(context.find_root().command, {}, "kopf", "_KOPF_COMPLETE").source())
+
+
+def _selected_namespaces(namespaces: Collection[str], clusterwide: bool) -> tuple[str, ...]:
+    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
+    check_scope(namespaces, clusterwide)
+    return tuple(namespaces)
+
+
+def _selected_handlers(
+    paths: Collection[str], modules: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
+    if not paths and not modules:
+        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    return tuple(paths), tuple(modules)

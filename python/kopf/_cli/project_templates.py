@@ -184,12 +184,13 @@ spec:
 
 DOCKERFILE = """\
 FROM python:3.13-slim
+WORKDIR /app
 # The wheels that the operator needs, with that of kopf-rs among them.
-COPY wheels /wheels
-RUN pip install --no-cache-dir --no-index --find-links=/wheels kopf-rs && rm -r /wheels
-COPY handlers.py /srv/
+COPY wheels wheels
+RUN pip install --no-cache-dir --no-index --find-links=wheels kopf-rs && rm -r wheels
+COPY handlers.py ./
 USER 1000
-CMD ["kopf", "run", "--all-namespaces", "--liveness=http://0.0.0.0:8080/healthz", "/srv/handlers.py"]
+CMD ["kopf", "run", "--all-namespaces", "--liveness=http://0.0.0.0:8080/healthz", "handlers.py"]
 """
 
 PYPROJECT = """\

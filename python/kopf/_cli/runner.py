@@ -14,6 +14,7 @@ import click.testing
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import OnlyCredentials
+from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.cluster import Cluster, kubeconfig_environment
 from kopf._testing.idle_tracker import IdleTracker
@@ -52,6 +53,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         self.settings = settings
         self._stop = threading.Event()
         self._ready = threading.Event()  # of the thread, not of the operator
+        load_modules()
         self._thread = threading.Thread(target=self._target)
         self._clock_control = cluster.clock if cluster is not None and cluster.kind == "embedded" else None
         self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)

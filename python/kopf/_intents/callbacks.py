@@ -1,6 +1,7 @@
 """Types of the functions that users write, for type checkers.
 
-All arguments are passed by keyword, and new ones can be added: every function must accept `**kwargs`.
+All arguments are passed by keyword, and new ones can be added: every function must accept `**kwargs`. Only
+functions that name `api` or `conditions` get these.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ActivityFn(Protocol):
 
     def __call__(
         self, *, settings: OperatorSettings, retry: int, started: datetime.datetime,
-        runtime: datetime.timedelta, logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
+        runtime: datetime.timedelta, logger: Logger, memo: Any, api: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -39,7 +40,7 @@ class IndexingFn(Protocol):
     def __call__(
         self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
-        logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
+        logger: Logger, memo: Any, api: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -49,7 +50,8 @@ class WatchingFn(Protocol):
     def __call__(
         self, *, type: str, event: RawEvent, annotations: Annotations, labels: Labels, body: Body, meta: Meta,
         spec: Spec, status: Status, resource: Resource, uid: str, name: str,
-        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, api: Any, param: Any = ...,
+        **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -60,7 +62,7 @@ class ChangingFn(Protocol):
         self, *, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
         annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch, logger: Logger,
-        memo: Any, reason: str, diff: Diff, old: BodyEssence | Any | None,
+        memo: Any, api: Any, conditions: Any, reason: str, diff: Diff, old: BodyEssence | Any | None,
         new: BodyEssence | Any | None, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
@@ -72,7 +74,8 @@ class WebhookFn(Protocol):
         self, *, dryrun: bool, warnings: list[str], subresource: str | None, userinfo: UserInfo,
         sslpeer: SSLPeer, headers: Headers, labels: Labels, annotations: Annotations, body: Body, meta: Meta,
         spec: Spec, status: Status, resource: Resource, uid: str, name: str,
-        namespace: str | None, patch: Patch, logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
+        namespace: str | None, patch: Patch, logger: Logger, memo: Any, api: Any, param: Any = ...,
+        **kwargs: Any,
     ) -> SyncOrAsync[None]: ...  # fmt: skip
 
 
@@ -83,7 +86,7 @@ class DaemonFn(Protocol):
         self, *, stopped: DaemonStopped, retry: int, started: datetime.datetime, runtime: datetime.timedelta,
         annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
-        logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
+        logger: Logger, memo: Any, api: Any, conditions: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 
@@ -93,7 +96,7 @@ class TimerFn(Protocol):
     def __call__(
         self, *, annotations: Annotations, labels: Labels, body: Body, meta: Meta, spec: Spec, status: Status,
         resource: Resource, uid: str, name: str, namespace: str | None, patch: Patch,
-        logger: Logger, memo: Any, param: Any = ..., **kwargs: Any,
+        logger: Logger, memo: Any, api: Any, conditions: Any, param: Any = ..., **kwargs: Any,
     ) -> Result: ...  # fmt: skip
 
 

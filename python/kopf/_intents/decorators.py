@@ -127,6 +127,12 @@ def _declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistr
     elif decorator == "index":
         common = _resource_kwargs(fn, options, field_in_id=False)
         add_handler(registry, IndexingHandler(**common, metadata_only=_metadata_only(options)))
+    elif decorator == "reconcile":
+        from kopf._intents import reconciling  # other operators do not load it
+
+        reconciler = reconciling.make_handler(fn, options)
+        reconciling.check_ids(registry, reconciler)
+        add_handler(registry, reconciler)
     elif decorator == "event":
         event = WatchingHandler(**_resource_kwargs(fn, options), metadata_only=_metadata_only(options))
         add_handler(registry, event)

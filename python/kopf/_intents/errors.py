@@ -25,6 +25,10 @@ class HandlerRetriesError(PermanentError):
     """The handler has reached its maximum number of attempts."""
 
 
+class ReconcileTimeoutError(TemporaryError):
+    """A call of a reconciler has exceeded its `reconcile_timeout`."""
+
+
 class HandlerChildrenRetry(TemporaryError):
     """The handler has unfinished sub-handlers and must be called again to continue with them."""
 

@@ -117,6 +117,30 @@ class ChangingHandler(ResourceHandler):
 
 
 @dataclass(frozen=True)
+class ReconcilingHandler(ResourceHandler):
+    """A reconciler, with its options as declared; None: of the settings."""
+
+    owns: tuple[Any, ...]
+    watches: tuple[Any, ...]
+    changed: tuple[Any, ...]
+    initial: bool | str
+    deletion: bool
+    finalizer: str | None
+    debounce: float | None
+    debounce_limit: float | None
+    min_interval: float | None
+    resync: float | None
+    reconcile_timeout: float | None
+    concurrency: int | None
+    condition: str | None
+    observe: bool
+    reads_children: bool  # its function names the argument
+
+    def __str__(self) -> str:
+        return f"Reconciler {self.id!r}"
+
+
+@dataclass(frozen=True)
 class SpawningHandler(ResourceHandler):
     """A handler that works in background for as long as the object exists and matches."""
 

@@ -17,6 +17,7 @@ from kopf._intents.handlers import (
     ChangingHandler,
     Handler,
     IndexingHandler,
+    ReconcilingHandler,
     ResourceHandler,
     SpawningHandler,
     WatchingHandler,
@@ -93,6 +94,10 @@ class SpawningRegistry(ResourceRegistry[SpawningHandler]):
     """Daemons and timers."""
 
 
+class ReconcilingRegistry(ResourceRegistry[ReconcilingHandler]):
+    """Reconcilers."""
+
+
 class WebhooksRegistry(ResourceRegistry[WebhookHandler]):
     """The handlers of admission requests."""
 
@@ -127,6 +132,8 @@ class OperatorRegistry:
         self._spawning = SpawningRegistry()
         self._changing = ChangingRegistry()
         self._webhooks = WebhooksRegistry()
+        self._reconciling = ReconcilingRegistry()
+        self._caches: dict[str, tuple[Any, Any]] = {}  # declarations and their objects, by their ids
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}={len(item._handlers)}" for name, item in self._families().items())
@@ -137,6 +144,7 @@ class OperatorRegistry:
             "activities": self._activities,
             "indexing": self._indexing,
             "watching": self._watching,
+            "reconciling": self._reconciling,
             "spawning": self._spawning,
             "changing": self._changing,
             "webhooks": self._webhooks,
@@ -146,7 +154,7 @@ class OperatorRegistry:
     def has_handlers(self) -> bool:
         """Whether anything is declared, besides the logins that are there from the beginning."""
         declared = (item for family in self._families().values() for item in family.get_all_handlers())
-        return any(not getattr(handler, "_fallback", False) for handler in declared)
+        return bool(self._caches) or any(not getattr(handler, "_fallback", False) for handler in declared)
 
 
 def add_handler(registry: OperatorRegistry, handler: Handler) -> None:
@@ -164,6 +172,8 @@ def add_handler(registry: OperatorRegistry, handler: Handler) -> None:
             registry._changing.append(handler)
         case WebhookHandler():
             registry._webhooks.append(handler)
+        case ReconcilingHandler():
+            registry._reconciling.append(handler)
         case _:
             raise TypeError(f"Handlers of type {type(handler).__name__} have no family.")
 
@@ -178,6 +188,16 @@ def index_ids(registry: OperatorRegistry) -> list[HandlerId]:
     return [handler.id for handler in registry._indexing.get_all_handlers()]
 
 
+def cache_declarations(registry: OperatorRegistry) -> list[Any]:
+    """The declarations of the caches."""
+    return [declaration for declaration, _ in registry._caches.values()]
+
+
+def cache_arguments(registry: OperatorRegistry) -> dict[str, Any]:
+    """The caches, by their ids."""
+    return {id: cache for id, (_, cache) in registry._caches.items()}
+
+
 def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
     """All handlers of the engine; their positions are their numbers."""
     groups: list[Collection[ResourceHandler]] = [
@@ -186,6 +206,7 @@ def resource_handlers(registry: OperatorRegistry) -> Sequence[ResourceHandler]:
         registry._spawning.get_all_handlers(),
         registry._changing.get_all_handlers(),
         registry._webhooks.get_all_handlers(),
+        registry._reconciling.get_all_handlers(),
     ]
     return [handler for group in groups for handler in group]
 

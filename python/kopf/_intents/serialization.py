@@ -7,6 +7,7 @@ the engine calls them back.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
@@ -44,6 +45,11 @@ Iterated = dict[int, tuple[Iterator[float], list[float]]]
 
 def serialize_handler(handler: Handler) -> Json:
     """Serialize a handler: the common fields, and those of its kind (see the key `kind`)."""
+    return serialize_common(handler) | _serialize_kind(handler)
+
+
+def serialize_common(handler: Handler) -> Json:
+    """Serialize the fields that handlers of several kinds have."""
     fields: Json = {
         "id": str(handler.id),
         "key": id(handler.fn),
@@ -70,7 +76,7 @@ def serialize_handler(handler: Handler) -> Json:
             "value": serialize_filter(handler.value),
             "metadata_only": getattr(handler, "metadata_only", False),
         }
-    return fields | _serialize_kind(handler)
+    return fields
 
 
 def _serialize_kind(handler: Handler) -> Json:
@@ -199,9 +205,10 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
             **_select_attrs(
                 settings.networking, "request_timeout connect_timeout request_limit login_timeout"
             ),
-            **_select_attrs(settings.networking, "enforce_retry_after trust_env"),
+            **_select_attrs(settings.networking, "enforce_retry_after trust_env compression"),
             "error_backoffs": serialize_backoffs(settings.networking.error_backoffs, iterated),
         },
+        "client": {"headers": _check_headers(settings.client.headers)},
         "persistence": {
             "finalizer": settings.persistence.finalizer,
             "progress_storage": serialize_progress_storage(settings.persistence.progress_storage),
@@ -210,6 +217,14 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
         },
         "compat": _is_compatible(settings.process.compat),
     }
+
+
+def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or not re.fullmatch(r"[\t -~]*", value):
+            # The value may be a secret.
+            raise ValueError(f"settings.client.headers: the header {name!r} cannot be sent.")
+    return dict(headers)
 
 
 def _is_compatible(version: str | None) -> bool:
@@ -294,7 +309,7 @@ def serialize_progress_storage(storage: progress.ProgressStorage) -> Json:
         progress.SmartProgressStorage,
     ):
         return _serialize_multi([serialize_progress_storage(nested) for nested in storage.storages])
-    return {"type": "Foreign"}
+    return {"type": "Custom"}
 
 
 def serialize_diffbase_storage(storage: diffbase.DiffBaseStorage) -> Json:
@@ -314,7 +329,7 @@ def serialize_diffbase_storage(storage: diffbase.DiffBaseStorage) -> Json:
         return {"type": "Status", "field": list(parse_field(storage.field)), "ignored_fields": ignored_fields}
     if isinstance(storage, diffbase.MultiDiffBaseStorage) and cls is diffbase.MultiDiffBaseStorage:
         return _serialize_multi([serialize_diffbase_storage(nested) for nested in storage.storages])
-    return {"type": "Foreign"}
+    return {"type": "Custom"}
 
 
 def _has_ignored(storage: diffbase.DiffBaseStorage) -> bool:
@@ -322,5 +337,5 @@ def _has_ignored(storage: diffbase.DiffBaseStorage) -> bool:
 
 
 def _serialize_multi(storages: list[Json]) -> Json:
-    foreign = any(storage["type"] == "Foreign" for storage in storages)
-    return {"type": "Foreign"} if foreign else {"type": "Multi", "storages": storages}
+    is_custom = any(storage["type"] == "Custom" for storage in storages)
+    return {"type": "Custom"} if is_custom else {"type": "Multi", "storages": storages}

@@ -1,7 +1,4 @@
-"""Settings of an operator: names, types, and defaults.
-
-All settings are plain mutable attributes, read at the moment of use unless noted. Times are in seconds.
-"""
+"""Settings: plain mutable attributes, read at the moment of use unless noted. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -15,11 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kopf._intents.handler_pool import HandlerPool
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
 from kopf._intents.storages.progress import ProgressStorage, SmartProgressStorage
 from kopf._objects.reviews import WebhookServerProtocol
 from kopf._objects.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from kopf._intents.caching_settings import CachingSettings
+    from kopf._intents.reconciling_settings import ReconcilingSettings
 
 Backoffs = float | Iterable[float]
 
@@ -28,14 +30,6 @@ COMPAT_VERSION = "1.45"
 
 COMPAT_1_45 = os.environ.get("KOPF_COMPAT") == COMPAT_VERSION
 """Whether the environment asks for it."""
-
-
-class HandlerPool(concurrent.futures.ThreadPoolExecutor):
-    """The default executor of synchronous handlers: a pool of threads whose size is known."""
-
-    def __init__(self, size: int | None = None) -> None:
-        self.size = size if size is not None else min(32, (os.cpu_count() or 1) + 4)
-        super().__init__(max_workers=self.size)
 
 
 class ChangeTracked:
@@ -343,11 +337,28 @@ class NetworkingSettings(ChangeTracked):
     trust_env: bool = False
     """Whether to use proxies and netrc of the environment, if Kopf finds the credentials itself."""
 
+    compression: bool = False
+    """Whether responses may be compressed, for slow networks; not those of watches."""
+
     login_timeout: float = 60.0
     """How long the operator logs in again after accepted credentials are rejected; then it exits."""
 
     request_limit: int | None = 50
     """The number of concurrent requests, without watches; None: no limit."""
+
+
+@dataclass(repr=False)
+class ClientSettings(ChangeTracked):
+    """The API client of handlers: the argument `api`."""
+
+    field_manager: str | None = None
+    """The field manager of the client's writes; None: `kopf`."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+    """Additional headers of all requests of the operator. Read once, after startup handlers."""
+
+    timeout: float | None = None
+    """The timeout of a call with all its retries; None: only that of the single requests."""
 
 
 @dataclass(repr=False)
@@ -382,14 +393,26 @@ class OperatorSettings(ChangeTracked):
     background: BackgroundSettings = field(default_factory=BackgroundSettings)
     networking: NetworkingSettings = field(default_factory=NetworkingSettings)
     persistence: PersistenceSettings = field(default_factory=PersistenceSettings)
+    client: ClientSettings = field(default_factory=ClientSettings)
+
+    @property
+    def reconciling(self) -> ReconcilingSettings:
+        """The settings of reconcilers; operators without them do not load the module."""
+        from kopf._intents.reconciling_settings import ReconcilingSettings
+
+        return self.__dict__.setdefault("_reconciling", ReconcilingSettings())  # type: ignore[no-any-return]
+
+    @property
+    def caching(self) -> CachingSettings:
+        """The settings of caches; operators without them do not load the module."""
+        from kopf._intents.caching_settings import CachingSettings
+
+        return self.__dict__.setdefault("_caching", CachingSettings())  # type: ignore[no-any-return]
 
     @property
     def batching(self) -> QueueingSettings:
         """Deprecated: the same as `queueing`."""
-        warnings.warn(
-            "Batching settings are now queueing settings. "
-            "Please rename `settings.batching` -> `settings.queueing`",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        text = "Batching settings are now queueing settings. Please rename"
+        text += " `settings.batching` -> `settings.queueing`"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
         return self.queueing

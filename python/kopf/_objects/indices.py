@@ -108,10 +108,15 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
         for id in ids:
             self.setdefault(id, LiveIndex())
 
+    def add_caches(self, caches: Mapping[str, Any]) -> None:
+        """Add caches, which are arguments of handlers like indices."""
+        self.update(caches)
+
     def discard(self, origin: Hashable) -> None:
         """Drop all the values of an object: it is no more."""
         for index in self.values():
-            index._discard(origin)
+            if isinstance(index, LiveIndex):
+                index._discard(origin)
 
     def discard_in(self, id: str, origin: Hashable) -> None:
         """Drop the values of an object in one index, after a mismatch or a failure of the function."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,3 +78,10 @@ class Resource:
         query = urllib.parse.urlencode(params, encoding="utf-8") if params else ""
         url = f"{path}?{query}" if query else path
         return url if server is None else server.rstrip("/") + "/" + url.lstrip("/")
+
+
+def make_resource(fields: dict[str, Any]) -> Resource:
+    """Build a resource from the engine's description."""
+    sets = ("shortcuts", "categories", "subresources", "verbs")
+    values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
+    return Resource(**values)

@@ -92,6 +92,10 @@ class Activities:
             _Pending(PreparedHandler(handler))
             for handler in activity_handlers(self._registry).get_handlers(activity)
         ]
+        if activity is Activity.AUTHENTICATION:
+            # The client needs their results.
+            for item in pending:
+                item.prepared.names_api = False
         outcomes: dict[HandlerId, CallResult] = {}
         while pending:
             if self._tracker is not None:

@@ -156,7 +156,7 @@ class Admission:
         return response
 
     def receive(self, review: AdmissionReview) -> None:
-        """Review a request that has come to our own server, which gets the answer."""
+        """Review a request that has come to our own server, which gets the response."""
         loop, object = asyncio.get_running_loop(), review.object
         name = f"Admission review of {full_name(object.namespace, object.name)}"
         coroutine = self._review_or_fail(review)
@@ -199,8 +199,8 @@ class Admission:
         warnings = [str(warning) for warning in cause.warnings]
         patch = cause.patch
         if patch.fns:
-            return review.answer(denials, warnings, None, patch.as_json_patch())
-        return review.answer(denials, warnings, patch or None, None)
+            return review.respond(denials, warnings, None, patch.as_json_patch())
+        return review.respond(denials, warnings, patch or None, None)
 
     # The engine has asked all filters but callbacks; those are asked before any handler is called.
     def _select(self, review: AdmissionReview, cause: WebhookCause) -> list[PreparedHandler]:

@@ -1,4 +1,4 @@
-"""Batches of work items from the engine, and of their completions to the engine.
+"""Batches of host tasks from the engine, and of their completions to the engine.
 
 Only this module imports the compiled one; other modules import its names from here.
 """
@@ -11,17 +11,24 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kopf._kopf import (
+    Activation,
     AdmissionReview,
     ApiServer,
+    AppliedChildren,
     ApplyPatchFns,
     Attempt,
-    Batch,
+    CacheChanges,
+    CacheReader,
     CallChangeHandler,
     CallDaemon,
     CallEventHandler,
+    CallFailure,
     CallIndexers,
+    CallReconciler,
     CancelCycle,
     Change,
+    Client,
+    ComputeKeys,
     CycleClosed,
     DaemonEnded,
     Engine,
@@ -31,6 +38,7 @@ from kopf._kopf import (
     FilterHandlers,
     GetInitialDelay,
     IndexerCall,
+    InspectObject,
     Log,
     Login,
     MatchNamespaces,
@@ -40,40 +48,57 @@ from kopf._kopf import (
     ObjectUpdated,
     Outcome,
     Probe,
+    ReconcilerEnded,
+    Request,
+    RequestOptions,
+    Response,
+    ResponseQueue,
+    RunningCall,
     SelectHandlers,
     StopDaemons,
+    StopReconciler,
     StoreState,
+    SubHandlers,
+    UserStream,
     VirtualTime,
     WebhookRequest,
     WebhookServer,
-    WorkItem,
     __version__,
     build_certificate,
+    change_conditions,
     describe_certificate,
+    has_exec_plugin,
     has_kubeconfig,
     has_named_kubeconfig,
     has_service_account,
     json_copy,
     read_kubeconfig,
-    read_kubeconfig_references,
+    read_referenced_credentials,
     read_service_account,
 )
 
 __all__ = [
     "TRACES",
+    "Activation",
     "AdmissionReview",
     "ApiServer",
+    "AppliedChildren",
     "ApplyPatchFns",
     "Attempt",
-    "Batch",
     "Bridge",
+    "CacheChanges",
+    "CacheReader",
     "CallChangeHandler",
     "CallDaemon",
     "CallEventHandler",
+    "CallFailure",
     "CallIndexers",
+    "CallReconciler",
     "CancelCycle",
     "Change",
+    "Client",
     "CompletableItem",
+    "ComputeKeys",
     "CycleClosed",
     "DaemonEnded",
     "Engine",
@@ -84,6 +109,7 @@ __all__ = [
     "FilterHandlers",
     "GetInitialDelay",
     "IndexerCall",
+    "InspectObject",
     "Log",
     "Login",
     "MatchNamespaces",
@@ -93,26 +119,36 @@ __all__ = [
     "ObjectUpdated",
     "Outcome",
     "Probe",
+    "ReconcilerEnded",
+    "Request",
+    "RequestOptions",
+    "Response",
+    "ResponseQueue",
+    "RunningCall",
     "SelectHandlers",
     "StopDaemons",
+    "StopReconciler",
     "StoreState",
+    "SubHandlers",
+    "UserStream",
     "VirtualTime",
     "WebhookRequest",
     "WebhookServer",
-    "WorkItem",
     "__version__",
     "build_certificate",
+    "change_conditions",
     "describe_certificate",
+    "has_exec_plugin",
     "has_kubeconfig",
     "has_named_kubeconfig",
     "has_service_account",
     "json_copy",
     "read_kubeconfig",
-    "read_kubeconfig_references",
+    "read_referenced_credentials",
     "read_service_account",
 ]
 
-CompletableItem = WorkItem | CallDaemon | StopDaemons
+CompletableItem = Activation | CallDaemon | StopDaemons | CallReconciler
 """An item that is completed in batches."""
 
 logger = logging.getLogger("kopf._core.reactor.running")
@@ -121,6 +157,13 @@ logger = logging.getLogger("kopf._core.reactor.running")
 ENGINE_LOGGERS = [
     logging.getLogger(name)
     for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
+]
+
+# They and all their parents: comparing these levels is cheaper than asking for the effective ones.
+LEVEL_SOURCES = [
+    *ENGINE_LOGGERS,
+    *(logging.getLogger(name) for name in ("kopf._core", "kopf._cogs", "kopf")),
+    logging.getLogger(),
 ]
 
 TRACES = logging.getLogger("kopf.engine")
@@ -157,7 +200,9 @@ class Bridge:
         self.before_completion: Callable[[], None] = lambda: None
         """Called before completions are sent, e.g. to push settings that a handler has changed."""
         self._polling = False
+        self._is_closed = False
         self._fileno: int | None = None
+        self._levels: list[int] = []
         self._level: int | None = None
         self._is_tracing = False
 
@@ -173,6 +218,7 @@ class Bridge:
             self._loop.remove_reader(self._fileno)
             self._fileno = None
         self._flush()
+        self._is_closed = True
         if self._is_tracing:
             self._is_tracing = False
             self._engine.set_tracing(False)
@@ -200,24 +246,29 @@ class Bridge:
 
     def complete(self, item: CompletableItem) -> None:
         """Complete the item, together with the others of this turn of the event loop."""
+        # A flush in the same turn spares a turn, but makes smaller batches, which wake the engine more often.
         if not self._completions and not self._polling:
             self._loop.call_soon(self._flush)
         self._completions.append(item)
 
     def _push_log_level(self) -> None:
         """Set the log level of the engine: lines below it are not formatted."""
-        level = min(255, *(logger.getEffectiveLevel() for logger in ENGINE_LOGGERS))
-        if level != self._level:
-            self._level = level
-            self._engine.set_log_level(level)
+        levels = [logger.level for logger in LEVEL_SOURCES]
+        if levels != self._levels:
+            self._levels = levels
+            level = min(255, *(logger.getEffectiveLevel() for logger in ENGINE_LOGGERS))
+            if level != self._level:
+                self._level = level
+                self._engine.set_log_level(level)
         is_tracing = TRACES.isEnabledFor(logging.DEBUG)
         if is_tracing != self._is_tracing:
             self._is_tracing = is_tracing
             self._engine.set_tracing(is_tracing)
 
     def _flush(self) -> None:
-        # A handler may have changed it, and the engine logs what follows from the outcome.
-        self._push_log_level()
+        if not self._is_closed:
+            # A handler may have changed it, and the engine logs what follows from the outcome.
+            self._push_log_level()
         if self._completions:
             completions, self._completions = self._completions, []
             self.before_completion()

@@ -1,4 +1,4 @@
-"""Causes of handlings and daemons, whose attributes are created at the first access."""
+"""Causes of cycles and daemons, whose attributes are created at the first access."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIFF_OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
 
 class CauseSource(Protocol):
-    """What causes take their attributes from: a handling of an object, or a daemon instance."""
+    """What causes take their attributes from: a cycle of an object, or a daemon instance."""
 
     @property
     def body(self) -> Body: ...
@@ -134,6 +134,12 @@ class LazyDaemonCause(_LazyCause, DaemonCause):
         """The arguments of the function, with the flag for its kind: synchronous or asynchronous."""
         instance: Any = self._source
         return {**self._kwargs, "stopped": instance.stopped, **self.indices}
+
+
+class LazyReconcilingCause(LazyDaemonCause):
+    """The cause of one call of a reconciler."""
+
+    run: Any = _LazyAttribute(lambda call, _: call.job.run)
 
 
 class LazyChangingCause(_LazyCause, ChangingCause):

@@ -10,26 +10,26 @@ from typing import Any
 
 from kopf._intents.settings import OperatorSettings
 from kopf._runtime.bridge import FetchState, StoreState
-from kopf._runtime.handling import Handling
+from kopf._runtime.cycle_context import CycleContext
 
 FetchedState = tuple[Any, Any, dict[str, Any]]
 
 
-def fetch_state(step: FetchState, handling: Handling, settings: OperatorSettings) -> FetchedState:
+def fetch_state(command: FetchState, cycle: CycleContext, settings: OperatorSettings) -> FetchedState:
     """Fetch the last handled essence, the current essence, and the progress of the handlers."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
-    body = handling.body
+    body = cycle.body
     old: Any = diffbase.fetch(body=body)
     if old is not None:
         old = progress.clear(essence=old)
-    new: Any = diffbase.build(body=body, extra_fields=step.extra_fields)
-    handling.essence = new = progress.clear(essence=new)
+    new: Any = diffbase.build(body=body, extra_fields=command.extra_fields)
+    cycle.essence = new = progress.clear(essence=new)
     records: dict[str, Any] = {}
-    for id in step.ids:
+    for id in command.ids:
         try:
             record = progress.fetch(key=id, body=body)
         except json.JSONDecodeError as e:
-            handling.logger.warning(
+            cycle.logger.warning(
                 f"Ignoring the state kept on the object, as it cannot be read: the record of {id}: {e}"
             )
             continue
@@ -38,19 +38,19 @@ def fetch_state(step: FetchState, handling: Handling, settings: OperatorSettings
     return old, new, records
 
 
-def store_state(step: StoreState, handling: Handling, settings: OperatorSettings) -> None:
+def store_state(command: StoreState, cycle: CycleContext, settings: OperatorSettings) -> None:
     """Store the progress and the essence in the patch, or wherever the storages keep them."""
     diffbase, progress = settings.persistence.diffbase_storage, settings.persistence.progress_storage
-    body, patch = handling.body, handling.patch
-    for id, record in step.records:
+    body, patch = cycle.body, cycle.patch
+    for id, record in command.records:
         if record is None:
             progress.purge(key=id, body=body, patch=patch)
         else:
             progress.store(key=id, record=record, body=body, patch=patch)
-    if step.records:
+    if command.records:
         progress.flush()
-    if step.essence:
-        diffbase.store(body=body, patch=patch, essence=handling.essence)
+    if command.essence:
+        diffbase.store(body=body, patch=patch, essence=cycle.essence)
     # Earlier operators woke themselves up with a dummy; it goes with the next write.
-    if patch or step.written:
+    if patch or command.written:
         progress.touch(body=body, patch=patch, value=None)

@@ -64,6 +64,7 @@ class DaemonInstance:
     __slots__ = (
         "_patch",
         "_stopper",
+        "call",
         "cancelled",
         "cause",
         "completion",
@@ -71,7 +72,6 @@ class DaemonInstance:
         "daemon_object",
         "error",
         "indices",
-        "job",
         "prepared",
         "task",
         "waiter",
@@ -94,10 +94,10 @@ class DaemonInstance:
         # One context for all calls: the next call gets the variables that a call has set.
         self.context = contextvars.copy_context()
         self.context.run(cause_var.set, self.cause)
-        self.job: bridge.CallDaemon | None = None  # the current call
+        self.call: bridge.CallDaemon | None = None  # the current call
         self.task: asyncio.Task[Any] | None = None  # the task of the current call
         self.completion: asyncio.Future[None] | None = None  # done when the current call ends
-        self.cancelled = False
+        self.cancelled = False  # a function in a thread continues, but its result is ignored
         self.error: BaseException | None = None
 
     @property
@@ -163,12 +163,6 @@ class DaemonInstance:
         del self.cause, self.context
         if self._patch is not None:
             release_views(self._patch)
-
-    def cancel(self) -> None:
-        """Cancel the call. A function in a thread continues, but its result is ignored."""
-        self.cancelled = True
-        if self.task is not None:
-            self.task.cancel()
 
 
 class VirtualWait:

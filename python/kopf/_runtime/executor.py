@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from kopf._intents.settings import HandlerPool
+from kopf._intents.handler_pool import HandlerPool
 
 TIME_SLICE = 0.02
 """Seconds for which a worker in the default pool takes jobs before it is submitted again."""

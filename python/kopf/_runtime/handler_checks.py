@@ -17,6 +17,7 @@ from kopf._intents.handlers import (
     ChangingHandler,
     Handler,
     IndexingHandler,
+    ReconcilingHandler,
     ResourceHandler,
     SpawningHandler,
     WatchingHandler,
@@ -25,11 +26,16 @@ from kopf._intents.handlers import (
 from kopf._objects.suggestions import did_you_mean
 
 _ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})
+# Passed only to functions that name them.
+_NAMED_KWARGS = frozenset({"api"})
 _HANDLER_KWARGS: dict[type[Handler], frozenset[str]] = {
     ActivityHandler: frozenset(ActivityCause._arguments) | _ATTEMPT_KWARGS,
     IndexingHandler: frozenset(ResourceCause._arguments) | _ATTEMPT_KWARGS,
     WatchingHandler: frozenset(WatchingCause._arguments) | _ATTEMPT_KWARGS,
     SpawningHandler: frozenset(ResourceCause._arguments) | _ATTEMPT_KWARGS | {"stopped"},
+    ReconcilingHandler: (
+        frozenset(ResourceCause._arguments) | _ATTEMPT_KWARGS | {"api", "conditions", "deleting", "stopped"}
+    ),
     ChangingHandler: frozenset(ChangingCause._arguments) | _ATTEMPT_KWARGS,
     WebhookHandler: frozenset(WebhookCause._arguments) | _ATTEMPT_KWARGS,
 }
@@ -64,8 +70,13 @@ def _check_arguments(handler: Handler, indices: frozenset[str]) -> Iterator[str]
         for parameter in parameters
         if parameter.name in named and parameter.default is parameter.empty
     ]
+    named_only = _NAMED_KWARGS
+    if isinstance(handler, (ChangingHandler, SpawningHandler)):
+        named_only |= {"conditions"}
+    if isinstance(handler, ReconcilingHandler):
+        named_only |= {"children"}
     for name in required:
-        if name not in passed and name not in indices:
+        if name not in passed | named_only and name not in indices:
             hint = did_you_mean(name, passed | indices)
             yield f"{locate(handler.fn)} needs the argument {name!r}, which Kopf does not pass to it{hint}"
     if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters) and passed - named:

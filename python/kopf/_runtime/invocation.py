@@ -12,7 +12,7 @@ import functools
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from kopf._intents.errors import (
@@ -23,11 +23,12 @@ from kopf._intents.errors import (
     PermanentError,
     TemporaryError,
 )
-from kopf._intents.handlers import Handler
+from kopf._intents.handlers import ChangingHandler, Handler, SpawningHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.settings import COMPAT_VERSION, OperatorSettings, call_limit
 from kopf._objects.logging_types import Logger
-from kopf._runtime.bridge import Attempt, ErrorKind, Outcome, json_copy
+from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
+from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
 from kopf._runtime.errors import add_hint, author_traceback, error_observer_var
 from kopf._runtime.executor import ExecutorPool
@@ -52,13 +53,18 @@ class CallResult(NamedTuple):
 class PreparedHandler:
     """A handler with what is known about its function."""
 
-    __slots__ = ("fn", "handler", "is_async", "label")
+    __slots__ = ("fn", "handler", "is_async", "label", "names_api", "names_conditions")
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = is_async_fn(handler.fn)
         self.label = str(handler)
+        named = named_arguments(handler.fn)
+        self.names_api = API in named
+        self.names_conditions = CONDITIONS in named and isinstance(
+            handler, (ChangingHandler, SpawningHandler)
+        )
 
 
 class Invoker:
@@ -70,6 +76,12 @@ class Invoker:
         self.pool = pool
         self.observe = error_observer_var.get()
         """Called with the exceptions of handlers, in tests."""
+        self.api: ApiProvider | None = None
+        """Makes the argument `api`."""
+        self.caches: Mapping[str, Any] | None = None
+        """The caches of the operator, by their ids."""
+        self.children: Mapping[int, Sequence[CacheReader]] = {}
+        """The caches of children, by the numbers of reconcilers."""
         self.running: dict[Attempt, tuple[Handler, Logger, float]] = {}
         """The running calls: the handler, the logger of the object, and the start
         (by the monotonic clock).
@@ -100,13 +112,14 @@ class Invoker:
             return CallResult(outcome, error=_limit_error(outcome) if keep_error else None)
         error: BaseException | None = None
         result = None
+        finish: Callable[[], None] | None = None
         try:
             # The indices are arguments too, and they win over all others.
-            started = attempt.started
-            kwargs.setdefault("param", prepared.handler.param)
-            kwargs.setdefault("retry", attempt.retry)
-            kwargs.setdefault("started", EPOCH + datetime.timedelta(0, 0, started))
-            kwargs.setdefault("runtime", datetime.timedelta(0, 0, Attempt.now() - started))
+            _add_attempt(kwargs, prepared.handler, attempt)
+            if prepared.names_api and self.api is not None and API not in kwargs:
+                kwargs[API] = await self.api.provide(kwargs, is_async=prepared.is_async)
+            if prepared.names_conditions and CONDITIONS not in kwargs:
+                finish = _add_conditions(kwargs)
             handler_var.set(prepared.handler)
             self.running[attempt] = (prepared.handler, logger, time.monotonic())
             if prepared.is_async:
@@ -135,6 +148,8 @@ class Invoker:
                 e.__traceback__ = e.__traceback__ if shown else author_traceback(e.__traceback__)
         finally:
             self.running.pop(attempt, None)
+            if finish is not None:
+                finish()
         level = outcome.level
         if level and error is None:
             log_framework_line(logger, level, outcome.text)
@@ -155,6 +170,26 @@ class Invoker:
         finally:
             # Its traceback refers to this frame.
             del error
+
+
+def _add_attempt(kwargs: dict[str, Any], handler: Handler, attempt: Attempt) -> None:
+    """Add the arguments of the attempt, except those whose names indices have."""
+    started = attempt.started
+    kwargs.setdefault("param", handler.param)
+    kwargs.setdefault("retry", attempt.retry)
+    kwargs.setdefault("started", EPOCH + datetime.timedelta(0, 0, started))
+    kwargs.setdefault("runtime", datetime.timedelta(0, 0, Attempt.now() - started))
+
+
+def _add_conditions(kwargs: dict[str, Any]) -> Callable[[], None]:
+    """Add the argument `conditions`. The result adds the changes of conditions to the patch."""
+    # Operators without such handlers do not load it.
+    from kopf._objects.conditions import Conditions
+    from kopf._runtime.conditions_argument import write_conditions
+
+    conditions = kwargs[CONDITIONS] = Conditions(kwargs["body"])
+    patch = kwargs["patch"]
+    return lambda: write_conditions(conditions, patch)
 
 
 def select_handlers(

@@ -1,4 +1,4 @@
-"""Registry of the memos of objects, and of the patch functions that wait for the next handling."""
+"""Registry of the memos of objects, and of the patch functions that wait for the next cycle."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class MemoRegistry:
         self._deferred_fns.pop(uid, None)
 
     def defer_fns(self, uid: str, fns: Iterable[PatchFn]) -> None:
-        """Keep the patch functions that could not be applied for the next handling."""
+        """Keep the patch functions that could not be applied for the next cycle."""
         self._deferred_fns[uid] = list(fns)
 
     def pop_deferred_fns(self, uid: str) -> list[PatchFn]:
-        """Take the patch functions that could not be applied in the previous handling."""
+        """Take the patch functions that could not be applied in the previous cycle."""
         return self._deferred_fns.pop(uid, [])

@@ -8,28 +8,34 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Collection, Coroutine
-from typing import Any, Literal
+from collections.abc import Collection, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from kopf._intents import serialization
-from kopf._intents.handlers import Handler, ResourceHandler
+from kopf._intents.handlers import Handler, ReconcilingHandler, ResourceHandler
 from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
-from kopf._intents.registries import OperatorRegistry, activity_handlers, index_ids, resource_handlers
+from kopf._intents.registries import (
+    OperatorRegistry,
+    activity_handlers,
+    cache_arguments,
+    index_ids,
+    resource_handlers,
+)
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
-from kopf._objects.resources import Resource
+from kopf._objects.resources import make_resource
 from kopf._runtime import banner, handler_checks, posting
 from kopf._runtime.activities import Activities, serialize_credentials
 from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
-from kopf._runtime.dispatcher import Dispatcher
 from kopf._runtime.errors import EngineError, OperationalError
 from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
@@ -37,7 +43,11 @@ from kopf._runtime.settings_sync import SettingsSync
 from kopf._runtime.shutdown import Shutdown
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
 from kopf._runtime.supervision import Task, supervise
+from kopf._runtime.task_dispatcher import TaskDispatcher
 from kopf._runtime.work_tracking import work_tracker_var
+
+if TYPE_CHECKING:
+    from kopf._runtime.caches import OperatorCaches
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
@@ -100,11 +110,13 @@ class OperatorRunner:
             invoker=self._invoker,
             exclusive=credentials_given if is_exclusive else None,
         )
+        self._api = self._invoker.api = OperatorApi(settings, self._activities.authenticate)
         self._tasks: list[Task] = []
 
     # They are empty before the first object, but they are there.
     def _ensure_indices(self) -> None:
         self._indexers.ensure(index_ids(self._registry))
+        self._indexers.add_caches(cache_arguments(self._registry))
 
     def spawn(self) -> list[Task]:
         """Start the root tasks; when any of them ends, all must be ended."""
@@ -194,8 +206,13 @@ class OperatorRunner:
     def _log_handler_checks(self, handlers: Collection[Handler]) -> None:
         if self._settings.process.compat == COMPAT_VERSION:
             return
-        for text in handler_checks.check(handlers, index_ids(self._registry)):
+        arguments = [*index_ids(self._registry), *cache_arguments(self._registry)]
+        for text in handler_checks.check(handlers, arguments):
             logger.warning(text)
+
+    def _report_handlers(self, handlers: Collection[ResourceHandler]) -> None:
+        self._log_handler_checks(handlers)
+        self._log_banner(handlers)
 
     def _log_banner(self, handlers: Collection[ResourceHandler]) -> None:
         # Applications that embed operators have their own logs.
@@ -233,37 +250,25 @@ class OperatorRunner:
             logger.warning("Cleanup activity is only partially executed due to cancellation.")
             raise
         finally:
+            self._api.close()
             self._shutdown.end()
 
     async def _run_engine(self) -> None:
         # Not earlier: the handlers of startup may change the settings and even declare handlers.
         handlers = resource_handlers(self._registry)
         self._ensure_indices()
-        self._log_handler_checks(handlers)
-        self._log_banner(handlers)
-        lifecycle = next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom")
-        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
+        self._report_handlers(handlers)
         iterated: serialization.Iterated = {}
-        engine = Engine(
-            handlers=[serialization.serialize_handler(handler) for handler in handlers],
-            settings=serialization.serialize_settings(self._settings, iterated),
-            lifecycle=lifecycle,
-            namespaces=globs,
-            foreign=len(globs) < len(self._namespaces),
-            agent=f"kopf/{__version__}",
-            make_resource=make_resource,
-            identity=self._identity,
-            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
-            credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
-            command=self._peering_command,
-        )
+        memos = MemoRegistry(self._memo)
+        caches = self._make_caches(handlers, memos)
+        declared = [self._serialize_handler(handler) for handler in handlers]
+        engine = self._make_engine([*declared, *(caches.serialize() if caches is not None else [])], iterated)
         tracker = work_tracker_var.get()
         if tracker is not None:
             tracker.set_loop(self._loop)
             engine.wake_for_everything()
             tracker.set_engine(engine.pending)
-        memos = MemoRegistry(self._memo)
-        dispatcher = Dispatcher(
+        dispatcher = TaskDispatcher(
             handlers=handlers,
             settings=self._settings,
             lifecycle=self._lifecycle,
@@ -274,6 +279,10 @@ class OperatorRunner:
             probe=functools.partial(self._activities.run, Activity.PROBE),
             namespaces=self._namespaces,
         )
+        if caches is not None:
+            dispatcher.request_handlers |= caches.request_handlers()
+            self._invoker.caches = caches.readers
+            self._invoker.children = caches.children
         bridge = Bridge(engine, dispatcher.request_handlers, self._loop)
         bridge.before_completion = SettingsSync(engine, self._settings, iterated).push_if_changed
         dispatcher.complete = bridge.complete
@@ -297,6 +306,11 @@ class OperatorRunner:
             loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
         try:
             engine.start()
+            self._api.attach(engine)
+            loop_monitor.enter_context(self._accepting_triggers(engine, handlers))
+            if caches is not None:
+                caches.attach(engine)
+                loop_monitor.callback(caches.detach)
             webhooks = WebhookServerTask(
                 admission if self._peering_command is None else None, on_end=engine.stop
             )
@@ -308,11 +322,62 @@ class OperatorRunner:
             await admission.cancel()
             bridge.close()
             loop_monitor.close()
+            self._api.detach()
             self._login_error = dispatcher.login_error
         if failure is not None and failure[0] == "login" and dispatcher.login_error is not None:
             raise dispatcher.login_error
         if failure is not None:
             raise _failure_to_error(*failure)
+
+    def _make_engine(self, declared: list[dict[str, Any]], iterated: serialization.Iterated) -> Engine:
+        lifecycle = next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom")
+        globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
+        return Engine(
+            handlers=declared,
+            settings=serialization.serialize_settings(self._settings, iterated),
+            lifecycle=lifecycle,
+            namespaces=globs,
+            foreign=len(globs) < len(self._namespaces),
+            agent=f"kopf/{__version__}",
+            make_resource=make_resource,
+            identity=self._identity,
+            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
+            credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
+            command=self._peering_command,
+        )
+
+    def _serialize_handler(self, handler: ResourceHandler) -> dict[str, Any]:
+        if not isinstance(handler, ReconcilingHandler):
+            return serialization.serialize_handler(handler)
+        # Other operators do not load it.
+        from kopf._intents.reconciling_serialization import serialize_reconciler
+
+        return serialize_reconciler(handler, self._settings.reconciling)
+
+    def _make_caches(self, handlers: Sequence[ResourceHandler], memos: MemoRegistry) -> OperatorCaches | None:
+        has_reconcilers = any(isinstance(handler, ReconcilingHandler) for handler in handlers)
+        if self._peering_command is not None or not (cache_arguments(self._registry) or has_reconcilers):
+            return None
+        from kopf._runtime.caches import OperatorCaches  # other operators do not load it
+
+        indices = self._indexers.indices
+        caches = OperatorCaches(
+            self._registry, handlers=handlers, settings=self._settings, memos=memos, indices=indices
+        )
+        return caches if caches.serialize() else None
+
+    @contextlib.contextmanager
+    def _accepting_triggers(self, engine: Engine, handlers: Sequence[ResourceHandler]) -> Iterator[None]:
+        if not any(isinstance(handler, ReconcilingHandler) for handler in handlers):
+            yield
+            return
+        from kopf._runtime import triggers  # other operators do not load it
+
+        triggers.attach(self._registry, engine, handlers, self._invoker)
+        try:
+            yield
+        finally:
+            triggers.detach(self._registry, engine)
 
     async def _wait_until_finished(
         self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: WebhookServerTask
@@ -351,10 +416,3 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     if parts.scheme != "http":
         raise OperationalError(f"Unsupported scheme: {endpoint}")
     return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
-
-
-def make_resource(fields: dict[str, Any]) -> Resource:
-    """Build a resource from the engine's description."""
-    sets = ("shortcuts", "categories", "subresources", "verbs")
-    values: dict[str, Any] = {k: frozenset(v) if k in sets else v for k, v in fields.items()}
-    return Resource(**values)

@@ -1,7 +1,7 @@
 """Sub-handlers: their declaration and execution in the call of their parent.
 
-The engine's rules (`Batch`) decide which sub-handlers are due and what is persisted. This module has what
-needs the context of the parent: filters, the lifecycle, the calls, and the storage of progress.
+The engine's rules (`SubHandlers`) decide which sub-handlers are due and what is persisted. This module
+has what needs the context of the parent: filters, the lifecycle, the calls, and the storage of progress.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects import dicts, diffs
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime.bridge import Attempt, Batch
+from kopf._runtime.bridge import Attempt, SubHandlers
 from kopf._runtime.context import (
     cause_var,
     context,
@@ -34,7 +34,7 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
-from kopf._runtime.handling import store_results
+from kopf._runtime.cycle_context import store_results
 from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attempt_for, select_handlers
 
 EMPTY_SELECTION_DELAY = 1.0
@@ -170,14 +170,14 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
     # Of those that are not for this change, the records are to be removed with the parent's.
     for subrefs in subrefs_var.get(()):
         subrefs.update(records, (handler.id for handler in selected))
-    batch = Batch(
+    sub_handlers = SubHandlers(
         cause.reason.value,
         records,
         [_retry_options(handler, settings) for handler in selected],
     )
-    for id, problem in batch.malformed:
+    for id, problem in sub_handlers.malformed:
         _warn_of_record(cause, f"the record of {id}: {problem}")
-    due = batch.awakened()
+    due = sub_handlers.due()
     picked = _select(selected, due, lifecycle, cause)
     results: list[tuple[str, Any]] = []
     for index, handler in picked:
@@ -186,21 +186,23 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
             call_result = await call(
                 subinvoker_var.get(),
                 PreparedHandler(handler),
-                attempt_for(batch.attempt(index), handler, selected[index], settings),
+                attempt_for(sub_handlers.attempt(index), handler, selected[index], settings),
                 field_cause,
                 field_cause.kwargs,
                 cause.logger,
             )
-        batch.learn(call_result.outcome)
+        sub_handlers.record_outcome(call_result.outcome)
         if call_result.result is not None:
             results.append((handler.id, call_result.result))
-    for id, record in batch.changed():
+    for id, record in sub_handlers.changed():
         storage.store(key=id, record=record, body=cause.body, patch=cause.patch)
     storage.flush()
     store_results(cause.patch, results)
-    if not batch.done:
+    if not sub_handlers.done:
         undecided = bool(due) and not picked
-        raise HandlerChildrenRetry(delay=max(batch.delay() or 0, EMPTY_SELECTION_DELAY if undecided else 0))
+        raise HandlerChildrenRetry(
+            delay=max(sub_handlers.delay() or 0, EMPTY_SELECTION_DELAY if undecided else 0)
+        )
 
 
 # The variables of the parent, to be restored after its sub-handlers, which set them for themselves.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from kopf._runtime.context import handler_var
@@ -82,6 +82,18 @@ class ClusterApi(EmbeddedFeatures):
             applied.append(self.call("PATCH", path, body))
             self._wait_until_served(mapping, body)
         return applied
+
+    def script(
+        self, pod: str, namespace: str | None = None, *, container: str | None = None, logs: Iterable[str]
+    ) -> None:
+        """Append lines to the log of a pod's container, by default the first: the server runs no pods.
+
+        Clients that follow the log get the lines at once. The log ends with the pod, and when its phase is
+        `Succeeded` or `Failed`.
+        """
+        body = self.get("pods", pod, namespace)
+        name = container if container is not None else body["spec"]["containers"][0]["name"]
+        self._embedded.append_log(body["metadata"]["namespace"], pod, name, list(logs))
 
     def get(
         self, kind: str | Mapping[str, Any] | ResourceMapping, name: str, namespace: str | None = None

@@ -48,6 +48,7 @@ class AsyncCluster:
     wait_for = _twin(ClusterApi.wait_for)
     wait_until_gone = _twin(ClusterApi.wait_until_gone)
     wait_until_idle = _twin(ClusterApi.wait_until_idle)
+    script = _twin(ClusterApi.script)
     advance = _twin(ClusterApi.advance)
 
 

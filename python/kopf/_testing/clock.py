@@ -20,6 +20,8 @@ from kopf._runtime import bridge
 
 # Real seconds without any activity that count as idle where it is not known for certain.
 QUIET_PERIOD = 0.05
+# The same where the engine is not idle: on a busy machine, it may be waiting for a processor.
+QUIET_PERIOD_OF_BUSY_ENGINES = 1.0
 # Real seconds between the checks while there is activity.
 POLL_INTERVAL = 0.0005
 
@@ -59,7 +61,7 @@ class VirtualClock:
     @property
     def is_idle(self) -> bool:
         """Whether the engines and servers are idle, and nothing is in transit between them."""
-        return self._native.is_still()
+        return self._native.is_idle()
 
     @property
     def is_busy(self) -> bool:
@@ -97,7 +99,7 @@ class VirtualClock:
             dues = [due for due in (next_in_python, next_in_engine) if due is not None]
             return bool(dues) and self.jump_to_next(min(dues))
         target = limit if next_in_python is None else min(limit, next_in_python)
-        waits = self._native.leap(target)
+        waits = self._native.advance_to(target)
         self._wake(self.now)
         return waits or (next_in_python is not None and next_in_python <= limit)
 
@@ -256,7 +258,7 @@ class ClockControl:
         """Wait until the operators, the server, and the connections between them are idle.
 
         Waiting for a deadline is idle. The state of daemons that execute their own code is not known: then
-        there must be no activity for the quiet period. Likewise if other clients keep the engines busy.
+        there must be no activity for the quiet period. If other clients keep the engines busy, it is longer.
         """
         deadline = time.monotonic() + timeout
         since, before, idle_rounds = time.monotonic(), self._state(), 0
@@ -276,8 +278,8 @@ class ClockControl:
                 elif not idle:
                     time.sleep(POLL_INTERVAL)
                 continue
-            waited = time.monotonic() - since >= QUIET_PERIOD
-            if waited:
+            quiet_period = QUIET_PERIOD if idle else QUIET_PERIOD_OF_BUSY_ENGINES
+            if time.monotonic() - since >= quiet_period:
                 return
             certain = idle and not any(tracker.has_running_daemons for tracker in self._trackers)
             idle_rounds = idle_rounds + 1 if certain else 0

@@ -10,7 +10,7 @@ import secrets
 import tempfile
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
@@ -20,6 +20,11 @@ from kopf._testing.client import ApiError, Client
 from kopf._testing.control_plane import ClusterUnavailableError, ControlPlane, find_assets
 from kopf._testing.discovery import CRDS, NAMESPACES, ResourceMapping
 from kopf._testing.embedded import Kind
+from kopf._testing.user_client import UserClient
+
+if TYPE_CHECKING:
+    from kopf._runtime.client.api import Api
+    from kopf._runtime.client.sync_api import SyncApi
 
 ResourceMappings = list[ResourceMapping]
 Names = list[str]
@@ -73,6 +78,7 @@ class Cluster(ClusterApi):
         }
         self._cleanup = contextlib.ExitStack()
         self._path: pathlib.Path | None = None
+        self._user_client: UserClient | None = None
 
     def __repr__(self) -> str:
         address = self._client.info.server if self._client is not None else "not running"
@@ -133,6 +139,8 @@ class Cluster(ClusterApi):
                     self._path = _existing_kubeconfig(self._kubeconfig_option)
             self._client = Client(self._path)
             stack.callback(self._client.close)
+            self._user_client = UserClient(self._client.info)
+            stack.callback(self._user_client.close)
             if self.kind == "kubeconfig":
                 stack.callback(self._remove_created)
             self._cleanup = stack.pop_all()
@@ -140,7 +148,26 @@ class Cluster(ClusterApi):
     def stop(self) -> None:
         """Stop the cluster; or delete the created objects, if it continues to run."""
         self._cleanup.close()
-        self._server = self._client = None
+        self._server = self._client = self._user_client = None
+
+    @property
+    def api(self) -> SyncApi:
+        """The API client for threads, as handlers get it, in the namespace of the cluster.
+
+        Its requests are in the request log, with the agent `kopf-test-client`.
+        """
+        return self._user.blocking(self.namespace)
+
+    @property
+    def async_api(self) -> Api:
+        """The API client for coroutines, as handlers get it; like `api` otherwise."""
+        return self._user.asynchronous(self.namespace)
+
+    @property
+    def _user(self) -> UserClient:
+        if self._user_client is None:
+            raise RuntimeError("The cluster is not running.")
+        return self._user_client
 
     @property
     def kubeconfig(self) -> pathlib.Path:

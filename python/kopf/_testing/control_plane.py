@@ -24,12 +24,17 @@ from types import MappingProxyType
 
 ASSETS = "KUBEBUILDER_ASSETS"
 READY_TIMEOUT = 90.0
+ATTEMPTS = 5  # another process can take a free port before ours does
 
 
 class ClusterUnavailableError(Exception):
     """There is no such cluster here; the message names what is missing."""
 
     __module__ = "kopf.testing"
+
+
+class _PortTakenError(ClusterUnavailableError):
+    """Another process has taken a port meanwhile."""
 
 
 class ControlPlane:
@@ -63,11 +68,36 @@ class ControlPlane:
     def start(self) -> None:
         """Start everything, and wait until requests are served."""
         assets = self._assets or find_assets()
+        self._write_secrets()
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._start_store_and_server(assets)
+                break
+            except _PortTakenError:
+                self.stop()
+                if attempt == ATTEMPTS:
+                    raise
+                self._port = _free_port()
+        self._write_kubeconfig()
+        if (assets / "kube-controller-manager").exists():
+            self._spawn(
+                assets / "kube-controller-manager",
+                f"--kubeconfig={self.kubeconfig}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                "--use-service-account-credentials=false",
+                "--controllers=namespace-controller,garbage-collector-controller",
+            )
+
+    def _write_secrets(self) -> None:
         pki = self.folder / "pki"
         pki.mkdir(parents=True)
         (pki / "sa.key").write_text(_signing_key())
         lines = [f'{token},{user},{user},"{self._groups[user]}"\n' for user, token in self.tokens.items()]
         (pki / "tokens.csv").write_text("".join(lines))
+
+    def _start_store_and_server(self, assets: pathlib.Path) -> None:
+        pki = self.folder / "pki"
         store = f"http://127.0.0.1:{_free_port()}"
         self._spawn(
             assets / "etcd",
@@ -93,16 +123,6 @@ class ControlPlane:
             "--disable-admission-plugins=ServiceAccount",
         )
         self._wait_until_ready()
-        self._write_kubeconfig()
-        if (assets / "kube-controller-manager").exists():
-            self._spawn(
-                assets / "kube-controller-manager",
-                f"--kubeconfig={self.kubeconfig}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                "--use-service-account-credentials=false",
-                "--controllers=namespace-controller,garbage-collector-controller",
-            )
 
     def stop(self) -> None:
         """Stop everything; etcd last, as the API server does not end without it."""
@@ -132,8 +152,9 @@ class ControlPlane:
         while not self._is_ready():
             for name, process in self._processes:
                 if process.poll() is not None:
-                    log = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()
-                    raise ClusterUnavailableError("\n".join([f"{name} has exited at once:", *log[-5:]]))
+                    log = (self.folder / f"{name}.log").read_text(errors="replace")
+                    error = _PortTakenError if "address already in use" in log else ClusterUnavailableError
+                    raise error("\n".join([f"{name} has exited at once:", *log.splitlines()[-5:]]))
             if time.monotonic() > deadline:
                 raise ClusterUnavailableError(f"The API server is not ready after {READY_TIMEOUT} seconds.")
             time.sleep(0.1)  # it does not report that it listens

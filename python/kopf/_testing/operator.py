@@ -25,6 +25,7 @@ from kopf._objects.typedefs import HandlerId
 from kopf._runtime import loaders, operator
 from kopf._runtime.default_registry import get_default_registry, set_default_registry
 from kopf._runtime.errors import error_observer_var
+from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.async_twins import AsyncOperator
 from kopf._testing.cluster import Cluster
@@ -173,6 +174,7 @@ class Operator:
         self._ready.clear()
         self._started_or_failed.clear()
         self._loop = self._stop = None
+        load_modules()
         self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
         if self._clock_control is not None:
             self._clock_registration.enter_context(self._clock_control.track(self._tracker))

@@ -6,6 +6,7 @@ mod support;
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::thread;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,7 +16,10 @@ use kopf_apiserver::{Server, ServerOptions, start};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use support::client::connector_for;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const THINGS: &str = "/apis/protocol.test/v1/namespaces/default/things";
@@ -111,6 +115,53 @@ async fn http_2_works_with_alpn_and_with_prior_knowledge() {
     }
 }
 
+/// Opens a watch over HTTP/2 in a separate runtime, reports that, and reads until the server closes the connection.
+fn watch_over_http_2(port: u16, token: &str, opened: oneshot::Sender<()>) {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
+        let builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+        let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await.expect("a handshake");
+        tokio::spawn(connection);
+        let request = Request::builder()
+            .uri(format!("http://127.0.0.1:{port}{MAPS}?watch=1"))
+            .header("authorization", format!("Bearer {token}"))
+            .body(Full::new(Bytes::new()))
+            .expect("a request");
+        let watch = sender.send_request(request).await.expect("a watch");
+        opened.send(()).expect("the test waits");
+        assert!(watch.into_body().collect().await.is_err(), "the connection is closed");
+    });
+}
+
+#[test]
+fn the_shutdown_leaves_no_task() {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let client = runtime.block_on(async {
+        let server = plain().await;
+        // Deletions of CRDs are retried as long as there are custom resources.
+        create_crd(&server).await;
+        let mut blocked = thing("one", 3);
+        blocked["metadata"]["finalizers"] = json!(["protocol.test/blocked"]);
+        server.create(THINGS, &blocked).await.expect("created");
+        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.protocol.test";
+        server.call("DELETE", crd, None).await.expect("deleted");
+        let mut idle = TcpStream::connect(("127.0.0.1", server.port())).await.expect("a connection");
+        let (opened, is_open) = oneshot::channel();
+        let (port, token) = (server.port(), server.token().to_owned());
+        let client = thread::spawn(move || watch_over_http_2(port, &token, opened));
+        is_open.await.expect("a watch");
+        let metrics = Handle::current().metrics();
+        // The controllers, the listener, two connections, and the request over HTTP/2; sometimes the retry.
+        assert!(metrics.num_alive_tasks() >= 5, "{}", metrics.num_alive_tasks());
+        server.shutdown().await;
+        assert_eq!(metrics.num_alive_tasks(), 0);
+        assert_eq!(idle.read(&mut [0]).await.expect("the end of the connection"), 0);
+        client
+    });
+    client.join().expect("the client ends");
+}
+
 #[tokio::test]
 async fn large_responses_are_compressed_if_the_client_accepts_it() {
     let server = plain().await;
@@ -157,8 +208,8 @@ async fn tables_have_the_columns_of_the_crd() {
     assert_eq!(partial["kind"], "PartialObjectMetadataList");
     assert_eq!(partial["items"][0]["metadata"]["name"], "one");
     assert_eq!(partial["items"][0].get("spec"), None);
-    let strange = [("accept", "application/json;as=Poem;v=v1;g=meta.k8s.io")];
-    assert_eq!(send(&server, "GET", THINGS, &strange, "").await.status(), 406);
+    let first = "application/json;q=0.5, application/json;as=Table;v=v1;g=meta.k8s.io";
+    assert_eq!(json_of(&send(&server, "GET", THINGS, &[("accept", first)], "").await)["kind"], "Table");
 }
 
 /// The expected responses are those of kube-apiserver 1.36 for all its kinds.
@@ -215,6 +266,35 @@ async fn partial_metadata_of_lists_and_of_objects_have_different_names() {
             "message": "content is not a list", "code": 500})
         )
     );
+}
+
+/// The expected responses are those of kube-apiserver 1.36.
+#[tokio::test]
+async fn unknown_response_formats_are_rejected() {
+    let server = plain().await;
+    create_crd(&server).await;
+    let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    let streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+    let only = format!("only the following media types are accepted: {known}");
+    let routes = format!("406: Not Acceptable\n\nAvailable representations: {known}");
+    for (path, accept, message) in [
+        (MAPS, "application/json;as=Poem;v=v1;g=meta.k8s.io", &only),
+        (MAPS, "text/plain", &format!("{routes}, {streams}")),
+        ("/api/v1/namespaces/default", "text/plain", &routes),
+        (THINGS, "application/json;as=Poem;v=v1;g=meta.k8s.io", &only),
+        (THINGS, "text/plain", &only),
+        ("/api", "text/plain", &routes),
+        ("/api/v1", "application/json;as=Table;v=v1;g=meta.k8s.io", &only),
+        ("/apis", "text/plain", &only),
+        ("/apis", "application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList", &only),
+        ("/apis/protocol.test", "text/plain", &only),
+        ("/apis/protocol.test/v1", "text/plain", &only),
+    ] {
+        let rejected = send(&server, "GET", path, &[("accept", accept)], "").await;
+        let status = json_of(&rejected);
+        assert_eq!((rejected.status().as_u16(), &status["message"]), (406, &json!(message)), "{path}");
+        assert_eq!((&status["reason"], &status["code"]), (&json!("NotAcceptable"), &json!(406)));
+    }
 }
 
 #[tokio::test]

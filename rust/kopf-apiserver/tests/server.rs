@@ -347,10 +347,19 @@ async fn malformed_requests_get_a_status() {
     }
 }
 
-/// A webhook that labels objects, and denies names that start with `bad`.
-async fn webhook() -> u16 {
+/// A webhook that labels objects, and denies names that start with `bad`: its port, and its certificate as PEM.
+async fn webhook() -> (u16, String) {
     use base64::Engine;
     use http_body_util::{BodyExt, Full};
+    let generated = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der());
+    let config = rustls::ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
+        .with_safe_default_protocol_versions()
+        .expect("protocol versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![generated.cert.der().clone()], key.into())
+        .expect("a configuration");
+    let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     tokio::spawn(async move {
@@ -380,20 +389,25 @@ async fn webhook() -> u16 {
                     ))))
                 },
             );
-            tokio::spawn(
-                hyper::server::conn::http1::Builder::new()
-                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service),
-            );
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let stream = acceptor.accept(stream).await.expect("a TLS connection");
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service);
+                let _closed = connection.await;
+            });
         }
     });
-    port
+    (port, generated.cert.pem())
 }
 
 async fn server_with_webhook() -> Server {
+    use base64::Engine;
     let server = plain().await;
-    let port = webhook().await;
+    let (port, certificate) = webhook().await;
+    let bundle = base64::engine::general_purpose::STANDARD.encode(certificate);
     let hook = json!({"metadata": {"name": "hook"}, "webhooks": [{"name": "hook.test.dev", "sideEffects": "None",
-        "admissionReviewVersions": ["v1"], "clientConfig": {"url": format!("http://127.0.0.1:{port}/")},
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": format!("https://127.0.0.1:{port}/"), "caBundle": bundle},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["*"]}]}]});
     server
         .create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", &hook)

@@ -17,25 +17,26 @@ use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::json::diff::diff;
 use kopf_core::object::{Object, decode_page};
+use kopf_core::persistence::consistency::ViewAge;
 use kopf_core::persistence::memory::ObjectMemory;
 use kopf_core::settings::Settings;
 use serde_json::{Value, json};
-use sim::World;
+use sim::Simulation;
 
-/// A world with a handled object of 5 kB, including the diff-base annotation.
-fn handled() -> World {
-    let mut world = World::new();
+/// A simulation with a handled object of 5 kB, including the diff-base annotation.
+fn handled() -> Simulation {
+    let mut simulation = Simulation::new();
     for (key, reason) in ["create", "update", "delete"].into_iter().enumerate() {
-        world.declare(json!({"id": reason, "kind": "changing", "key": key, "reason": reason}));
+        simulation.declare(json!({"id": reason, "kind": "changing", "key": key, "reason": reason}));
     }
     let items: Vec<Value> = (0..20)
         .map(|i| json!({"name": format!("part-{i}"), "port": 8000 + i, "env": [{"name": "LEVEL", "value": "info"}]}))
         .collect();
-    world.edit(&json!({"spec": {"items": items, "image": "example.com/app:v1"}}));
+    simulation.edit(&json!({"spec": {"items": items, "image": "example.com/app:v1"}}));
     for _ in 0..3 {
-        world.cycle(EventType::Added);
+        simulation.cycle(EventType::Added);
     }
-    world
+    simulation
 }
 
 fn decoding(criterion: &mut Criterion) {
@@ -60,27 +61,27 @@ fn comparing(criterion: &mut Criterion) {
 }
 
 fn cycling(criterion: &mut Criterion) {
-    let world = handled();
-    let registry = Arc::new(Registry { handlers: world.handlers.clone() });
-    let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
-    let rules = Arc::new(OperatorConfig {
+    let simulation = handled();
+    let registry = Arc::new(Registry { handlers: simulation.handlers.clone() });
+    let resource_handlers = Arc::new(registry.handlers_of(&sim::resource(), &|_| true));
+    let config = Arc::new(OperatorConfig {
         registry,
         settings: Arc::new(Settings::default()),
         lifecycle: Lifecycle::default(),
     });
-    let mut changed = world.body.clone();
+    let mut changed = simulation.body.clone();
     changed["spec"]["image"] = json!("example.com/app:v2");
     for (title, body) in
-        [("a cycle of a handled object", &world.body), ("the first step of an update", &changed)]
+        [("a cycle of a handled object", &simulation.body), ("the first step of an update", &changed)]
     {
         let object = Arc::new(Object::decode(&body.to_string()).unwrap());
         let memory = ObjectMemory { fully_handled_once: true, ..ObjectMemory::default() };
         criterion.bench_function(title, |bencher| {
             bencher.iter(|| {
-                let moment = CycleInput { now: world.now, entropy: 0, consistent: true };
+                let moment = CycleInput { now: simulation.now, entropy: 0, view_age: ViewAge::Consistent };
                 let observation =
                     CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued: false };
-                Cycle::open(observation, &memory, Arc::clone(&plan), Arc::clone(&rules), moment)
+                Cycle::open(observation, &memory, Arc::clone(&resource_handlers), Arc::clone(&config), moment)
             });
         });
     }

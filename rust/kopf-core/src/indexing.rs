@@ -61,17 +61,17 @@ impl Indexing {
         &self,
         event: EventType,
         object: &Object,
-        plan: &ResourceHandlers,
-        rules: (&Registry, &Settings),
+        resource_handlers: &ResourceHandlers,
+        config: (&Registry, &Settings),
         now: Timestamp,
     ) -> Option<IndexPass> {
         if event == EventType::Deleted {
-            let exclude_all = IndexPass { calls: vec![], excluded: plan.indexing.clone() };
+            let exclude_all = IndexPass { calls: vec![], excluded: resource_handlers.indexing.clone() };
             return self.present.then_some(exclude_all);
         }
         let mut pass = IndexPass::default();
-        let (Registry { handlers }, settings) = rules;
-        for &index in &plan.indexing {
+        let (Registry { handlers }, settings) = config;
+        for &index in &resource_handlers.indexing {
             let Some(handler) = handlers.get(index) else { continue };
             // A function is called once per id. A guarded call may turn out to be skipped, so it does not count.
             let is_same = |call: &Call| {

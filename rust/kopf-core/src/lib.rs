@@ -7,6 +7,9 @@
 //! use the commands to the host ([`activation`]), the rules of daemons ([`daemon`]) and of attempts ([`handling`]), the persisted
 //! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
 //! objects ([`object`]), and JSON ([`json`]).
+//!
+//! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
+//! readable caches, which the engine does not use yet, are [`caches`].
 
 #![cfg_attr(
     test,
@@ -15,9 +18,14 @@
 
 pub mod activation;
 pub mod admission;
+pub mod apply;
+pub mod backoff;
+pub mod caches;
 pub mod cause;
+pub mod conditions;
 pub mod cycle;
 pub mod daemon;
+pub mod durations;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod handler;
@@ -30,8 +38,14 @@ pub mod object;
 pub mod object_worker;
 pub mod peering;
 pub mod persistence;
+pub mod predicate;
+pub mod readiness;
+pub mod relations;
 pub mod resource;
+pub mod schedule;
+pub mod selectors;
 pub mod settings;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;
+pub mod user_request;

@@ -11,6 +11,7 @@ pub use error_backoffs::{Backoffs, ErrorBackoffs};
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::resource::Selector;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Strings by resource selectors, such as label selectors of watches.
@@ -38,6 +39,8 @@ pub struct Settings {
     pub background: Background,
     /// Requests to the API.
     pub networking: Networking,
+    /// The API client of users' code.
+    pub client: ClientSettings,
     /// Kopf's state on objects.
     pub persistence: Persistence,
     /// Whether to behave exactly as Kopf 1.45, also where kopf-rs otherwise improves on it.
@@ -130,6 +133,14 @@ pub struct Scanning {
     pub disabled: bool,
 }
 
+/// The API client of users' code. Most of its settings stay in Python.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ClientSettings {
+    /// The headers of all requests, also of the engine's own ones.
+    pub headers: BTreeMap<String, String>,
+}
+
 /// Admission webhooks. The webhook server stays in Python.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -172,6 +183,8 @@ pub struct Networking {
     pub enforce_retry_after: bool,
     /// Whether proxies and credentials are taken from the environment.
     pub trust_env: bool,
+    /// Whether responses may be compressed.
+    pub compression: bool,
 }
 
 impl<'a> From<&'a Settings> for PersistenceConfig<'a> {
@@ -265,6 +278,7 @@ impl Default for Networking {
             login_timeout: 60.0,
             enforce_retry_after: false,
             trust_env: false,
+            compression: false,
         }
     }
 }

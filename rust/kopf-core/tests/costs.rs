@@ -15,26 +15,27 @@ use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::handling::attempt::CallResult;
 use kopf_core::object::{Object, decode_page};
+use kopf_core::persistence::consistency::ViewAge;
 use kopf_core::persistence::memory::ObjectMemory;
 use kopf_core::settings::Settings;
 use serde_json::{Value, json};
-use sim::World;
+use sim::Simulation;
 use std::sync::Arc;
 
-/// A world with a handled object of a few kilobytes.
-fn handled() -> World {
-    let mut world = World::new();
+/// A simulation with a handled object of a few kilobytes.
+fn handled() -> Simulation {
+    let mut simulation = Simulation::new();
     for (key, reason) in ["create", "update", "delete"].into_iter().enumerate() {
-        world.declare(json!({"id": reason, "kind": "changing", "key": key, "reason": reason}));
+        simulation.declare(json!({"id": reason, "kind": "changing", "key": key, "reason": reason}));
     }
     let items: Vec<Value> = (0..20)
         .map(|i| json!({"name": format!("component-{i}"), "port": 8000 + i, "env": [{"name": "A", "value": "b"}]}))
         .collect();
-    world.edit(&json!({"spec": {"items": items, "image": "example.com/app:v1"}}));
+    simulation.edit(&json!({"spec": {"items": items, "image": "example.com/app:v1"}}));
     for _ in 0..3 {
-        world.cycle(EventType::Added);
+        simulation.cycle(EventType::Added);
     }
-    world
+    simulation
 }
 
 fn expect(workload: &str, info: &AllocationInfo, count: u64, bytes: u64) {
@@ -62,18 +63,19 @@ fn objects_are_decoded_with_few_allocations() {
 
 #[test]
 fn handled_objects_are_recognised_with_few_allocations() {
-    let world = handled();
-    let object = Arc::new(Object::decode(&world.body.to_string()).unwrap());
-    let registry = Arc::new(Registry { handlers: world.handlers.clone() });
-    let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
+    let simulation = handled();
+    let object = Arc::new(Object::decode(&simulation.body.to_string()).unwrap());
+    let registry = Arc::new(Registry { handlers: simulation.handlers.clone() });
+    let resource_handlers = Arc::new(registry.handlers_of(&sim::resource(), &|_| true));
     let settings = Arc::new(Settings::default());
-    let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
+    let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
     let memory = ObjectMemory { fully_handled_once: true, ..ObjectMemory::default() };
     let info = measure(|| {
-        let moment = CycleInput { now: world.now, entropy: 0, consistent: true };
+        let moment = CycleInput { now: simulation.now, entropy: 0, view_age: ViewAge::Consistent };
         let observation =
             CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued: false };
-        let (_, next) = Cycle::open(observation, &memory, Arc::clone(&plan), Arc::clone(&rules), moment);
+        let (_, next) =
+            Cycle::open(observation, &memory, Arc::clone(&resource_handlers), Arc::clone(&config), moment);
         assert!(matches!(next, Effect::Done(decision) if decision.patch.is_empty()));
     });
     expect("a cycle with nothing to do", &info, 6, 700);
@@ -81,30 +83,31 @@ fn handled_objects_are_recognised_with_few_allocations() {
 
 #[test]
 fn creations_are_handled_with_few_allocations() {
-    let mut world = handled();
+    let mut simulation = handled();
     // Without the diff-base, the object is not yet handled.
-    world.body["metadata"].as_object_mut().unwrap().remove("annotations");
-    let object = Arc::new(Object::decode(&world.body.to_string()).unwrap());
-    let registry = Arc::new(Registry { handlers: world.handlers.clone() });
-    let plan = Arc::new(registry.plan(&sim::resource(), &|_| true));
+    simulation.body["metadata"].as_object_mut().unwrap().remove("annotations");
+    let object = Arc::new(Object::decode(&simulation.body.to_string()).unwrap());
+    let registry = Arc::new(Registry { handlers: simulation.handlers.clone() });
+    let resource_handlers = Arc::new(registry.handlers_of(&sim::resource(), &|_| true));
     let settings = Arc::new(Settings::default());
-    let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
+    let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
     let info = measure(|| {
-        let moment = CycleInput { now: world.now, entropy: 0, consistent: true };
+        let moment = CycleInput { now: simulation.now, entropy: 0, view_age: ViewAge::Consistent };
         let observation =
             CycleEvent { event: EventType::Added, object: Arc::clone(&object), requeued: false };
-        let (plan, rules) = (Arc::clone(&plan), Arc::clone(&rules));
-        let (mut cycle, mut next) = Cycle::open(observation, &ObjectMemory::default(), plan, rules, moment);
+        let (resource_handlers, config) = (Arc::clone(&resource_handlers), Arc::clone(&config));
+        let (mut cycle, mut next) =
+            Cycle::open(observation, &ObjectMemory::default(), resource_handlers, config, moment);
         loop {
             let Effect::Run(script) = next else { break };
-            let steps = script.steps.iter().map(|step| match step {
-                Command::Handle { attempt } => {
-                    CommandResult::Attempted(attempt.evaluate(&CallResult::Nothing, world.now).outcome)
+            let results = script.commands.iter().map(|command| match command {
+                Command::CallChangeHandler { attempt } => {
+                    CommandResult::Attempted(attempt.evaluate(&CallResult::Nothing, simulation.now).outcome)
                 }
                 _ => CommandResult::Skipped,
             });
-            let reply = Completion { steps: steps.collect(), ..Completion::default() };
-            next = cycle.resume(EffectResult::Completion(reply), world.now);
+            let reply = Completion { results: results.collect(), ..Completion::default() };
+            next = cycle.resume(EffectResult::Completion(reply), simulation.now);
         }
         assert!(matches!(next, Effect::Done(decision) if !decision.patch.is_empty()));
     });

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use kopf_core::handling::backoff::{MAX_RETRY_AFTER, parse_retry_after};
+use kopf_core::backoff::{MAX_RETRY_AFTER, parse_retry_after};
 use kopf_core::json::value::{Value, python_repr};
 
 use crate::time::clock::system_time;
@@ -111,6 +111,9 @@ pub enum RequestError {
     /// The server could not be reached, or the response was incomplete. Was retried; try again later.
     #[error("{0}")]
     Transport(String),
+    /// There was no connection, so the request was not sent. Was retried; try again later.
+    #[error("{0}")]
+    Unsent(String),
     /// The server did not respond in time. Was retried; try again later.
     #[error("TimeoutError()")]
     Timeout,
@@ -138,7 +141,7 @@ impl RequestError {
 pub struct LoginError(pub String);
 
 /// The reason why the operator has stopped without a request to stop.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
     /// The kind, which selects the exception in Python.

@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::client::RequestBody;
-use crate::context::OperatorContext;
 use crate::error::RequestError;
 use crate::host::LogRecord;
 use crate::supervision::guarded;
+use crate::task_context::TaskContext;
 use crate::time::duration::seconds;
 
 const LOGGER: &str = "kopf._core.engines.posting";
@@ -77,7 +77,7 @@ impl EventSender {
 /// The task that creates the Kubernetes events.
 #[derive(Clone)]
 pub struct EventRecorder {
-    shared: Arc<OperatorContext>,
+    shared: Arc<TaskContext>,
     resource: Arc<Resource>,
     queues: Arc<Mutex<HashMap<String, VecDeque<K8sEvent>>>>,
     load: Arc<Load>,
@@ -88,8 +88,8 @@ pub struct EventRecorder {
 
 impl EventRecorder {
     /// A poster; `resource` is the resource of Kubernetes events.
-    pub fn new(shared: Arc<OperatorContext>, resource: Arc<Resource>) -> Self {
-        let limit = shared.rules.settings.posting.worker_limit;
+    pub fn new(shared: Arc<TaskContext>, resource: Arc<Resource>) -> Self {
+        let limit = shared.startup_config.settings.posting.worker_limit;
         Self {
             shared,
             resource,
@@ -119,6 +119,7 @@ impl EventRecorder {
         self.running.close();
         let _late = timeout(seconds(GRACE), self.running.wait()).await;
         self.giving_up.cancel();
+        self.running.wait().await;
     }
 
     fn sort_all(&self, posts: Vec<K8sEvent>) {
@@ -197,13 +198,13 @@ impl EventRecorder {
     }
 
     async fn post(&self, post: &K8sEvent) -> Result<(), RequestError> {
-        let default = self.shared.api.default_namespace().await?;
+        let default = self.shared.client.default_namespace().await?;
         let namespace = post.namespace(default.as_deref());
-        let document = post.document(namespace, &self.shared.current.get().settings.posting).to_string();
+        let document = post.document(namespace, &self.shared.live_config.get().settings.posting).to_string();
         let url = self.resource.url(Some(namespace), None, None);
         let payload = RequestBody::Json(document.as_bytes());
         let backoffs = post.backoffs.clone().into();
-        self.shared.api.request_with(&Method::POST, &url, payload, &backoffs).await?;
+        self.shared.client.request_with(&Method::POST, &url, payload, &backoffs).await?;
         Ok(())
     }
 

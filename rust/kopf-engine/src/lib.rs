@@ -10,6 +10,8 @@
 //!                           └─ one feed per resource and namespace ── dispatcher
 //!                                                                       └─ a worker per object, while it is busy
 //!          ├─ the scheduler of daemons and timers: one task for all of them, whether they sleep or run
+//!          ├─ the reconcilers: one task for all of them
+//!          ├─ the caches: one task for all of them
 //!          ├─ event recorder ── a queue per object, while there are Kubernetes events about it
 //!          ├─ probes
 //!          ├─ managed webhook configurations
@@ -20,8 +22,8 @@
 //! slot ([`objects::slots`]) and starts a cycle of the core. Most cycles end there. For the others, a [`worker`] submits
 //! activations to the host and applies the decision ([`patching`]).
 //!
-//! Folders import downwards: [`operator`], [`probes`], [`discovery`], [`peering`], [`event_recorder`], [`feed`], [`worker`],
-//! [`objects`], [`context`], [`daemons`], [`admission`], [`watch`], [`patching`], [`client`], [`host`], and what they share.
+//! Folders import downwards: [`operator`], [`probes`], [`caches`], [`apply`], [`reconciling`], [`user_client`], [`discovery`], [`peering`], [`event_recorder`], [`feed`], [`worker`],
+//! [`objects`], [`context`], [`daemons`], [`admission`], [`task_context`], [`watch`], [`patching`], [`client`], [`host`], and what they share.
 
 #![cfg_attr(
     test,
@@ -29,6 +31,8 @@
 )]
 
 pub mod admission;
+pub mod apply;
+pub mod caches;
 pub mod client;
 pub mod context;
 pub mod daemons;
@@ -41,16 +45,21 @@ pub mod fuzzing;
 pub mod host;
 pub mod http_server;
 pub mod live_config;
-pub mod metrics;
+mod metrics_text;
 pub mod object_key;
 pub mod objects;
 pub mod operator;
+pub mod operator_pause;
 pub mod patching;
 pub mod peering;
 pub mod probes;
+pub mod reconciling;
 pub mod supervision;
+pub mod task_context;
 #[cfg(test)]
 mod testing;
 pub mod time;
+pub mod user_client;
 pub mod watch;
+pub mod watch_health;
 pub mod worker;

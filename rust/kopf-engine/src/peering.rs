@@ -20,13 +20,15 @@ use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::client::RequestBody;
-use crate::context::OperatorContext;
-use crate::error::{ApiError, Failure, RequestError};
+use crate::client::{Client, RequestBody};
+use crate::error::{Failure, RequestError};
+use crate::feed::{Consumer, Feed};
 use crate::host::LogRecord;
-use crate::supervision::supervised;
+use crate::operator_pause::Pause;
+use crate::supervision::{Panicked, Restartable, run_restarting, supervised};
+use crate::task_context::TaskContext;
 use crate::time::duration::seconds;
-use crate::watch::{EventHandler, Stream};
+use crate::watch::{Stream, WatchConsumer};
 
 const LOGGER: &str = "kopf._core.engines.peering";
 /// The groups of the peering resources: Kopf's, and its first one.
@@ -66,7 +68,9 @@ pub fn is_peering(resource: &Resource, clusterwide: bool) -> bool {
 /// One peering object in which this operator takes part.
 #[derive(Clone)]
 pub struct Peering {
-    shared: Arc<OperatorContext>,
+    shared: Arc<TaskContext>,
+    identity: Arc<str>,
+    pause: Arc<Pause>,
     resource: Arc<Resource>,
     namespace: Option<String>,
     toggle: Arc<str>,
@@ -83,16 +87,30 @@ enum Seen {
 }
 
 impl Peering {
-    /// Creates a peering. If peering is mandatory, the operator is paused until the object is seen.
-    pub fn new(shared: Arc<OperatorContext>, resource: Arc<Resource>, namespace: Option<String>) -> Self {
-        let settings = &shared.rules.settings.peering;
+    /// Creates a peering of an operator with this identity, which is paused through `pause`. If peering is mandatory, the operator is paused until the object is seen.
+    pub fn new(
+        shared: Arc<TaskContext>,
+        (identity, pause): (&str, &Arc<Pause>),
+        resource: Arc<Resource>,
+        namespace: Option<String>,
+    ) -> Self {
+        let settings = &shared.startup_config.settings.peering;
         let mut toggle = format!("{}@{}", settings.name, namespace.as_deref().unwrap_or("None"));
         // If both groups are installed, each has its own toggle.
         if resource.group != GROUPS[0] {
             toggle = format!("{toggle} ({})", resource.group);
         }
-        shared.pause.turn(&toggle, settings.mandatory);
-        Self { toggle: Arc::from(toggle), renew: Arc::default(), shared, resource, namespace }
+        pause.turn(&toggle, settings.mandatory);
+        let (identity, pause) = (Arc::from(identity), Arc::clone(pause));
+        Self {
+            toggle: Arc::from(toggle),
+            renew: Arc::default(),
+            shared,
+            identity,
+            pause,
+            resource,
+            namespace,
+        }
     }
 
     /// Starts the keep-alive task.
@@ -102,19 +120,15 @@ impl Peering {
         tasks.spawn(supervised(task, async move { peering.keep_alive().await }))
     }
 
-    /// Starts the watch of the peering objects and the evaluation of their records.
+    /// Starts the watch of the peering objects and the evaluation of their records. Each is restarted after its panics: the
+    /// watch with a new listing, the evaluation with the latest state.
     pub fn spawn_watch(&self, tasks: &mut Tasks, stream: Stream) -> [AbortHandle; 2] {
         let (sender, receiver) = watch::channel(Seen::Nothing);
-        let peering = self.clone();
         let name = self.settings().name.clone();
-        let mut sink = PeeringSink { name, seen: sender, present: false, renew: Arc::clone(&self.renew) };
+        let handler = PeeringConsumer { name, seen: sender, present: false, renew: Arc::clone(&self.renew) };
         [
-            tasks.spawn(supervised(format!("The observer of the peering {}", self.toggle), async move {
-                peering.watch(receiver).await
-            })),
-            tasks.spawn(supervised(stream.task_name(), async move {
-                stream.follow(&mut sink).await.map(|never| match never {})
-            })),
+            tasks.spawn(run_restarting(Evaluation { peering: self.clone(), seen: receiver })),
+            tasks.spawn(run_restarting(Feed::new(stream).with(handler))),
         ]
     }
 
@@ -125,7 +139,7 @@ impl Peering {
 
     /// Removes this peering's toggle: it does not pause the operator any longer.
     pub fn forget(&self) {
-        self.shared.pause.turn(&self.toggle, false);
+        self.pause.turn(&self.toggle, false);
     }
 
     /// Removes our record. On failure, an error is logged, and the record expires.
@@ -141,13 +155,13 @@ impl Peering {
     }
 
     fn settings(&self) -> &Settings {
-        &self.shared.rules.settings.peering
+        &self.shared.startup_config.settings.peering
     }
 
     fn record(&self, lifetime: i64) -> (String, Value) {
         let now = self.shared.clock.now_for_others();
         let priority = self.settings().priority;
-        let me = Peer { id: self.shared.identity.clone(), priority, lifetime, lastseen: now };
+        let me = Peer { id: self.identity.to_string(), priority, lifetime, lastseen: now };
         (me.id.clone(), me.record())
     }
 
@@ -186,13 +200,14 @@ impl Peering {
     async fn write(&self, record: (String, Value)) -> Result<Seen, RequestError> {
         let name = &self.settings().name;
         let body =
-            write_records(&self.shared, &self.resource, self.namespace.as_deref(), name, [record]).await?;
+            write_records(&self.shared.client, &self.resource, self.namespace.as_deref(), name, [record])
+                .await?;
         let object = body.and_then(|body| Object::decode(std::str::from_utf8(&body).ok()?).ok());
         Ok(object.map_or(Seen::Absent, |object| status_of(&object)))
     }
 
     /// Evaluates the state on each change and when a peer's record expires.
-    async fn watch(&self, mut seen: watch::Receiver<Seen>) -> Result<(), RequestError> {
+    async fn watch(&self, seen: &mut watch::Receiver<Seen>) -> Result<(), RequestError> {
         let mut until: Option<Timestamp> = None;
         let (mut for_peers, mut was_absent) = (false, false);
         loop {
@@ -224,7 +239,7 @@ impl Peering {
 
     /// Pauses or resumes the operator, and removes expired records. Returns the time of the next check.
     async fn evaluate(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
-        let pause = &self.shared.pause;
+        let pause = &self.pause;
         let status = match seen {
             Seen::Nothing => return None,
             Seen::Absent => {
@@ -235,9 +250,9 @@ impl Peering {
             Seen::Status(status) => status,
         };
         let observer = LocalPeer {
-            id: self.shared.identity.clone(),
+            id: self.identity.to_string(),
             priority: self.settings().priority,
-            sharded: !self.shared.rules.settings.watching.shard_selectors.is_empty(),
+            sharded: !self.shared.startup_config.settings.watching.shard_selectors.is_empty(),
         };
         let judgement = peering::evaluate(status, &observer, self.shared.clock.now_for_others());
         for (level, text) in judgement.texts(pause.has(&self.toggle), *for_peers) {
@@ -249,7 +264,9 @@ impl Peering {
             let nulls = judgement.dead.iter().map(|id| (id.clone(), Value::Null));
             let name = &self.settings().name;
             let namespace = self.namespace.as_deref();
-            if let Err(error) = write_records(&self.shared, &self.resource, namespace, name, nulls).await {
+            if let Err(error) =
+                write_records(&self.shared.client, &self.resource, namespace, name, nulls).await
+            {
                 let text = format!("Cannot clean up the dead peers in {}: {error}", self.toggle);
                 self.log(Level::Warning, text);
             }
@@ -276,9 +293,35 @@ impl Peering {
     }
 }
 
+/// The task that evaluates the states of a peering object.
+struct Evaluation {
+    peering: Peering,
+    seen: watch::Receiver<Seen>,
+}
+
+impl Restartable for Evaluation {
+    fn name(&self) -> String {
+        format!("The observer of the peering {}", self.peering.toggle)
+    }
+
+    async fn run(&mut self) -> Result<(), Failure> {
+        Ok(self.peering.watch(&mut self.seen).await?)
+    }
+
+    fn on_panic(&mut self, panicked: Panicked, delay: f64) -> Result<(), Failure> {
+        // The state that was being evaluated is evaluated again.
+        self.seen.mark_changed();
+        let text = format!(
+            "{panicked}. This is a bug in Kopf; please report it. It is restarted in {delay} seconds."
+        );
+        self.peering.log(Level::Error, text);
+        Ok(())
+    }
+}
+
 /// Writes records of a peering object; none if there is no such object.
 pub async fn write_records(
-    shared: &OperatorContext,
+    client: &Client,
     resource: &Resource,
     namespace: Option<&str>,
     name: &str,
@@ -287,7 +330,7 @@ pub async fn write_records(
     let subresource = resource.has_subresource("status").then_some("status");
     let url = resource.url(namespace, Some(name), subresource);
     let patch = peering::patch(records).to_string();
-    match shared.api.request(&Method::PATCH, &url, RequestBody::MergePatch(patch.as_bytes())).await {
+    match client.request(&Method::PATCH, &url, RequestBody::MergePatch(patch.as_bytes())).await {
         Ok(body) => Ok(Some(body)),
         Err(error) if error.status() == Some(404) => Ok(None),
         Err(error) => Err(error),
@@ -299,15 +342,17 @@ fn status_of(object: &Object) -> Seen {
 }
 
 /// Selects the states of the peering object in the watch of all of them.
-struct PeeringSink {
+struct PeeringConsumer {
     name: String,
     seen: watch::Sender<Seen>,
     present: bool,
     renew: Arc<Notify>,
 }
 
-impl EventHandler for PeeringSink {
-    fn event(&mut self, kind: EventType, object: Object) {
+impl Consumer for PeeringConsumer {}
+
+impl WatchConsumer for PeeringConsumer {
+    fn event(&mut self, kind: EventType, object: &Arc<Object>) {
         if object.name() != Some(self.name.as_str()) {
             return;
         }
@@ -316,13 +361,13 @@ impl EventHandler for PeeringSink {
             return;
         }
         self.present = true;
-        self.seen.send_replace(status_of(&object));
+        self.seen.send_replace(status_of(object));
         if kind == EventType::Added {
             self.renew.notify_one();
         }
     }
 
-    fn rejected(&mut self, identity: Object, deleted: bool) {
+    fn rejected(&mut self, identity: &Arc<Object>, deleted: bool) {
         if identity.name() != Some(self.name.as_str()) {
             return;
         }
@@ -339,17 +384,11 @@ impl EventHandler for PeeringSink {
     fn on_init_done(&mut self) {
         if !self.present {
             self.seen.send_if_modified(|seen| {
-                let is_news = *seen != Seen::Absent;
+                let is_changed = *seen != Seen::Absent;
                 *seen = Seen::Absent;
-                is_news
+                is_changed
             });
         }
-    }
-
-    async fn ready(&self) {}
-
-    fn retries_on(&self, _: &ApiError) -> bool {
-        true
     }
 }
 

@@ -22,11 +22,15 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use crate::caches::Caches;
+use crate::context::index_gate::IndexGate;
 use crate::error::{Failure, FailureKind};
 use crate::host::{Host, HostTask, LogRecord, ProbeTask};
 use crate::http_server::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::http_server::write_timeout::WriteTimeout;
-use crate::metrics::Health;
+use crate::reconciling::Reconcilers;
+use crate::supervision::guarded;
+use crate::watch_health::WatchHealth;
 
 const LOGGER: &str = "kopf._core.engines.probing";
 /// How long the results are kept.
@@ -41,7 +45,7 @@ const CONNECTIONS: usize = 100;
 /// The maximum number of requests that wait for the same results; further ones wait until there is space in the queue.
 const MAX_WAITING: usize = 64;
 /// The pause after a failed accept, such as for lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_DELAY: Duration = Duration::from_millis(100);
 
 /// The address of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +63,19 @@ pub struct Probes {
     endpoint: Endpoint,
     listeners: Vec<TcpListener>,
     invoker: Arc<dyn Host>,
-    health: Option<Arc<Health>>,
+    health: Option<Arc<WatchHealth>>,
+    awaited: Awaited,
+}
+
+/// The parts of the operator that must be ready before it is ready itself.
+#[derive(Clone, Default)]
+pub struct Awaited {
+    /// The reconcilers, if there are any.
+    pub reconcilers: Option<Arc<Reconcilers>>,
+    /// The caches, if there are any.
+    pub caches: Option<Arc<Caches>>,
+    /// The gate that opens when the indices are filled, if there are any.
+    pub index_gate: Option<Arc<IndexGate>>,
 }
 
 /// The content for clients.
@@ -68,7 +84,8 @@ struct Served {
     /// The path of the probes.
     path: Arc<str>,
     /// The health of the streams, if it is served.
-    health: Option<Arc<Health>>,
+    health: Option<Arc<WatchHealth>>,
+    awaited: Awaited,
 }
 
 /// A request that waits for the results; none if a probe has failed.
@@ -82,7 +99,7 @@ impl Probes {
     pub async fn listen(
         endpoint: Endpoint,
         invoker: Arc<dyn Host>,
-        health: Option<Arc<Health>>,
+        health: Option<Arc<WatchHealth>>,
     ) -> Result<Self, Failure> {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
         let failed = |error: std::io::Error| Failure {
@@ -102,7 +119,13 @@ impl Probes {
         if let (true, Some(error)) = (listeners.is_empty(), failure) {
             return Err(failed(error));
         }
-        Ok(Self { endpoint, listeners, invoker, health })
+        Ok(Self { endpoint, listeners, invoker, health, awaited: Awaited::default() })
+    }
+
+    /// The same with what the operator waits for at its start.
+    #[must_use]
+    pub fn awaiting(self, awaited: Awaited) -> Self {
+        Self { awaited, ..self }
     }
 
     /// The addresses that it listens at.
@@ -120,12 +143,19 @@ impl Probes {
         let (sender, receiver) = channel(MAX_WAITING);
         let mut tasks = JoinSet::new();
         tasks.spawn(collect(Arc::clone(&self.invoker), receiver));
-        let served = Served { path: Arc::from(path.as_str()), health: self.health };
+        let served = Served { path: Arc::from(path.as_str()), health: self.health, awaited: self.awaited };
         let connection_limit = ConnectionLimit::new(CONNECTIONS);
         for listener in self.listeners {
-            tasks.spawn(accept(listener, served.clone(), sender.clone(), Arc::clone(&connection_limit)));
+            let host = Arc::clone(&self.invoker);
+            tasks.spawn(accept(
+                listener,
+                served.clone(),
+                sender.clone(),
+                Arc::clone(&connection_limit),
+                host,
+            ));
         }
-        // The tasks do not end by themselves; all are aborted when this is dropped.
+        // The tasks do not end by themselves; all are aborted when this is dropped. A panic is passed on.
         tasks.join_all().await;
     }
 }
@@ -135,13 +165,14 @@ async fn accept(
     served: Served,
     askers: Sender<Waiter>,
     connection_limit: Arc<ConnectionLimit>,
+    host: Arc<dyn Host>,
 ) {
     let mut connections = JoinSet::new();
     let accept_next = async || {
         if let Ok((stream, _)) = listener.accept().await {
             return Some((stream, connection_limit.enter().await));
         }
-        sleep(ACCEPT_PAUSE).await;
+        sleep(ACCEPT_DELAY).await;
         None
     };
     loop {
@@ -151,11 +182,14 @@ async fn accept(
         let accepted = loop {
             tokio::select! {
                 accepted = accepting.as_mut() => break accepted,
-                Some(_) = connections.join_next() => {}
+                Some(Ok(Err(panicked))) = connections.join_next(), if !connections.is_empty() => {
+                    host.log(LogRecord::general(Level::Error, LOGGER, format!("{panicked}.")));
+                }
             }
         };
         if let Some((stream, permit)) = accepted {
-            connections.spawn(serve_http(stream, served.clone(), askers.clone(), permit));
+            let serving = serve_http(stream, served.clone(), askers.clone(), permit);
+            connections.spawn(guarded("A connection of the server of probes", serving));
         }
     }
 }
@@ -167,7 +201,7 @@ async fn serve_http(stream: TcpStream, shown: Served, askers: Sender<Waiter>, pe
         let (shown, askers, permit) = (shown.clone(), askers.clone(), Arc::clone(&asking));
         async move {
             let _served = permit.serve();
-            Ok::<_, Infallible>(answer(&request, &shown, &askers).await)
+            Ok::<_, Infallible>(response_to(&request, &shown, &askers).await)
         }
     });
     let mut server = http1::Builder::new();
@@ -180,11 +214,15 @@ async fn serve_http(stream: TcpStream, shown: Served, askers: Sender<Waiter>, pe
     }
 }
 
-async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Waiter>) -> Response<Full<Bytes>> {
+async fn response_to<B>(
+    request: &Request<B>,
+    served: &Served,
+    askers: &Sender<Waiter>,
+) -> Response<Full<Bytes>> {
     let path = request.uri().path();
-    let streams =
-        served.health.as_ref().filter(|_| path != &*served.path).and_then(|it| stream_health(it, path));
-    if path != &*served.path && streams.is_none() {
+    let others = served.health.as_ref().filter(|_| path != &*served.path);
+    let monitored = others.and_then(|it| monitored(it, &served.awaited, path));
+    if path != &*served.path && monitored.is_none() {
         return text(StatusCode::NOT_FOUND, "404: Not Found");
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {
@@ -192,8 +230,8 @@ async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Waiter
         response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("GET,HEAD"));
         return response;
     }
-    if let Some((kind, body)) = streams {
-        return respond(StatusCode::OK, kind, body);
+    if let Some((status, kind, body)) = monitored {
+        return respond(status, kind, body);
     }
     // A watch without a task is a bug: its objects would never be handled.
     let missing = served.health.as_ref().map(|health| health.missing()).unwrap_or_default();
@@ -210,12 +248,47 @@ async fn answer<B>(request: &Request<B>, served: &Served, askers: &Sender<Waiter
     text(StatusCode::INTERNAL_SERVER_ERROR, problem)
 }
 
-/// The health of the streams, served in addition to the probes.
-fn stream_health(health: &Health, path: &str) -> Option<(&'static str, Bytes)> {
+/// The responses for other paths than that of the probes.
+fn monitored(
+    health: &WatchHealth,
+    awaited: &Awaited,
+    path: &str,
+) -> Option<(StatusCode, &'static str, Bytes)> {
+    const JSON: &str = "application/json; charset=utf-8";
+    let reconcilers = awaited.reconcilers.as_ref();
     match path {
-        "/streams" => Some(("application/json; charset=utf-8", health.to_json().to_string().into())),
-        "/metrics" => Some(("text/plain; version=0.0.4; charset=utf-8", health.to_metrics().into())),
+        "/streams" => {
+            let mut shown = health.to_json();
+            if let (Some(reconcilers), Some(shown)) = (reconcilers, shown.as_object_mut()) {
+                shown.insert("waiting".to_owned(), reconcilers.missing().into());
+            }
+            Some((StatusCode::OK, JSON, shown.to_string().into()))
+        }
+        "/metrics" => {
+            let of_reconcilers = reconcilers.map(|reconcilers| reconcilers.to_metrics()).unwrap_or_default();
+            let of_caches = awaited.caches.as_ref().map(|caches| caches.to_metrics()).unwrap_or_default();
+            let kind = "text/plain; version=0.0.4; charset=utf-8";
+            Some((StatusCode::OK, kind, (health.to_metrics() + &of_reconcilers + &of_caches).into()))
+        }
+        "/readyz" | "/ready" => {
+            let missing = awaited.missing(health);
+            let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            let body = serde_json::json!({"ready": missing.is_empty(), "missing": missing});
+            Some((status, JSON, body.to_string().into()))
+        }
         _ => None,
+    }
+}
+
+impl Awaited {
+    /// The missing streams and indices, and the reports of caches and reconcilers that are not ready.
+    fn missing(&self, health: &WatchHealth) -> Vec<String> {
+        let streams = health.missing().into_iter().map(|stream| format!("watch {stream}"));
+        let is_indexing = self.index_gate.as_ref().is_some_and(|gate| !gate.is_open());
+        let indices = is_indexing.then(|| "indices".to_owned());
+        let caches = self.caches.iter().flat_map(|caches| caches.missing());
+        let reconcilers = self.reconcilers.iter().flat_map(|reconcilers| reconcilers.missing());
+        streams.chain(indices).chain(caches).chain(reconcilers).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use crate::daemons::DaemonContext;
 use std::collections::BTreeSet;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -20,20 +20,20 @@ use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use crate::client::Api;
+use crate::client::Client;
 use crate::client::connection::{Connection, ConnectionOptions};
 use crate::client::credentials::{CredentialStore, CredentialStoreOptions};
 use crate::client::http1::{Connector, Transport};
-use crate::context::OperatorContext;
+use crate::context::DispatchContext;
 use crate::daemons::DaemonManager;
 use crate::host::{Host, HostTask, LogRecord};
 use crate::live_config::LiveConfig;
+use crate::task_context::TaskContext;
 use crate::time::clock::Clock;
+use crate::watch_health::WatchHealth;
 
 /// A request as received by the server.
 #[derive(Debug, Clone)]
@@ -46,22 +46,23 @@ pub(crate) struct Got {
 }
 
 /// The status and the body of a response; without a body, it never ends.
-pub(crate) type Answer = (u16, Option<Value>);
+pub(crate) type FakeResponse = (u16, Option<Value>);
 
 /// The surroundings of the tested part of the engine.
-pub(crate) struct Stage {
-    pub(crate) shared: Arc<OperatorContext>,
+pub(crate) struct Fixture {
+    pub(crate) shared: Arc<DispatchContext>,
+    pub(crate) health: Arc<WatchHealth>,
     /// The router of admission reviews.
     pub(crate) admission: Arc<AdmissionRouter>,
     pub(crate) requests: Arc<Mutex<Vec<Got>>>,
-    pub(crate) other_side: Arc<OtherSide>,
+    pub(crate) host: Arc<FakeHost>,
     pub(crate) credential_store: Arc<CredentialStore>,
 }
 
 /// The scripted host.
 #[derive(Default)]
-pub(crate) struct OtherSide {
-    pub(crate) jobs: Mutex<Vec<HostTask>>,
+pub(crate) struct FakeHost {
+    pub(crate) tasks: Mutex<Vec<HostTask>>,
     /// The backlog that the test has set.
     pub(crate) backlog: AtomicUsize,
     lines: Mutex<Vec<String>>,
@@ -69,7 +70,7 @@ pub(crate) struct OtherSide {
     explosive: Mutex<Option<&'static str>>,
 }
 
-impl OtherSide {
+impl FakeHost {
     /// Panics at the next log line that contains the part.
     pub(crate) fn explode_on(&self, part: &'static str) {
         *lock(&self.explosive) = Some(part);
@@ -81,9 +82,9 @@ impl OtherSide {
     }
 }
 
-impl Host for OtherSide {
-    fn submit(&self, job: HostTask) {
-        lock(&self.jobs).push(job);
+impl Host for FakeHost {
+    fn submit(&self, task: HostTask) {
+        lock(&self.tasks).push(task);
     }
 
     fn log(&self, entry: LogRecord) {
@@ -101,35 +102,36 @@ impl Host for OtherSide {
     }
 }
 
-impl Stage {
-    /// A stage with these settings, as Python passes them, and this server.
+impl Fixture {
+    /// A fixture with these settings, as Python passes them, and this server.
     pub(crate) fn new(
         settings: &Value,
-        answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+        respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static,
     ) -> Self {
-        Self::with_handlers(vec![], settings, answer)
+        Self::with_handlers(vec![], settings, respond)
     }
 
     /// The same with handlers.
     pub(crate) fn with_handlers(
         handlers: Vec<Value>,
         settings: &Value,
-        answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+        respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static,
     ) -> Self {
         let handlers = handlers.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
         let settings: Settings = serde_json::from_value(settings.clone()).unwrap();
         let settings = Arc::new(settings);
-        let other_side = Arc::new(OtherSide::default());
-        let host: Arc<dyn Host> = Arc::<OtherSide>::clone(&other_side);
+        let host = Arc::new(FakeHost::default());
+        let as_host: Arc<dyn Host> = Arc::<FakeHost>::clone(&host);
         let credential_store =
-            Arc::new(CredentialStore::new(Arc::clone(&host), credential_store_options(), &[]).unwrap());
+            Arc::new(CredentialStore::new(Arc::clone(&as_host), credential_store_options(), &[]).unwrap());
         let requests: Arc<Mutex<Vec<Got>>> = Arc::default();
-        credential_store.admit(Connection::fake("first", client(&requests, answer)));
+        credential_store.admit(Connection::fake("first", client(&requests, respond)));
         let registry = Arc::new(Registry { handlers });
-        let admission = Arc::new(AdmissionRouter::new(Arc::clone(&registry), Arc::clone(&host)));
-        let rules = OperatorConfig { registry, settings, lifecycle: Lifecycle::Asap };
-        let shared = shared(rules, Arc::clone(&credential_store), host);
-        Self { shared, admission, requests, other_side, credential_store }
+        let admission = Arc::new(AdmissionRouter::new(Arc::clone(&registry), Arc::clone(&as_host)));
+        let config = OperatorConfig { registry, settings, lifecycle: Lifecycle::Asap };
+        let shared = shared(config, Arc::clone(&credential_store), as_host);
+        let health = Arc::new(WatchHealth::new(Clock::start()));
+        Self { shared, health, admission, requests, host, credential_store }
     }
 
     /// The requests so far.
@@ -139,55 +141,22 @@ impl Stage {
 
     /// The log lines that contain the part.
     pub(crate) fn lines(&self, part: &str) -> Vec<String> {
-        self.other_side.lines(part)
+        self.host.lines(part)
     }
 }
 
-/// The shared state of an operator that was just started.
+/// The context of the dispatchers of an operator that was just started.
 pub(crate) fn shared(
-    rules: OperatorConfig,
+    config: OperatorConfig,
     credential_store: Arc<CredentialStore>,
     host: Arc<dyn Host>,
-) -> Arc<OperatorContext> {
-    let settings = Arc::clone(&rules.settings);
-    let current = LiveConfig::new(Arc::new(rules));
-    let rules = current.get();
-    let cycles = Arc::new(AtomicU64::new(1));
-    let (stopping, failing) = (CancellationToken::new(), Arc::new(crate::supervision::Failing::default()));
-    let api = Api::new(credential_store, settings, Arc::clone(&host), Clock::start());
-    let daemons = Arc::new(DaemonContext {
-        rules: Arc::clone(&rules),
-        current: current.clone(),
-        api: api.clone(),
-        host: Arc::clone(&host),
-        clock: Clock::start(),
-        stopping: stopping.clone(),
-        cycles: Arc::clone(&cycles),
-        failing: Arc::clone(&failing),
-        manager: DaemonManager::default(),
-    });
-    Arc::new(OperatorContext {
-        rules,
-        current,
-        api,
-        host,
-        clock: Clock::start(),
-        stopping,
-        killing: CancellationToken::new(),
-        workers: TaskTracker::new(),
-        freed: Notify::new(),
-        sleeping_workers: AtomicUsize::new(0),
-        daemons,
-        cycles,
-        pause: Arc::default(),
-        health: Arc::new(crate::metrics::Health::new(crate::time::clock::Clock::start())),
-        identity: "me".to_owned(),
-        index_gate: None,
-        detached: crate::context::DetachedRegistry::default(),
-        denials: crate::patching::Denials::default(),
-        parked: Arc::default(),
-        failing,
-    })
+) -> Arc<DispatchContext> {
+    let settings = Arc::clone(&config.settings);
+    let current = LiveConfig::new(Arc::new(config));
+    let client = Client::new(credential_store, settings, Arc::clone(&host), Clock::start());
+    let base = TaskContext::new(current, client, host, Clock::start(), CancellationToken::new());
+    let daemons = Arc::new(DaemonContext { base: Arc::clone(&base), manager: DaemonManager::default() });
+    Arc::new(DispatchContext::new(base, daemons, None))
 }
 
 /// The options of credential stores in tests.
@@ -204,7 +173,7 @@ pub(crate) fn credential_store_options() -> CredentialStoreOptions {
 /// A client of a server that is a function; the requests are recorded.
 pub(crate) fn client(
     requests: &Arc<Mutex<Vec<Got>>>,
-    answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+    respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static,
 ) -> Connector {
     let requests = Arc::clone(requests);
     let start = Instant::now();
@@ -215,7 +184,7 @@ pub(crate) fn client(
             body: serde_json::from_slice(body).unwrap_or_default(),
             at: start.elapsed().as_secs(),
         };
-        let (status, body) = answer(&got);
+        let (status, body) = respond(&got);
         lock(&requests).push(got);
         // With `null`, the body is empty.
         (status, body.map(|value| if value.is_null() { vec![] } else { value.to_string().into_bytes() }))
@@ -226,12 +195,12 @@ pub(crate) fn client(
 /// in the client's task, and its allocations are not counted. Without a body, the response never ends; with the status
 /// 0, it never begins.
 pub(crate) fn connector(
-    answer: impl Fn(&str, &str, &[u8]) -> (u16, Option<Vec<u8>>) + Send + Sync + 'static,
+    respond: impl Fn(&str, &str, &[u8]) -> (u16, Option<Vec<u8>>) + Send + Sync + 'static,
 ) -> Connector {
-    let answer: Respond = Arc::new(answer);
+    let respond: Respond = Arc::new(respond);
     Box::new(move || {
         let transport =
-            FakeTransport { answer: Arc::clone(&answer), request: vec![], response: vec![], reader: None };
+            FakeTransport { respond: Arc::clone(&respond), request: vec![], response: vec![], reader: None };
         Box::pin(ready(Ok(Box::new(transport) as Box<dyn Transport>)))
     })
 }
@@ -239,7 +208,7 @@ pub(crate) fn connector(
 type Respond = Arc<dyn Fn(&str, &str, &[u8]) -> (u16, Option<Vec<u8>>) + Send + Sync>;
 
 struct FakeTransport {
-    answer: Respond,
+    respond: Respond,
     /// The bytes of the request so far.
     request: Vec<u8>,
     /// The bytes of the response that are not read yet.
@@ -258,7 +227,7 @@ impl FakeTransport {
         }
         let mut words = head.split(' ');
         let (method, path) = (words.next().unwrap(), words.next().unwrap());
-        let (status, body) = (self.answer)(method, path, &self.request[end + 4..whole]);
+        let (status, body) = (self.respond)(method, path, &self.request[end + 4..whole]);
         let framing = body.as_ref().map_or_else(
             || "transfer-encoding: chunked".to_owned(),
             |body| format!("content-length: {}", body.len()),

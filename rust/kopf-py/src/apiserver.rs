@@ -1,14 +1,14 @@
 //! `ApiServer`: the embedded API server as used by tests: start, requests, faults, inspection, shutdown.
 //!
 //! Requests made through the handle use no sockets, are not in the request log, and are not affected by faults: those are for
-//! the operator under test. Clusters of tests are implemented in Python (`kopf._kits.clusters`).
+//! the operator under test. Clusters of tests are implemented in Python (`kopf._testing.cluster`).
 
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kopf_apiserver::{Controllers, CutOffPoint, Fault, Injection, Server, ServerError, ServerOptions};
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyLookupError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -21,7 +21,7 @@ use crate::runtime::{check_process, runtime};
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct ApiServer {
     server: Mutex<Option<Arc<Server>>>,
-    home: u32,
+    pid: u32,
 }
 
 #[pymethods]
@@ -41,7 +41,7 @@ impl ApiServer {
         let options = options_of(port, tls, token, controllers, access);
         let server =
             py.detach(|| runtime.block_on(kopf_apiserver::start(options))).map_err(|error| failed(&error))?;
-        Ok(Self { server: Mutex::new(Some(Arc::new(server))), home: process::id() })
+        Ok(Self { server: Mutex::new(Some(Arc::new(server))), pid: process::id() })
     }
 
     /// Starts the server without blocking the event loop; returns an awaitable.
@@ -58,7 +58,7 @@ impl ApiServer {
         let options = options_of(port, tls, token, controllers, access);
         awaitable(py, async move {
             let server = kopf_apiserver::start(options).await.map_err(|error| failed(&error))?;
-            Ok(Self { server: Mutex::new(Some(Arc::new(server))), home: process::id() })
+            Ok(Self { server: Mutex::new(Some(Arc::new(server))), pid: process::id() })
         })
     }
 
@@ -150,8 +150,7 @@ impl ApiServer {
     }
 
     /// An awaitable of asyncio: waits until more than `after` requests have been served; returns their number.
-    #[pyo3(name = "wait_for_request")]
-    fn asked<'py>(&self, py: Python<'py>, after: u64) -> PyResult<Bound<'py, PyAny>> {
+    fn wait_for_request<'py>(&self, py: Python<'py>, after: u64) -> PyResult<Bound<'py, PyAny>> {
         // It must not hold the server, which may be shut down meanwhile.
         let mut counts = self.running()?.request_log().subscribe();
         awaitable(py, async move {
@@ -226,6 +225,13 @@ impl ApiServer {
         Ok(self.running()?.faults().is_cut_off())
     }
 
+    /// Appends lines to the log of a pod's container.
+    fn append_log(&self, namespace: &str, pod: &str, container: &str, lines: Vec<String>) -> PyResult<()> {
+        let is_known = self.running()?.append_log((namespace, pod), container, lines);
+        let unknown = || PyLookupError::new_err(format!("There is no pod {pod:?} in {namespace:?}."));
+        if is_known { Ok(()) } else { Err(unknown()) }
+    }
+
     /// Closes the open watches of a resource; of all resources if the name is empty.
     #[pyo3(signature = (plural = ""))]
     fn cut_watches(&self, plural: &str) -> PyResult<()> {
@@ -241,7 +247,7 @@ impl ApiServer {
 
     /// Stops the server and closes its connections. Further calls have no effect.
     fn shutdown(&self, py: Python<'_>) -> PyResult<()> {
-        check_process(self.home)?;
+        check_process(self.pid)?;
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Calls from other threads may still hold the server; then the last of them stops it by its drop.
         if let Some(server) = server.and_then(Arc::into_inner) {
@@ -254,7 +260,7 @@ impl ApiServer {
 
 impl ApiServer {
     fn running(&self) -> PyResult<Arc<Server>> {
-        check_process(self.home)?;
+        check_process(self.pid)?;
         let server: MutexGuard<'_, Option<Arc<Server>>> =
             self.server.lock().unwrap_or_else(PoisonError::into_inner);
         server.clone().ok_or_else(|| misuse("The API server is shut down."))
@@ -264,7 +270,7 @@ impl ApiServer {
 impl Drop for ApiServer {
     fn drop(&mut self) {
         // The drop of the server aborts its tasks; a fork has no such tasks.
-        if process::id() != self.home {
+        if process::id() != self.pid {
             let server = self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             std::mem::forget(server);
         }

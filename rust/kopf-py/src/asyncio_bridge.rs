@@ -35,7 +35,7 @@ struct AttachedTasks {
     handle: Handle,
     tracker: TaskTracker,
     closing: CancellationToken,
-    home: u32,
+    pid: u32,
 }
 
 static ATTACHED_TASKS: OnceLock<AttachedTasks> = OnceLock::new();
@@ -53,9 +53,9 @@ where
         handle,
         tracker: TaskTracker::new(),
         closing: CancellationToken::new(),
-        home: process::id(),
+        pid: process::id(),
     });
-    check_process(attached.home)?;
+    check_process(attached.pid)?;
     join_at_exit(py)?;
     if attached.closing.is_cancelled() {
         return Err(misuse("The interpreter is exiting: no new awaitables can be created."));
@@ -79,7 +79,7 @@ fn join_at_exit(py: Python<'_>) -> PyResult<()> {
 #[pyfunction]
 fn join_all(py: Python<'_>) {
     // A fork has a copy of the state, but not the tasks.
-    let Some(attached) = ATTACHED_TASKS.get().filter(|attached| check_process(attached.home).is_ok()) else {
+    let Some(attached) = ATTACHED_TASKS.get().filter(|attached| check_process(attached.pid).is_ok()) else {
         return;
     };
     attached.closing.cancel();

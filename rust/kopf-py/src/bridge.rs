@@ -11,9 +11,10 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::log_level::Level;
+use kopf_core::object::Object;
 use kopf_engine::error::Failure;
 use kopf_engine::host::{Host, HostTask, LogRecord};
 use tokio::sync::Notify;
@@ -38,13 +39,30 @@ const TRACES: &str = "kopf.engine";
 
 /// An item for Python; items are in the order in which the engine submitted them.
 #[derive(Debug)]
-pub(crate) enum Item {
+pub(crate) enum HostItem {
     /// A task of the engine.
-    Job(HostTask),
+    Task(HostTask),
     /// A log record.
-    Entry(LogRecord),
+    Log(LogRecord),
     /// The engine has ended; with a failure, unless it was stopped. It is the last item.
     Finished(Option<Failure>),
+}
+
+impl HostItem {
+    /// The object of the item, if it has one.
+    pub(crate) fn object(&self) -> Option<Arc<Object>> {
+        let Self::Task(task) = self else { return None };
+        match task {
+            HostTask::Activation(task) => Some(Arc::clone(&task.object)),
+            HostTask::CallDaemon(task) => Some(Arc::clone(&task.object)),
+            HostTask::GetInitialDelay(task) => Some(Arc::clone(&task.object)),
+            HostTask::ApplyPatchFns(task) => Some(Arc::clone(&task.object)),
+            HostTask::ObjectUpdated { object, .. } => Some(Arc::clone(object)),
+            HostTask::Reconcile(task) => task.object().cloned(),
+            HostTask::CacheKeys(task) => Some(Arc::clone(&task.object)),
+            _ => None,
+        }
+    }
 }
 
 /// The engine's host, as a queue for Python.
@@ -55,12 +73,12 @@ pub(crate) struct HostQueue {
     taken: Notify,
     threshold: AtomicU8,
     /// Deferrable items wake Python up too.
-    prompt: AtomicBool,
+    wakes_for_everything: AtomicBool,
 }
 
 #[derive(Default)]
 struct Queue {
-    items: VecDeque<Item>,
+    items: VecDeque<HostItem>,
     log_records: usize,
     /// Number of log records dropped since the last batch.
     dropped: usize,
@@ -70,15 +88,16 @@ struct Queue {
 
 impl Queue {
     /// Adds an item; true if the descriptor is to be made readable.
-    fn put(&mut self, item: Item, prompt: bool) -> bool {
-        if matches!(item, Item::Entry(_)) {
+    fn put(&mut self, item: HostItem, wakes_for_everything: bool) -> bool {
+        if matches!(item, HostItem::Log(_)) {
             if self.log_records >= MAX_LOG_RECORDS {
                 self.dropped += 1;
                 return false;
             }
             self.log_records += 1;
         }
-        let is_deferrable = !prompt && matches!(item, Item::Job(HostTask::Close { carry: false, .. }));
+        let is_deferrable = !wakes_for_everything
+            && matches!(item, HostItem::Task(HostTask::CycleClosed { keep_fns: false, .. }));
         self.items.push_back(item);
         let wakes = !(self.is_signalled || (is_deferrable && self.items.len() < MAX_DEFERRED));
         self.is_signalled |= wakes;
@@ -86,18 +105,18 @@ impl Queue {
     }
 
     /// Takes the oldest items, at most a batch. Dropped log records are replaced with a warning.
-    fn take(&mut self) -> VecDeque<Item> {
+    fn take(&mut self) -> VecDeque<HostItem> {
         let mut batch = if self.items.len() > BATCH {
             self.items.drain(..BATCH).collect()
         } else {
             std::mem::take(&mut self.items)
         };
-        self.log_records -= batch.iter().filter(|item| matches!(item, Item::Entry(_))).count();
+        self.log_records -= batch.iter().filter(|item| matches!(item, HostItem::Log(_))).count();
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
             let text =
                 format!("{dropped} log lines were dropped: the event loop does not take them in time.");
-            batch.push_front(Item::Entry(LogRecord::general(Level::Warning, RUNNING, text)));
+            batch.push_front(HostItem::Log(LogRecord::general(Level::Warning, RUNNING, text)));
         }
         batch
     }
@@ -110,7 +129,7 @@ impl HostQueue {
             wake_fd: WakeFd::new()?,
             taken: Notify::new(),
             threshold: AtomicU8::new(0),
-            prompt: AtomicBool::new(false),
+            wakes_for_everything: AtomicBool::new(false),
         })
     }
 
@@ -121,7 +140,7 @@ impl HostQueue {
 
     /// Takes the oldest items, at most a batch. The descriptor is cleared first: later items make it readable again, and so do
     /// remaining ones.
-    pub(crate) fn take(&self) -> VecDeque<Item> {
+    pub(crate) fn take(&self) -> VecDeque<HostItem> {
         self.wake_fd.clear();
         let mut queue = self.lock();
         queue.is_signalled = queue.items.len() > BATCH;
@@ -141,8 +160,8 @@ impl HostQueue {
     }
 
     /// From now on, no items are deferred: for tests that wait until all work is done.
-    pub(crate) fn be_prompt(&self) {
-        self.prompt.store(true, Ordering::Relaxed);
+    pub(crate) fn wake_for_everything(&self) {
+        self.wakes_for_everything.store(true, Ordering::Relaxed);
     }
 
     /// Drops log records below this level of Python's `logging`.
@@ -152,17 +171,12 @@ impl HostQueue {
 
     /// Adds a debug line of the engine's traces, regardless of the threshold.
     pub(crate) fn trace(&self, text: String) {
-        self.put(Item::Entry(LogRecord::general(Level::Debug, TRACES, text)));
+        self.put(HostItem::Log(LogRecord::general(Level::Debug, TRACES, text)));
     }
 
-    /// Adds the last item.
-    pub(crate) fn finish(&self, failure: Option<Failure>) {
-        self.put(Item::Finished(failure));
-    }
-
-    fn put(&self, item: Item) {
-        let prompt = self.prompt.load(Ordering::Relaxed);
-        let wakes = self.lock().put(item, prompt);
+    fn put(&self, item: HostItem) {
+        let wakes_for_everything = self.wakes_for_everything.load(Ordering::Relaxed);
+        let wakes = self.lock().put(item, wakes_for_everything);
         if wakes {
             self.wake_fd.notify();
         }
@@ -174,23 +188,23 @@ impl HostQueue {
 }
 
 impl Host for HostQueue {
-    fn submit(&self, job: HostTask) {
-        job.trace();
+    fn submit(&self, task: HostTask) {
+        task.trace();
         #[cfg(feature = "testing")]
-        crate::panics::on_submit(&job);
-        self.put(Item::Job(job));
+        crate::panics::on_submit(&task);
+        self.put(HostItem::Task(task));
     }
 
-    fn submit_all(&self, jobs: Vec<HostTask>) {
+    fn submit_all(&self, tasks: Vec<HostTask>) {
         #[cfg(feature = "testing")]
-        jobs.iter().for_each(crate::panics::on_submit);
-        let prompt = self.prompt.load(Ordering::Relaxed);
+        tasks.iter().for_each(crate::panics::on_submit);
+        let wakes_for_everything = self.wakes_for_everything.load(Ordering::Relaxed);
         let wakes = {
             let mut queue = self.lock();
             let mut wakes = false;
-            for job in jobs {
-                job.trace();
-                wakes |= queue.put(Item::Job(job), prompt);
+            for task in tasks {
+                task.trace();
+                wakes |= queue.put(HostItem::Task(task), wakes_for_everything);
             }
             wakes
         };
@@ -201,7 +215,7 @@ impl Host for HostQueue {
 
     fn log(&self, entry: LogRecord) {
         if self.enabled(entry.level) {
-            self.put(Item::Entry(entry));
+            self.put(HostItem::Log(entry));
         }
     }
 
@@ -218,44 +232,52 @@ impl Host for HostQueue {
     fn enabled(&self, level: Level) -> bool {
         crate::logging::number(level) >= self.threshold.load(Ordering::Relaxed)
     }
+
+    /// Adds the last item.
+    fn finished(&self, failure: Option<Failure>) {
+        self.put(HostItem::Finished(failure));
+    }
 }
 
 /// A descriptor that is readable after `notify()` and until `clear()`.
 pub(crate) struct WakeFd {
-    near: File,
-    far: Option<File>,
+    read_end: File,
+    write_end: Option<File>,
 }
 
 impl WakeFd {
     #[cfg(target_os = "linux")]
     pub(crate) fn new() -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
-        let near = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { near: File::from(near), far: None })
+        let read_end = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { read_end: File::from(read_end), write_end: None })
     }
 
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn new() -> io::Result<Self> {
         use std::os::fd::OwnedFd;
-        let (near, far) = std::os::unix::net::UnixStream::pair()?;
-        near.set_nonblocking(true)?;
-        far.set_nonblocking(true)?;
-        Ok(Self { near: File::from(OwnedFd::from(near)), far: Some(File::from(OwnedFd::from(far))) })
+        let (read_end, write_end) = std::os::unix::net::UnixStream::pair()?;
+        read_end.set_nonblocking(true)?;
+        write_end.set_nonblocking(true)?;
+        Ok(Self {
+            read_end: File::from(OwnedFd::from(read_end)),
+            write_end: Some(File::from(OwnedFd::from(write_end))),
+        })
     }
 
     pub(crate) fn fileno(&self) -> RawFd {
-        self.near.as_raw_fd()
+        self.read_end.as_raw_fd()
     }
 
     pub(crate) fn notify(&self) {
         // It fails only if it would block, and then the descriptor is readable already.
-        let mut end = self.far.as_ref().unwrap_or(&self.near);
-        let _ringing = end.write(&1_u64.to_ne_bytes());
+        let mut end = self.write_end.as_ref().unwrap_or(&self.read_end);
+        let _written = end.write(&1_u64.to_ne_bytes());
     }
 
     pub(crate) fn clear(&self) {
         // It fails only if it would block, and then the descriptor is cleared already.
         let mut buffer = [0_u8; 64];
-        let _silent = (&self.near).read(&mut buffer);
+        let _cleared = (&self.read_end).read(&mut buffer);
     }
 }

@@ -5,19 +5,15 @@ use std::os::fd::RawFd;
 use std::process;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use kopf_core::activation::Completion;
 use kopf_core::handler::Handler;
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::k8s_event::K8sEvent;
-use kopf_core::log_level::Level;
-use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::discovery::namespaces::NamespaceScope;
-use kopf_engine::error::FailureKind;
-use kopf_engine::host::{Host, HostTask, LogRecord, Responder, RunReply};
+use kopf_engine::host::{Host, HostTask};
 use kopf_engine::operator::commands::Command;
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::probes::Endpoint;
@@ -25,19 +21,27 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
 
-use crate::bridge::{HostQueue, Item, RUNNING};
-use crate::commands::requests::{
-    Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform, read_credentials,
-};
-use crate::commands::review::{self, Review};
-use crate::commands::run::{Delay, Dismiss, Refresh, Run, Signal};
-use crate::commands::script::Script;
+use crate::bridge::{HostItem, HostQueue};
+use crate::caches::CacheReader;
+use crate::client::ApiClient;
+use crate::commands::activation::ActivationView;
+use crate::commands::caching::ComputeKeys;
+use crate::commands::daemons::{CallDaemon, DaemonEnded, GetInitialDelay, ObjectUpdated, StopDaemons};
+use crate::commands::login::{Login, read_credentials};
+use crate::commands::matching::{MatchNamespaces, MatchResources};
+use crate::commands::notifications::{CancelCycle, CycleClosed, EngineStopped, ObjectDeleted};
+use crate::commands::patch_fns::ApplyPatchFns;
+use crate::commands::probe::Probe;
+use crate::commands::reconcile;
+use crate::commands::reply::Reply;
+use crate::commands::review::{self, AdmissionReview};
 use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
 use crate::time::{clock, now};
 use crate::trace;
+use crate::unconverted::unconverted;
 use crate::views::ObjectView;
 
 /// The engine of one operator.
@@ -49,7 +53,7 @@ pub(crate) struct Engine {
     operator: OnceLock<Operator>,
     make_resource: Py<PyAny>,
     resources: Mutex<Resources>,
-    home: u32,
+    process_id: u32,
 }
 
 /// The resources already converted to Python, by the address of the native resource, which is kept alive with them.
@@ -131,21 +135,17 @@ impl Engine {
             operator: OnceLock::new(),
             make_resource,
             resources: Mutex::default(),
-            home: process::id(),
+            process_id: process::id(),
         })
     }
 
     /// Starts the engine and returns at once.
     fn start(&self) -> PyResult<()> {
-        check_process(self.home)?;
+        check_process(self.process_id)?;
         let handle = runtime()?.handle();
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).take();
         let config = config.ok_or_else(|| misuse("The engine is started already."))?;
         let operator = Operator::start(handle, config, Arc::<HostQueue>::clone(&self.host_queue));
-        let (host_queue, ending) = (Arc::clone(&self.host_queue), operator.clone());
-        handle.spawn(async move {
-            host_queue.finish(ending.finished().await.err());
-        });
         let _first = self.operator.set(operator);
         Ok(())
     }
@@ -157,6 +157,18 @@ impl Engine {
             operator.configure(settings);
         }
         Ok(())
+    }
+
+    /// The API client for users' code, with the engine's connections; it ends with the engine.
+    fn client(&self) -> PyResult<ApiClient> {
+        check_process(self.process_id)?;
+        ApiClient::of_operator(self.operator.get())
+    }
+
+    /// The cache with this number among the handlers, after the start.
+    fn cache(&self, number: usize) -> PyResult<CacheReader> {
+        let operator = self.operator.get().ok_or_else(|| misuse("The engine is not started."))?;
+        Ok(CacheReader::new(operator.clone(), number))
     }
 
     /// Begins the staged shutdown. May be called many times, and before the start.
@@ -177,9 +189,8 @@ impl Engine {
     }
 
     /// From now on, the descriptor becomes readable for every item at once: for tests that wait until all work is done.
-    #[pyo3(name = "wake_for_everything")]
-    fn be_prompt(&self) {
-        self.host_queue.be_prompt();
+    fn wake_for_everything(&self) {
+        self.host_queue.wake_for_everything();
     }
 
     /// Log records below this level (of Python's `logging`) are dropped before they are formatted.
@@ -188,18 +199,17 @@ impl Engine {
     }
 
     /// Whether the engine's traces are logged, as debug lines of the logger `kopf.engine`.
-    #[pyo3(name = "set_tracing")]
     fn set_tracing(&self, is_enabled: bool) {
         trace::set_enabled(&self.host_queue, is_enabled);
     }
 
     /// Takes the next batch of items, in order.
     fn poll<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        check_process(self.home)?;
+        check_process(self.process_id)?;
         let list = PyList::empty(py);
         let items = self.host_queue.take();
         for item in items {
-            let object = object_of(&item);
+            let object = item.object();
             // An item that cannot be converted must not affect the others of the batch.
             let item = self.item_to_python(py, item).or_else(|error| unconverted(py, object, &error))?;
             list.append(item)?;
@@ -227,29 +237,39 @@ impl Engine {
     }
 
     /// Publishes the client configuration under which the cluster reaches the webhook server.
-    #[pyo3(name = "publish_webhook")]
-    fn advertise(&self, client: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn publish_webhook(&self, client: &Bound<'_, PyAny>) -> PyResult<()> {
         self.admission_router.publish_endpoint(python_to_value(client)?);
         Ok(())
     }
 
+    /// Triggers a primary by its namespace, name, and uid, or all primaries; of one reconciler, or of all. Returns whether there
+    /// was any.
+    #[pyo3(signature = (handler=None, primary=None, kind=None))]
+    fn trigger(
+        &self,
+        handler: Option<usize>,
+        primary: Option<reconcile::PrimaryTuple>,
+        kind: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<bool> {
+        reconcile::trigger(self.operator.get(), handler, primary, kind)
+    }
+
     /// The address and the version of the API server. It blocks the thread with the interpreter detached: to be called in an
     /// executor.
-    #[pyo3(name = "server_info")]
-    fn locate(&self, py: Python<'_>) -> PyResult<(String, String)> {
+    fn server_info(&self, py: Python<'_>) -> PyResult<(String, String)> {
         let handle = runtime()?.handle();
         py.detach(|| handle.block_on(self.admission_router.locate()))
             .map_err(|error| system("The cluster cannot be recognised", error))
     }
 
     /// Sends the replies of the completed items, in order.
-    fn complete(&self, py: Python<'_>, answered: &Bound<'_, PyList>) -> PyResult<()> {
-        let mut replies = Vec::with_capacity(answered.len());
-        for item in answered {
-            replies.extend(Answered::take(&item)?);
+    fn complete(&self, py: Python<'_>, completed: &Bound<'_, PyList>) -> PyResult<()> {
+        let mut replies = Vec::with_capacity(completed.len());
+        for item in completed {
+            replies.extend(Reply::take(&item)?);
         }
         // Sending may wake the engine's threads by a system call, so the interpreter is detached.
-        let send = || replies.into_iter().for_each(Answered::send);
+        let send = || replies.into_iter().for_each(Reply::send);
         py.detach(|| match self.operator.get() {
             Some(operator) => operator.batch(send),
             None => send(),
@@ -275,32 +295,6 @@ impl Engine {
 
 /// A Kubernetes event: object reference, type, reason, message, delays.
 type PostTuple<'py> = (Bound<'py, PyDict>, String, String, String, Vec<f64>);
-/// A reply that `complete()` sends, with its receiver.
-enum Answered {
-    Script(Responder<Option<Completion>>, Completion),
-    Run(Responder<Option<RunReply>>, RunReply),
-    Signal(Responder<()>),
-}
-
-impl Answered {
-    fn take(item: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        if let Ok(script) = item.cast::<Script>() {
-            return Ok(script.get().take().map(|(reporter, reply)| Self::Script(reporter, reply)));
-        }
-        if let Ok(run) = item.cast::<Run>() {
-            return Ok(run.get().take().map(|(reporter, reply)| Self::Run(reporter, reply)));
-        }
-        Ok(item.cast::<Signal>()?.get().take().map(Self::Signal))
-    }
-
-    fn send(self) {
-        match self {
-            Self::Script(reporter, reply) => reporter.send(Some(reply)),
-            Self::Run(reporter, reply) => reporter.send(Some(reply)),
-            Self::Signal(reporter) => reporter.send(()),
-        }
-    }
-}
 
 impl Engine {
     /// The receiver of admission reviews.
@@ -313,49 +307,62 @@ impl Engine {
         &self.host_queue
     }
 
-    fn item_to_python(&self, py: Python<'_>, item: Item) -> PyResult<Py<PyAny>> {
+    fn item_to_python(&self, py: Python<'_>, item: HostItem) -> PyResult<Py<PyAny>> {
         Ok(match item {
-            Item::Finished(failure) => {
-                let failure = failure.map(|failure| (failure_kind(failure.kind), failure.message));
-                Py::new(py, Finished { failure })?.into_any()
+            HostItem::Finished(failure) => Py::new(py, EngineStopped::new(failure))?.into_any(),
+            HostItem::Log(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
+            HostItem::Task(HostTask::Activation(task)) => {
+                let resource = self.resource(py, &task.resource);
+                Py::new(py, ActivationView::new(py, task, resource)?)?.into_any()
             }
-            Item::Entry(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
-            Item::Job(HostTask::Activation(job)) => {
-                let resource = self.resource(py, &job.resource);
-                Py::new(py, Script::new(py, job, resource)?)?.into_any()
+            HostItem::Task(HostTask::CallDaemon(task)) => {
+                let resource = self.resource(py, &task.resource);
+                Py::new(py, CallDaemon::new(py, task, resource)?)?.into_any()
             }
-            Item::Job(HostTask::Run(job)) => {
-                let resource = self.resource(py, &job.resource);
-                Py::new(py, Run::new(py, job, resource)?)?.into_any()
+            HostItem::Task(HostTask::GetInitialDelay(task)) => {
+                let resource = self.resource(py, &task.resource)?;
+                Py::new(py, GetInitialDelay::new(py, task, resource)?)?.into_any()
             }
-            Item::Job(HostTask::Delay(job)) => {
-                let resource = self.resource(py, &job.resource)?;
-                Py::new(py, Delay::new(py, job, resource)?)?.into_any()
-            }
-            Item::Job(HostTask::Signal(job)) => Py::new(py, Signal::new(job))?.into_any(),
-            Item::Job(HostTask::Refresh { runs, object }) => {
+            HostItem::Task(HostTask::StopDaemons(task)) => Py::new(py, StopDaemons::new(task))?.into_any(),
+            HostItem::Task(HostTask::ObjectUpdated { runs, object }) => {
                 let object = Py::new(py, ObjectView::new(object))?;
-                Py::new(py, Refresh { runs, object })?.into_any()
+                Py::new(py, ObjectUpdated { runs, object })?.into_any()
             }
-            Item::Job(HostTask::Dismiss { run, reasons }) => {
-                Py::new(py, Dismiss { run, reasons: reasons.bits() })?.into_any()
+            HostItem::Task(HostTask::DaemonEnded { run, reasons }) => {
+                Py::new(py, DaemonEnded { run, reasons: reasons.bits() })?.into_any()
             }
-            Item::Job(HostTask::Transform(job)) => Py::new(py, Transform::new(py, job)?)?.into_any(),
-            Item::Job(HostTask::Close { cycle, carry }) => Py::new(py, Close { cycle, carry })?.into_any(),
-            Item::Job(HostTask::Forget(uid)) => Py::new(py, Forget { uid: uid.to_string() })?.into_any(),
-            Item::Job(HostTask::Login(job)) => Py::new(py, Login::new(job))?.into_any(),
-            Item::Job(HostTask::Review(job)) => {
-                let resource = self.resource(py, &job.review.resource)?;
-                Py::new(py, Review::arrived(py, *job, resource)?)?.into_any()
+            HostItem::Task(HostTask::ApplyPatchFns(task)) => {
+                Py::new(py, ApplyPatchFns::new(py, task)?)?.into_any()
             }
-            Item::Job(HostTask::Select(job)) => {
-                let resources = job.resources.iter().map(|resource| self.resource(py, resource));
+            HostItem::Task(HostTask::CycleClosed { cycle, keep_fns }) => {
+                Py::new(py, CycleClosed { cycle, keep_fns })?.into_any()
+            }
+            HostItem::Task(HostTask::ObjectDeleted(uid)) => {
+                Py::new(py, ObjectDeleted { uid: uid.to_string() })?.into_any()
+            }
+            HostItem::Task(HostTask::Login(task)) => Py::new(py, Login::new(task))?.into_any(),
+            HostItem::Task(HostTask::AdmissionReview(task)) => {
+                let resource = self.resource(py, &task.review.resource)?;
+                Py::new(py, AdmissionReview::received(py, *task, resource)?)?.into_any()
+            }
+            HostItem::Task(HostTask::MatchResources(task)) => {
+                let resources = task.resources.iter().map(|resource| self.resource(py, resource));
                 let resources = resources.collect::<PyResult<_>>()?;
-                Py::new(py, Select::new(job, resources))?.into_any()
+                Py::new(py, MatchResources::new(task, resources))?.into_any()
             }
-            Item::Job(HostTask::Probe(job)) => Py::new(py, Probe::new(job))?.into_any(),
-            Item::Job(HostTask::Locate(job)) => Py::new(py, Locate::new(job))?.into_any(),
-            Item::Job(HostTask::Cancel(cycle)) => Py::new(py, Cancel { cycle })?.into_any(),
+            HostItem::Task(HostTask::Probe(task)) => Py::new(py, Probe::new(task))?.into_any(),
+            HostItem::Task(HostTask::MatchNamespaces(task)) => {
+                Py::new(py, MatchNamespaces::new(task))?.into_any()
+            }
+            HostItem::Task(HostTask::CancelCycle(cycle)) => Py::new(py, CancelCycle { cycle })?.into_any(),
+            HostItem::Task(HostTask::CacheKeys(task)) => {
+                let resource = self.resource(py, &task.resource)?;
+                Py::new(py, ComputeKeys::new(py, *task, resource)?)?.into_any()
+            }
+            HostItem::Task(HostTask::Reconcile(task)) => {
+                let resource = task.resource().map(|resource| self.resource(py, resource));
+                reconcile::to_python(py, task, resource)?
+            }
         })
     }
 
@@ -366,13 +373,13 @@ impl Engine {
             return Ok(known.clone_ref(py));
         }
         let fields = pythonize(py, &**resource).map_err(|error| declaration("resource", error))?;
-        let made = self.make_resource.call1(py, (fields,))?;
+        let converted = self.make_resource.call1(py, (fields,))?;
         let mut resources = self.resources();
         if resources.len() >= MAX_RESOURCES {
             resources.clear();
         }
-        resources.insert(address, (Arc::clone(resource), made.clone_ref(py)));
-        Ok(made)
+        resources.insert(address, (Arc::clone(resource), converted.clone_ref(py)));
+        Ok(converted)
     }
 
     fn resources(&self) -> std::sync::MutexGuard<'_, Resources> {
@@ -385,36 +392,4 @@ fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
         let id = declared.get_item("id").and_then(|id| id.extract::<String>()).unwrap_or_default();
         declaration(&format!("handler '{id}'"), error)
     })
-}
-
-/// The object of an item, if it has one.
-fn object_of(item: &Item) -> Option<Arc<Object>> {
-    let Item::Job(job) = item else { return None };
-    match job {
-        HostTask::Activation(job) => Some(Arc::clone(&job.object)),
-        HostTask::Run(job) => Some(Arc::clone(&job.object)),
-        HostTask::Delay(job) => Some(Arc::clone(&job.object)),
-        HostTask::Transform(job) => Some(Arc::clone(&job.object)),
-        HostTask::Refresh { object, .. } => Some(Arc::clone(object)),
-        _ => None,
-    }
-}
-
-/// The log record that replaces an item that cannot be converted. The item's sender gets the error as the reply, or no reply.
-fn unconverted(py: Python<'_>, object: Option<Arc<Object>>, error: &PyErr) -> PyResult<Py<PyAny>> {
-    let text = format!("Internal error: a request of the engine cannot be converted to Python: {error}");
-    let entry = match object {
-        Some(object) => LogRecord::local(Level::Error, &object, text),
-        None => LogRecord::general(Level::Error, RUNNING, text),
-    };
-    Ok(Py::new(py, Log::new(py, entry)?)?.into_any())
-}
-
-fn failure_kind(kind: FailureKind) -> &'static str {
-    match kind {
-        FailureKind::Login => "login",
-        FailureKind::Activity => "activity",
-        FailureKind::Api => "api",
-        FailureKind::Other => "other",
-    }
 }

@@ -26,9 +26,9 @@ pub(crate) fn misuse(problem: &'static str) -> PyErr {
 }
 
 /// The engine runs in another process, from which this one was forked.
-pub(crate) fn forked(home: u32, here: u32) -> PyErr {
+pub(crate) fn forked(pid: u32, here: u32) -> PyErr {
     PyRuntimeError::new_err(format!(
-        "The operator's engine was started in the process {home} and cannot be used in its fork {here}: threads do \
+        "The operator's engine was started in the process {pid} and cannot be used in its fork {here}: threads do \
          not survive a fork. Start processes with the 'spawn' or 'forkserver' method of multiprocessing, or start \
          the operator after forking."
     ))

@@ -1,7 +1,7 @@
 //! Kubeconfigs and service accounts for login handlers in Python, as the engine reads them.
 
 use kopf_engine::client::connection::{self, ServiceAccount};
-use kopf_engine::client::kubeconfig::{self, Current, ReadError, token_of};
+use kopf_engine::client::kubeconfig::{self, AuthInfo, Current, ReadError, token_of};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -26,20 +26,15 @@ pub(crate) fn read_kubeconfig(py: Python<'_>) -> PyResult<Py<PyAny>> {
     Ok((kind, message).into_pyobject(py)?.into_any().unbind())
 }
 
-/// The fields `exec` and `tokenFile` of the current user of the kubeconfigs, which refer to credentials; without those that are not
-/// set. Empty if a kubeconfig is unusable: [`read_kubeconfig`] has the error.
+/// Whether the credentials of the current user of the kubeconfigs come from an exec plugin.
 #[pyfunction]
-pub(crate) fn read_kubeconfig_references(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let references = PyDict::new(py);
-    let current = py.detach(kubeconfig::read).and_then(|file| Current::of(&file));
-    let Some(user) = current.ok().and_then(|current| current.user) else { return Ok(references) };
-    if let Some(plugin) = &user.exec {
-        references.set_item("exec", pythonize::pythonize(py, plugin)?)?;
-    }
-    if let Some(path) = &user.token_file {
-        references.set_item("tokenFile", path)?;
-    }
-    Ok(references)
+pub(crate) fn has_exec_plugin(py: Python<'_>) -> bool {
+    current_user(py).is_some_and(|user| user.exec.is_some())
+}
+
+/// The current user of the kubeconfigs; none if they are unusable: [`read_kubeconfig`] has the error.
+pub(crate) fn current_user(py: Python<'_>) -> Option<AuthInfo> {
+    py.detach(kubeconfig::read).and_then(|file| Current::of(&file)).ok()?.user
 }
 
 fn fields_of<'py>(py: Python<'py>, current: &Current) -> PyResult<Bound<'py, PyDict>> {
@@ -94,7 +89,7 @@ pub(crate) fn has_service_account() -> bool {
 }
 
 /// The `OSError` for a file. Python selects the class by the number.
-fn unreadable(path: &str, error: &std::io::Error) -> PyErr {
+pub(crate) fn unreadable(path: &str, error: &std::io::Error) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
             let text = error.to_string();

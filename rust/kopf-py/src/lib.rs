@@ -10,10 +10,13 @@ mod allocator;
 mod apiserver;
 mod asyncio_bridge;
 mod bridge;
+mod caches;
+mod client;
 mod commands;
 mod convert;
 mod engine;
 mod errors;
+mod json_text;
 mod kubeconfig;
 mod logging;
 #[cfg(feature = "testing")]
@@ -23,6 +26,7 @@ mod runtime;
 mod testing;
 mod time;
 mod trace;
+mod unconverted;
 mod views;
 
 /// The engine of the operator, as Python drives it. Private: its names may change at any time.
@@ -31,41 +35,74 @@ mod _kopf {
     #[pymodule_export]
     use crate::admission::certificates::{build_certificate, describe_certificate};
     #[pymodule_export]
-    use crate::admission::server::{Call, WebhookServer};
+    use crate::admission::server::{WebhookRequest, WebhookServer};
     #[pymodule_export]
     use crate::apiserver::ApiServer;
     #[pymodule_export]
-    use crate::commands::attempt::{AttemptView, SettledView};
+    use crate::caches::{CacheChangeStream, CacheReader};
     #[pymodule_export]
-    use crate::commands::batch::BatchView;
+    use crate::client::ApiClient;
+    #[pymodule_export]
+    use crate::client::apply::AppliedChildren;
+    #[pymodule_export]
+    use crate::client::failure::CallFailure;
+    #[pymodule_export]
+    use crate::client::outcome::ResponseView;
+    #[pymodule_export]
+    use crate::client::references::read_referenced_credentials;
+    #[pymodule_export]
+    use crate::client::request::{ApiRequest, RequestOptions};
+    #[pymodule_export]
+    use crate::client::response_queue::{ResponseQueue, RunningCall};
+    #[pymodule_export]
+    use crate::client::stream::UserStream;
+    #[pymodule_export]
+    use crate::commands::activation::{
+        ActivationView, CallChangeHandler, CallEventHandler, CallIndexers, FilterDaemons, FilterHandlers,
+        IndexerCall, SelectHandlers,
+    };
+    #[pymodule_export]
+    use crate::commands::attempt::{AttemptView, OutcomeView};
+    #[pymodule_export]
+    use crate::commands::caching::ComputeKeys;
     #[pymodule_export]
     use crate::commands::change::ChangeView;
     #[pymodule_export]
-    use crate::commands::requests::{
-        Cancel, Close, Finished, Forget, Locate, Login, Probe, Select, Transform,
+    use crate::commands::daemons::{CallDaemon, DaemonEnded, GetInitialDelay, ObjectUpdated, StopDaemons};
+    #[pymodule_export]
+    use crate::commands::login::Login;
+    #[pymodule_export]
+    use crate::commands::matching::{MatchNamespaces, MatchResources};
+    #[pymodule_export]
+    use crate::commands::notifications::{CancelCycle, CycleClosed, EngineStopped, ObjectDeleted};
+    #[pymodule_export]
+    use crate::commands::patch_fns::ApplyPatchFns;
+    #[pymodule_export]
+    use crate::commands::probe::Probe;
+    #[pymodule_export]
+    use crate::commands::reconcile::{
+        CallReconciler, InspectObject, ReconcilerEnded, StopReconciler, change_conditions,
     };
     #[pymodule_export]
-    use crate::commands::review::Review;
+    use crate::commands::review::AdmissionReview;
     #[pymodule_export]
-    use crate::commands::run::{Delay, Dismiss, Refresh, Run, Signal};
+    use crate::commands::storage::{FetchState, StoreState};
     #[pymodule_export]
-    use crate::commands::script::{Handle, Index, IndexCall, Match, Pick, Script, Spawn, Watch};
+    use crate::commands::sub_handlers::SubHandlersView;
     #[pymodule_export]
-    use crate::commands::storage::{Keep, Recall};
-    #[pymodule_export]
-    use crate::convert::plain;
+    use crate::convert::json_copy;
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
     use crate::kubeconfig::{
-        has_kubeconfig, has_named_kubeconfig, has_service_account, read_kubeconfig,
-        read_kubeconfig_references, read_service_account,
+        has_exec_plugin, has_kubeconfig, has_named_kubeconfig, has_service_account, read_kubeconfig,
+        read_service_account,
     };
     #[pymodule_export]
     use crate::logging::Log;
     #[cfg(feature = "testing")]
     #[pymodule_export]
-    use crate::panics::order;
+    use crate::panics::inject_panics;
     #[cfg(feature = "testing")]
     #[pymodule_export]
     use crate::testing::inject::{InjectedWork, inject, inject_review};

@@ -16,16 +16,16 @@ struct RuntimeHandle {
     pid: u32,
 }
 
-static HOME: OnceLock<RuntimeHandle> = OnceLock::new();
+static RUNTIME: OnceLock<RuntimeHandle> = OnceLock::new();
 
 /// The runtime, started if it is not yet running.
 ///
 /// # Errors
 /// If threads cannot be started, or if this process is a fork of the one that has the runtime.
 pub(crate) fn runtime() -> PyResult<&'static Runtime> {
-    if let Some(home) = HOME.get() {
-        check_process(home.pid)?;
-        return Ok(&home.runtime);
+    if let Some(handle) = RUNTIME.get() {
+        check_process(handle.pid)?;
+        return Ok(&handle.runtime);
     }
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
@@ -34,14 +34,14 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
         .build()
         .map_err(|error| system("The engine's runtime cannot be started", error))?;
     // Another thread may have started one meanwhile; then that one is used, and ours is shut down by its drop.
-    let home = HOME.get_or_init(|| RuntimeHandle { runtime, pid: process::id() });
-    Ok(&home.runtime)
+    let handle = RUNTIME.get_or_init(|| RuntimeHandle { runtime, pid: process::id() });
+    Ok(&handle.runtime)
 }
 
 /// Returns an error in a fork of the process with the given id.
-pub(crate) fn check_process(home: u32) -> PyResult<()> {
+pub(crate) fn check_process(pid: u32) -> PyResult<()> {
     match process::id() {
-        here if here == home => Ok(()),
-        here => Err(forked(home, here)),
+        here if here == pid => Ok(()),
+        here => Err(forked(pid, here)),
     }
 }

@@ -81,8 +81,8 @@ impl VirtualTime {
     }
 
     /// Moves frozen time to the next time that an engine waits for, but not beyond the limit; false if no engine waits.
-    fn leap(&self, limit: i64) -> bool {
-        let is_there_any = self.0.clock.leap(Timestamp::from_micros(limit));
+    fn advance_to(&self, limit: i64) -> bool {
+        let is_there_any = self.0.clock.advance_to(Timestamp::from_micros(limit));
         kopf_apiserver::set_time(Some(self.now()), 0);
         is_there_any
     }
@@ -101,18 +101,18 @@ impl VirtualTime {
 
     /// Whether all engines and servers of this process are idle: they only wait for a time, for Python, or for others, and
     /// nothing is in transit between them.
-    fn is_still(&self, py: Python<'_>) -> PyResult<bool> {
+    fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
         let runtime = runtime()?;
         if self.0.time.is_busy() {
             return Ok(false);
         }
-        Ok(py.detach(|| is_still(runtime)) && !self.0.time.is_busy())
+        Ok(py.detach(|| is_idle(runtime)) && !self.0.time.is_busy())
     }
 }
 
 /// Whether the runtime's thread has no work but to respond to this check. Data from a socket or another thread wakes it up more
 /// often than the check does. Two rounds: data that arrives during the first one is observed in the second.
-fn is_still(runtime: &Runtime) -> bool {
+fn is_idle(runtime: &Runtime) -> bool {
     (0..2).all(|_| {
         let Some(before) = wait_idle(runtime) else { return false };
         let is_completed = runtime.block_on(async { tokio::spawn(async {}).await.is_ok() });

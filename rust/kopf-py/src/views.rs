@@ -10,8 +10,8 @@ use pyo3::types::{
     PyDict, PyDictMethods, PyIterator, PyNotImplemented, PySequenceMethods, PyString, PyTuple, PyType,
 };
 
-use crate::convert::text_to_python;
 use crate::errors::decoding;
+use crate::json_text::text_to_python;
 
 /// A read-only mapping over an object of the engine.
 ///
@@ -21,24 +21,24 @@ use crate::errors::decoding;
 pub(crate) struct ObjectView {
     object: Arc<Object>,
     /// The converted stanzas, by their keys.
-    touched: PyOnceLock<Py<PyDict>>,
+    stanzas: PyOnceLock<Py<PyDict>>,
     /// The converted parts of stanzas that are not converted as a whole, by their paths.
-    pieces: PyOnceLock<Py<PyDict>>,
+    parts: PyOnceLock<Py<PyDict>>,
 }
 
 impl ObjectView {
     pub(crate) fn new(object: Arc<Object>) -> Self {
-        Self { object, touched: PyOnceLock::new(), pieces: PyOnceLock::new() }
+        Self { object, stanzas: PyOnceLock::new(), parts: PyOnceLock::new() }
     }
 
-    fn touched<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
-        self.touched.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+    fn stanzas<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
+        self.stanzas.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
     }
 
     fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Ok(key) = key.cast::<PyString>() else { return Ok(None) };
-        let touched = self.touched(key.py());
-        if let Some(known) = touched.get_item(key)? {
+        let stanzas = self.stanzas(key.py());
+        if let Some(known) = stanzas.get_item(key)? {
             return Ok(Some(known));
         }
         // A key which is not valid Unicode cannot be in JSON.
@@ -46,30 +46,30 @@ impl ObjectView {
             return Ok(None);
         };
         let value = text_to_python(key.py(), text)?;
-        self.put_pieces(key, &value)?;
+        self.overlay_parts(key, &value)?;
         // Converting may have run other code; the first value is kept.
-        touched.call_method1(pyo3::intern!(key.py(), "setdefault"), (key, value)).map(Some)
+        stanzas.call_method1(pyo3::intern!(key.py(), "setdefault"), (key, value)).map(Some)
     }
 }
 
 impl ObjectView {
     /// Converts one part of a stanza without the rest of it.
-    fn piece<'py>(&self, path: &Bound<'py, PyTuple>, keys: &[&str]) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn part<'py>(&self, path: &Bound<'py, PyTuple>, keys: &[&str]) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = path.py();
-        let pieces = self.pieces.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        let parts = self.parts.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
         // A larger part may be converted already.
         for length in (2..=keys.len()).rev() {
-            if let Some(known) = pieces.get_item(path.get_slice(0, length))? {
+            if let Some(known) = parts.get_item(path.get_slice(0, length))? {
                 return descend(known, path, length);
             }
         }
         match self.object.text_at(keys) {
             Found::Text(text) => {
                 let value = text_to_python(py, text)?;
-                for (known, inner) in pieces.iter() {
+                for (known, inner) in parts.iter() {
                     overlay(&value, path, known.cast::<PyTuple>()?, &inner)?;
                 }
-                pieces.call_method1(pyo3::intern!(py, "setdefault"), (path, value)).map(Some)
+                parts.call_method1(pyo3::intern!(py, "setdefault"), (path, value)).map(Some)
             }
             Found::Missing(index) => Err(PyKeyError::new_err(path.get_item(index)?.unbind())),
             Found::NotAMapping => Ok(None),
@@ -77,11 +77,11 @@ impl ObjectView {
     }
 
     /// Merges the already converted parts into the stanza that is being converted, so that they keep their identity.
-    fn put_pieces(&self, stanza: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn overlay_parts(&self, stanza: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = stanza.py();
-        let Some(pieces) = self.pieces.get(py) else { return Ok(()) };
+        let Some(parts) = self.parts.get(py) else { return Ok(()) };
         let path = PyTuple::new(py, [stanza])?;
-        for (known, inner) in pieces.bind(py).iter() {
+        for (known, inner) in parts.bind(py).iter() {
             overlay(value, &path, known.cast::<PyTuple>()?, &inner)?;
         }
         Ok(())
@@ -126,8 +126,7 @@ impl ObjectView {
     /// The value of `item` at `path`, converted without the rest of the stanza.
     ///
     /// `NotImplemented` if that is not possible; a `KeyError` has the first missing key.
-    #[pyo3(name = "_get_path")]
-    fn _lookup<'py>(
+    fn _get_path<'py>(
         &self,
         path: &Bound<'py, PyTuple>,
         item: &Bound<'py, PyAny>,
@@ -138,7 +137,7 @@ impl ObjectView {
             return self.__getitem__(item);
         }
         let stanza = path.get_item(0)?;
-        let Some(touched) = self.touched(py).get_item(&stanza)? else {
+        let Some(stanzas) = self.stanzas(py).get_item(&stanza)? else {
             let whole = path.as_sequence().concat(PyTuple::new(py, [item])?.as_sequence())?.to_tuple()?;
             let keys: Vec<Bound<'py, PyString>> = match whole.iter().map(Bound::cast_into).collect() {
                 Ok(keys) => keys,
@@ -146,9 +145,9 @@ impl ObjectView {
             };
             let keys = keys.iter().map(|key| key.to_str()).collect::<PyResult<Vec<_>>>();
             let Ok(keys) = keys else { return not_implemented() };
-            return self.piece(&whole, &keys)?.map_or_else(not_implemented, Ok);
+            return self.part(&whole, &keys)?.map_or_else(not_implemented, Ok);
         };
-        let Some(parent) = descend(touched, path, 1)? else { return not_implemented() };
+        let Some(parent) = descend(stanzas, path, 1)? else { return not_implemented() };
         match parent.cast::<PyDict>() {
             Ok(dict) => dict.get_item(item)?.ok_or_else(|| PyKeyError::new_err(item.clone().unbind())),
             Err(_) => not_implemented(),
@@ -229,6 +228,15 @@ impl ObjectView {
             dict.set_item(key, value)?;
         }
         Ok(dict)
+    }
+
+    /// Drops the converted values, which take several times the memory of the JSON; they are converted again on access.
+    fn release_values(&self, py: Python<'_>) {
+        for values in [&self.stanzas, &self.parts] {
+            if let Some(values) = values.get(py) {
+                values.bind(py).clear();
+            }
+        }
     }
 
     /// The object's JSON, as received.

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextvars
+import copy
 import functools
 import inspect
+import json
 import logging
+import pickle
 import sys
 
 import kopf
 import pytest
+import yaml
 from kopf.testing import Operator
 
 ARGUMENTS = {
@@ -108,6 +112,141 @@ def test_functions_get_all_arguments_also_through_wrappers(operate, make, way, d
     make("one")
     operator.wait_until_idle()
     assert seen and arguments <= seen[0]
+
+
+def by_json(value):
+    return json.loads(json.dumps(value))
+
+
+def by_yaml(value):
+    return yaml.safe_load(yaml.safe_dump(value))
+
+
+def by_pickle(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def by_orjson(value):
+    orjson = pytest.importorskip("orjson")
+    return orjson.loads(orjson.dumps(value))
+
+
+def by_pydantic(value):
+    pydantic = pytest.importorskip("pydantic")
+    return pydantic.TypeAdapter(dict).validate_python(value)
+
+
+def by_msgspec(value):
+    msgspec = pytest.importorskip("msgspec")
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+@pytest.fixture
+def arguments(operate, make):
+    """The arguments of an event handler and of a change handler."""
+    seen = {}
+
+    def declare():
+        @kopf.on.event("widgets")
+        async def event(**kwargs):
+            seen.setdefault("event", kwargs)
+
+        @kopf.on.create("widgets")
+        async def create(patch, **kwargs):
+            seen.setdefault("create", {**kwargs, "patch": kopf.Patch({"spec": {"x": 1}})})
+
+    operator = operate(declare)
+    make(
+        "one",
+        {"text": '\u00fc \U0001f600 "quoted"', "items": [1, 2.5, None, True, {"deep": [[]]}]},
+        labels={"a": "b"},
+    )
+    operator.wait_until_idle()
+    return seen
+
+
+VALUES = ("body", "spec", "meta", "status", "labels", "annotations", "patch", "memo")
+
+
+@pytest.mark.parametrize("copied", [by_json, by_yaml, by_pickle, by_orjson, by_pydantic, by_msgspec])
+def test_raw_events_and_essences_are_plain_values_for_libraries(arguments, copied):
+    event, new = arguments["event"]["event"], arguments["create"]["new"]
+    assert type(event) is dict and type(event["object"]) is dict and type(new) is dict
+    assert copied(event) == event and copied(new) == new
+
+
+@pytest.mark.parametrize("copied", [by_json, by_yaml, by_pickle, by_orjson, by_pydantic, by_msgspec])
+@pytest.mark.parametrize("handler", ["event", "create"])
+def test_mappings_are_plain_values_for_libraries_once_they_are_dicts(arguments, handler, copied):
+    for name in VALUES:
+        value = dict(arguments[handler][name])
+        assert copied(value) == value, name
+
+
+@pytest.mark.parametrize("copied", [by_pickle, copy.copy, copy.deepcopy])
+def test_mappings_can_be_copied_as_they_are(arguments, copied):
+    for name in (*VALUES, "diff", "old", "new", "resource", "started", "runtime"):
+        value = arguments["create"][name]
+        assert copied(value) == value and type(copied(value)) is type(value), name
+
+
+def test_tracers_see_the_arguments_of_handlers(operate, make):
+    seen = []
+
+    def trace(frame, event, arg):
+        if frame.f_code.co_name == "traced":
+            seen.append((event, set(frame.f_locals["kwargs"])))
+            return trace
+        return None
+
+    def declare():
+        # The tracer is of the thread of the event loop.
+        @kopf.on.event("widgets", when=lambda name, **_: name == "first")
+        async def start(**_):
+            sys.settrace(trace)
+
+        @kopf.on.event("widgets", when=lambda name, **_: name == "second")
+        async def traced(**kwargs):
+            await asyncio.sleep(0)
+
+        @kopf.on.event("widgets", when=lambda name, **_: name == "third")
+        async def stop(**_):
+            sys.settrace(None)
+
+    operator = operate(declare)
+    for name in ("first", "second", "third"):
+        make(name)
+        operator.wait_until_idle()
+    assert {event for event, _ in seen} >= {"call", "line", "return"}
+    assert all(names >= OF_EVENTS for _, names in seen)
+
+
+def test_task_factories_of_the_loop_make_the_tasks_of_handlers(operate, make):
+    made = []
+
+    def factory(loop, coroutine, **options):
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        made.append(task)
+        return task
+
+    def declare():
+        @kopf.on.startup()
+        async def startup(**_):
+            asyncio.get_running_loop().set_task_factory(factory)
+
+        @kopf.on.create("widgets")
+        async def create(**_):
+            seen.append(asyncio.current_task())
+
+        @kopf.timer("widgets", interval=60)
+        async def timer(**_):
+            seen.append(asyncio.current_task())
+
+    seen = []
+    operator = operate(declare)
+    make("one")
+    operator.wait_until_idle()
+    assert len(seen) == 2 and all(task in made for task in seen)
 
 
 def test_functions_must_accept_what_they_get(operate, make, caplog):

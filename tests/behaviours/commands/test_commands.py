@@ -101,6 +101,43 @@ def test_a_terminal_sees_colours(command, tmp_path):
     assert re.search(rb"\x1b\[32m[^\x1b]*Hello, first!", seen)
 
 
+@pytest.mark.parametrize(("variables", "coloured"), [({"FORCE_COLOR": "1"}, True), ({}, False)])
+def test_colours_are_forced_without_a_terminal(tmp_path, variables, coloured):
+    (tmp_path / "handlers.py").write_text("import kopf\n@kopf.on.startup()\ndef stop(**_):\n    1 / 0\n")
+    known = {name: value for name, value in os.environ.items() if not name.endswith("_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kopf", "dev", "handlers.py"],
+        cwd=tmp_path,
+        env=known | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    seen = b""
+    while b"division by zero" not in seen:
+        seen += process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    seen += process.stdout.read()
+    process.stdout.close()
+    process.wait(30)
+    assert (b"\x1b[" in seen) == coloured, seen
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "printed"),
+    [
+        ((), 0, "Usage: kopf [OPTIONS] COMMAND"),
+        (("run",), 0, "Usage: kopf run [OPTIONS] [PATHS]..."),
+        (("nosuch",), 2, "No such command 'nosuch'."),
+    ],
+)
+def test_help_is_a_command_too(tmp_path, args, code, printed):
+    command = [sys.executable, "-m", "kopf", "help", *args]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code
+    assert printed in done.stdout + done.stderr
+
+
 def test_development_needs_one_command_and_keeps_the_objects(command, tmp_path):
     args = ("dev", "handlers.py", "--state", "state.json", "--kubeconfig", "config")
     running = command(*args, "--manifests", "widgets.yaml")
@@ -186,7 +223,7 @@ def test_a_second_interrupt_stops_development_at_once(command, tmp_path, reload)
     running = command("dev", "handlers.py", "--manifests", "widgets.yaml", *reload)
     running.until("It has begun")
     running.process.send_signal(signal.SIGINT)
-    running.until("Signal SIGINT is received")
+    running.until("Signal SIGTERM is received")
     running.until(r"Waiting for 1 handler: greet of default/first \(.*Press Ctrl\+C again")
     assert running.stop(signal.SIGINT) == 130
     running.until("stopped at once, without cleanup. Not finished: 1 handler: greet of default/first")

@@ -211,13 +211,75 @@ def test_problems_are_found_in_a_cluster(kopf_cluster, tmp_path, name):
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("scope", [("-A",), ("-n", "default")])
+def test_the_printed_permissions_are_enough(tmp_path, scope):
+    (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
+    account = "/api/v1/namespaces/default/serviceaccounts/mine/token"
+    with Cluster(access=True) as cluster:
+        args = ("manifests", "handlers.py", *scope, "--name", "mine", "--image", "mine:1")
+        done = kopf(tmp_path, *args, KUBECONFIG=str(cluster.kubeconfig))
+        assert done.returncode == 0, done.stderr
+        cluster.apply(done.stdout)
+        kinds = [body["kind"] for body in yaml.safe_load_all(done.stdout)]
+        assert ("Role" in kinds) == (scope[0] == "-n")
+        assert kinds[-1] == "Deployment" and "ClusterRole" in kinds
+        token = cluster.call("POST", account, {"spec": {}})["status"]["token"]
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token}
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        done = kopf(tmp_path, "check", "handlers.py", *scope, "--kubeconfig", "config")
+        assert done.stdout.endswith(": no problems.\n"), done.stdout + done.stderr
+        cluster.delete("clusterroles.rbac.authorization.k8s.io", "mine")
+        done = kopf(tmp_path, "check", "handlers.py", *scope, "--kubeconfig", "config")
+        assert done.returncode == 1, "the permissions are those of the manifests"
+
+
+def test_the_printed_permissions_cover_related_kinds_and_caches(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(
+        """
+import kopf
+pods = kopf.cache("pods", namespaces=["a"])
+@kopf.on.reconcile("configmaps", owns=["services"], watches=[
+    kopf.watch("secrets", map=kopf.same_name(), namespaces="*"),
+    kopf.watch("endpoints", map=kopf.same_name()),
+])
+def sync(**_): ...
+"""
+    )
+    args = ("manifests", "handlers.py", "-n", "default", "--name", "mine")
+    done = kopf(tmp_path, *args, KUBECONFIG=str(kopf_cluster.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    roles = {
+        (rule["resources"][0], body["metadata"].get("namespace")): rule["verbs"]
+        for body in yaml.safe_load_all(done.stdout)
+        for rule in body.get("rules", ())
+    }
+    reading = ["list", "watch"]
+    assert roles.pop(("customresourcedefinitions", None)) == roles.pop(("namespaces", None)) == reading
+    assert roles == {
+        ("configmaps", "default"): [*reading, "patch"],
+        ("services", "default"): reading,
+        ("endpoints", "default"): reading,
+        ("secrets", None): reading,
+        ("pods", "a"): reading,
+        ("events", "default"): ["create"],
+    }
+
+
+def test_manifests_need_the_resources(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(GOOD.format("nosuchs"))
+    done = kopf(tmp_path, "manifests", "handlers.py", "-A", KUBECONFIG=str(kopf_cluster.kubeconfig))
+    assert done.returncode == 1
+    assert "is unknown or ambiguous: apply its CRD first." in done.stderr
+
+
 def test_namespaces_without_a_match_are_found(kopf_cluster, tmp_path):
     (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
     args = ("check", "handlers.py", "-n", "default", "-n", "defautl", "-n", "team-*")
     done = kopf(tmp_path, *args, KUBECONFIG=str(kopf_cluster.kubeconfig))
     assert done.stdout == (
-        "- No namespace matches 'defautl'; did you mean 'default'?\n"
-        "- No namespace matches 'team-*'.\n"
+        "- No namespace matches 'defautl' yet; did you mean 'default'?\n"
+        "- No namespace matches 'team-*' yet.\n"
         "2 handlers of 1 kind (configmaps): 2 problems.\n"
     )
     assert done.returncode == 1
@@ -276,12 +338,12 @@ def test_credentials_of_plugins_and_token_files(kopf_cluster, tmp_path):
         done = check(**user)
         assert done.stdout == "2 handlers of 1 kind (configmaps): no problems.\n", done.stdout + done.stderr
     done = check(exec={**plugin, "env": None})
-    assert "- There are no valid credentials: The exec plugin " in done.stdout
-    assert "has failed with the exit code 1: KeyError: 'THE_TOKEN'" in done.stdout
+    assert "- There are no valid credentials: The kubeconfig cannot be used: the command of " in done.stdout
+    assert "the auth plugin failed with exit status: 1: KeyError: 'THE_TOKEN'" in done.stdout
     done = check(exec={"command": "nope-nope"})
-    assert "The exec plugin 'nope-nope' of the kubeconfig has failed: " in done.stdout
+    assert 'the auth plugin "nope-nope" cannot be run: ' in done.stdout
     done = check(exec={"command": "true"})
-    assert "The exec plugin 'true' of the kubeconfig has returned no credentials." in done.stdout
+    assert "the output of the auth plugin has no token and no certificate with its key" in done.stdout
     assert done.returncode == 1
 
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import kopf
 import pytest
 
+from tests.support.crds import PEERINGS
+
 pytestmark = pytest.mark.kopf_embedded_only
 OURS = str(pathlib.Path(kopf.__file__).parent)
 GOOD = """
@@ -24,20 +26,6 @@ import kopf
 @kopf.on.create("configmaps")
 def greet(**_):
     pass
-"""
-PEERINGS = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: clusterkopfpeerings.kopf.dev}
-spec:
-  group: kopf.dev
-  scope: Cluster
-  names: {plural: clusterkopfpeerings, singular: clusterkopfpeering, kind: ClusterKopfPeering}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
 
 

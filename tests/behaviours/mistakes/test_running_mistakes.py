@@ -9,6 +9,7 @@ import kopf
 import pytest
 
 from tests.support.commands import Command
+from tests.support.crds import PEERINGS
 
 pytestmark = pytest.mark.kopf_embedded_only
 OURS = str(pathlib.Path(kopf.__file__).parent)
@@ -36,20 +37,6 @@ apiVersion: mistakes.example.com/v1
 kind: Letter
 metadata: {name: one}
 spec: {text: Hello}
-"""
-PEERINGS = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: clusterkopfpeerings.kopf.dev}
-spec:
-  group: kopf.dev
-  scope: Cluster
-  names: {plural: clusterkopfpeerings, singular: clusterkopfpeering, kind: ClusterKopfPeering}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 """
 
 
@@ -139,6 +126,18 @@ ROWS = [
         ("-A", "--peering", "nosuch"),
         PEERINGS,
     ),
+    Row(
+        "a namespace that does not exist",
+        GOOD,
+        [r"No namespace matches 'defautl' yet; did you mean 'default'\?"],
+        ("-n", "defautl"),
+    ),
+    Row(
+        "a namespace pattern that matches nothing",
+        GOOD,
+        [r"No namespace matches 'team-\*' yet\."],
+        ("-n", "team-*"),
+    ),
 ]
 
 
@@ -160,3 +159,48 @@ def test_mistakes_of_running_operators(kopf_cluster, tmp_path, row):
     log = "".join(running.seen)
     assert OURS not in log, f"frames of Kopf are shown:\n{log}"
     assert not re.search(r"docs\.kopf\.dev|uvloop", log)
+
+
+def settings_of(kubeconfig):
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KOPF_")}
+    return environment | {"KUBECONFIG": str(kubeconfig)}
+
+
+def test_a_server_that_cannot_be_reached(tmp_path):
+    """The operator retries, and each line names the server and the reason."""
+    config = """
+apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "https://127.0.0.1:9"}}]
+users: [{name: a, user: {token: x}}]
+"""
+    (tmp_path / "config").write_text(config)
+    (tmp_path / "handlers.py").write_text(GOOD)
+    running = Command(tmp_path, "run", "-A", "handlers.py", environment=settings_of(tmp_path / "config"))
+    try:
+        running.until(r"Request attempt #1/9 failed; will retry: .* cannot reach https://127\.0\.0\.1:9: ")
+        running.until(r"Request attempt #2/9 failed; will retry: ")
+        running.stop()
+    finally:
+        running.close()
+    assert "Traceback" not in "".join(running.seen)
+
+
+def test_equal_priorities_in_a_peering(kopf_cluster, tmp_path):
+    kopf_cluster.apply(LETTERS)
+    kopf_cluster.apply(PEERINGS)
+    peering = {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "both"}}
+    kopf_cluster.create(peering)
+    (tmp_path / "handlers.py").write_text(GOOD)
+    args = ("run", "-A", "--peering", "both", "--priority", "5", "handlers.py")
+    environment = settings_of(kopf_cluster.kubeconfig)
+    operators = [Command(tmp_path, *args, environment=environment) for _ in range(2)]
+    try:
+        for operator in operators:
+            operator.until(r"Possibly conflicting operators with the same priority: ")
+            operator.until(r"None of these operators handles objects\. Give them different priorities")
+    finally:
+        for operator in operators:
+            operator.close()

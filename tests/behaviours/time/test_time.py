@@ -9,25 +9,13 @@ import kopf
 import pytest
 from kopf.testing import Cluster, KopfRunner, NotSupportedError
 
+from tests.support.crds import PEERINGS
+
 # On purpose: operators are not strict here.
 HANDLERS_RAISE = True
 
 pytestmark = pytest.mark.kopf_embedded_only
 HOUR, DAY = 3600, 86_400
-PEERINGS = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: clusterkopfpeerings.kopf.dev}
-spec:
-  group: kopf.dev
-  scope: Cluster
-  names: {plural: clusterkopfpeerings, singular: clusterkopfpeering, kind: ClusterKopfPeering}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
-"""
 
 
 @pytest.fixture

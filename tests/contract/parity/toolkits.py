@@ -569,6 +569,7 @@ def claim_types_of_functions():
         kind: sorted(
             [parameter.name, parameter.kind.name, parameter.default is not parameter.empty]
             for parameter in inspect.signature(getattr(callbacks, f"{kind}Fn").__call__).parameters.values()
+            if parameter.name not in ("api", "conditions")  # they are not in Kopf
         )
         for kind in kinds
     }

@@ -24,11 +24,11 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime.bridge import Bridge, Engine
-from kopf._runtime.dispatcher import Dispatcher
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.running import make_resource
+from kopf._runtime.task_dispatcher import TaskDispatcher
 
 OBJECT: dict[str, Any] = {
     "apiVersion": "kopf.dev/v1",
@@ -91,7 +91,7 @@ class Rig:
         )
         self.settings = OperatorSettings()
         self.loop = asyncio.get_running_loop()
-        self.dispatcher = Dispatcher(
+        self.dispatcher = TaskDispatcher(
             handlers=handlers,
             settings=self.settings,
             lifecycle=lifecycle,
@@ -139,7 +139,7 @@ def outcome() -> Any:
     """Get the outcome of the only attempt of a reply."""
 
     def get(reply: dict[str, Any]) -> dict[str, Any]:
-        [attempted] = [step["attempted"] for step in reply["steps"] if "attempted" in step]
+        [attempted] = [step["attempted"] for step in reply["results"] if "attempted" in step]
         return attempted
 
     return get

@@ -22,11 +22,11 @@ from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import admission as reviews
 from kopf._runtime.bridge import Bridge, Engine
-from kopf._runtime.dispatcher import Dispatcher
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.running import make_resource
+from kopf._runtime.task_dispatcher import TaskDispatcher
 
 RESOURCE: dict[str, Any] = {
     "group": "kopf.dev",
@@ -70,7 +70,7 @@ class Rig:
             "memos": self.memos,
             "invoker": invoker,
         }
-        dispatcher = Dispatcher(
+        dispatcher = TaskDispatcher(
             lifecycle=kopf.lifecycles.asap,
             login=self._login,
             indices=Indexers(),

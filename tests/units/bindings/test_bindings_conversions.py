@@ -28,6 +28,15 @@ def test_stanzas_are_real_and_keep_their_identity(text):
     assert dict(obj.items())["spec"] is spec
 
 
+def test_released_values_are_converted_again(text, raw):
+    obj = Object.decode(text)
+    first, spec = obj._get_path(("spec",), next(iter(raw["spec"]))), obj["spec"]
+    obj.release_values()
+    assert obj["spec"] == spec and obj["spec"] is not spec
+    assert obj._get_path(("spec",), next(iter(raw["spec"]))) == first
+    assert obj == raw
+
+
 def test_absent_keys(text):
     obj = Object.decode(text)
     with pytest.raises(KeyError, match=r"^'absent'$"):
@@ -52,6 +61,34 @@ def test_copies_are_plain_dicts(text, raw):
 def test_scalars_come_as_they_are():
     text = json.dumps({"metadata": {}, "v": [0, -1, 2**63, 1.0, 1e100, 0.1, True, None, "", "\u2028\\\"'"]})
     assert repr(Object.decode(text)["v"]) == repr(json.loads(text)["v"])
+
+
+TEXTS = [
+    '"\\u00fc \\ud83d\\ude00 \\"quoted\\" \\\\ \\/ \\b\\f\\n\\r\\t"',
+    '"\\\\"',
+    '""',
+    "[0, -0, 7, -7, 123456789012345678, -123456789012345678, 9223372036854775807, -9223372036854775808]",
+    "[18446744073709551615, 0.5, -0.0, 1e3, 1E-3, 2.5e+2, 0.1]",
+    '{"a": {"b": {}, "c": []}, "\\u0061b": [[], {}, [null, true, false]], "": 1, "a\\"b": 2}',
+    ' { "spaced" :\t[ 1 ,\n2 ] } ',
+    json.dumps({f"k{length:03}" + "x" * length: "ü" * length for length in range(0, 80, 7)}),
+    '{"twice": 1, "twice": 2}',
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_become_the_same_values_as_in_python(text):
+    obj = Object.decode(f'{{"v": {text}, "metadata": {{}}}}')
+    # The texts, since 0.0 equals -0.0, and True equals 1.
+    assert repr(obj.to_dict()["v"]) == repr(json.loads(text.replace("-0,", "-0.0,")))
+
+
+def test_keys_that_differ_little_stay_different():
+    keys = ["a" * 8 + middle + "b" * 8 for middle in ("x", "y", "xy", "yx", "xx" * 20, "yy" * 20)]
+    keys += [key[:length] for key in keys for length in (1, 7, 8, 9)]
+    values = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    for _ in range(2):
+        assert Object.decode(json.dumps({"spec": values}))["spec"] == values
 
 
 def test_keys_are_shared_between_objects():

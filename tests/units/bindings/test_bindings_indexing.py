@@ -23,7 +23,7 @@ def play(rig, handlers, *scripts):
         indexers = played.dispatcher._indexers
         indexers.ensure([handler.id for handler in handlers])
         replies = [
-            await played.play(*script, ("close", []), cycle=number) for number, script in enumerate(scripts)
+            await played.play(*script, ("closed", []), cycle=number) for number, script in enumerate(scripts)
         ]
         return [reply for one in replies for reply in one], indexers
 
@@ -44,7 +44,7 @@ def test_functions_get_what_handlers_get_and_their_patch_goes_nowhere(rig, is_as
         return fn(**kwargs)
 
     replies, indexers = play(rig, [indexing(async_fn if is_async else fn, id="i")], [("index", [0])])
-    [[settled]] = [step["indexed"] for step in replies[0]["steps"]]
+    [[settled]] = [step["indexed"] for step in replies[0]["results"]]
     assert settled["final"] and not settled["failed"] and replies[0]["patch"] is None
     assert repr(indexers["i"]) == "{'obj1': ['value']}"
     assert seen["i"] is indexers["i"] and "type" not in seen and "reason" not in seen
@@ -63,7 +63,7 @@ def test_objects_leave_the_indices_of_those_who_are_not_called_or_fail(rig):
 
     for script, left in [
         ([("exclude", [0])], []),
-        ([("forget", []), ("watch", [])], []),
+        ([("deleted", []), ("watch", [])], []),
         ([("index", [0])], [1]),
     ]:
         results[:] = [1, None]
@@ -85,11 +85,11 @@ def test_filters_decide_and_their_errors_change_nothing(rig):
 
     handlers = [indexing(fn, id="i", when=when)]
     replies, indexers = play(rig, handlers, [("index", [0])], [("index", [0])])
-    assert replies[1]["error"] == "ValueError('no idea')" and replies[1]["steps"] == []
+    assert replies[1]["error"] == "ValueError('no idea')" and replies[1]["results"] == []
     assert repr(indexers["i"]) == "{None: [1]}"
     answers[:] = [True, False]
     replies, indexers = play(rig, handlers, [("index", [0])], [("index", [0])])
-    assert replies[1]["steps"] == [{"indexed": [None]}]
+    assert replies[1]["results"] == [{"indexed": [None]}]
     assert not indexers["i"]
 
 

@@ -118,11 +118,11 @@ class WebhookServer(WebhookServerBase):
                 server = bridge.WebhookServer(
                     engine=engine, **self._listener_options(), **self._tls_options()
                 )
-                stack.callback(server.stop)
+                stack.push_async_callback(_join, server)
                 port, listener = server.port, server
             else:
                 server = bridge.WebhookServer(engine=engine, path=self.path or "", listening=False)
-                stack.callback(server.stop)
+                stack.push_async_callback(_join, server)
                 listener = await stack.enter_async_context(
                     tls_proxy.TlsProxy(
                         server,
@@ -219,6 +219,13 @@ def as_path(path: PathT | None) -> str | None:
     return os.fspath(path) if path is not None else None
 
 
+async def _join(server: bridge.WebhookServer) -> None:
+    """Stop the server and wait until its tasks have ended."""
+    server.stop()  # at once: the threads of the event loop may be busy
+    # In a thread: meanwhile, the event loop answers the current requests.
+    await asyncio.to_thread(server.join)
+
+
 class _RequestPump:
     """Passes the requests of a server to a function that is not the operator's own, such as a wrapper."""
 
@@ -253,7 +260,7 @@ class _RequestPump:
             response = await self._fn(
                 request, webhook=call.webhook, headers=call.headers, sslpeer=call.sslpeer
             )
-            call.answer(response)
+            call.respond(response)
         except AmbiguousResourceError as e:
             call.reject(409, str(e) or repr(e))
         except UnknownResourceError as e:

@@ -1,5 +1,6 @@
 //! HTTP client for webhooks: one POST, in plain text or with TLS against the CA bundle of the webhook configuration.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,12 +76,17 @@ where
 {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(io).await.map_err(|e| e.to_string())?;
-    let driver = tokio::spawn(connection);
-    let answer = sender.send_request(request).await.map_err(|e| e.to_string())?;
-    let code = answer.status();
-    let body =
-        Limited::new(answer.into_body(), ANSWER_LIMIT).collect().await.map_err(|e| e.to_string())?.to_bytes();
-    driver.abort();
+    let mut answered = pin!(async {
+        let answer = sender.send_request(request).await.map_err(|e| e.to_string())?;
+        let code = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_LIMIT).collect().await;
+        Ok::<_, String>((code, body.map_err(|e| e.to_string())?.to_bytes()))
+    });
+    let (code, body) = tokio::select! {
+        answered = &mut answered => answered?,
+        // The server has closed the connection: the rest of its response has been received.
+        _closed = connection => answered.await?,
+    };
     if !code.is_success() {
         return Err(format!(
             "an error on the server (\"{}\") has prevented the request from succeeding",

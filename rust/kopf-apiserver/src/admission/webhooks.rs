@@ -39,7 +39,7 @@ pub(crate) struct Warnings(Mutex<Vec<String>>);
 
 impl Warnings {
     /// Adds a warning. Errors carry the warnings as well.
-    fn add(&self, warning: &str) {
+    pub(crate) fn add(&self, warning: &str) {
         let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !warnings.iter().any(|known| known == warning) {
             warnings.push(warning.to_owned());

@@ -9,6 +9,7 @@ use super::write::{ATTEMPTS, create_object};
 use crate::apply::field_set::{self, Set};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::merge;
+use crate::authz;
 use crate::base::json::json_complaint;
 use crate::base::json::text;
 use crate::error::status::{Cause, Status};
@@ -36,9 +37,16 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     let typed = body::decode_object(call, config.clone(), &mut warnings)?;
     let schema = call.resource.managed_schema();
     check_schema(call, &config, &schema, &warnings, &given_namespace)?;
-    let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
+    for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
+        call.warnings.add(&line);
+    }
+    // Secrets are stored without `stringData`, but its fields have owners.
+    let plain = config.get("stringData").cloned().filter(|_| call.resource.is("", "secrets"));
     drop_unknown(&mut config, &typed);
-    merge::drop_nulls(&mut config);
+    if let (Some(plain), Some(map)) = (plain, config.as_object_mut()) {
+        map.insert("stringData".into(), plain);
+    }
+    merge::drop_nulls(&mut config, &schema);
     for _ in 0..ATTEMPTS {
         let mut set = Set::new();
         let mut writable = config.clone();
@@ -50,8 +58,10 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
             if call.subresource.is_some() {
                 return Err(Status::not_found(call.resource.group_resource(), name));
             }
+            // An apply that creates needs the permission to create, too.
+            authz::check(call.cluster, &call.request.user, &call.authorizer_attributes("create"))?;
             let outcome = create_object(call, typed, options, Some(entry)).await?;
-            return Ok(outcome.response(201, call.request, &call.resource)?.warn(&warning_lines));
+            return outcome.response(201, call.request, &call.resource);
         };
         check_uid(call, &config, &old)?;
         if !text(&config, "/metadata/resourceVersion").is_empty() {
@@ -63,29 +73,27 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         if entries.is_empty() {
             entries.extend(before_first_apply_entry(call, &before, &schema));
         }
-        let known = entries
-            .iter()
-            .find(|e| e.apply && e.manager == entry.manager && e.set == entry.set)
-            .map(|e| e.time.clone());
+        let known_entries = entries.clone();
         let mut applied = merge::apply(&before, &writable, &schema, entries, entry, options.force);
         if !applied.conflicts.is_empty() {
             return Err(Status::apply_conflict(&applied.conflicts));
         }
+        // Atomic lists count as changed if the configuration omits their defaults.
+        let is_same_before_defaults = is_unchanged(&applied.object, &before);
         let object =
             prepare::decode_object(&call.resource, applied.object, None, &mut FieldWarnings::default())
                 .map_err(|why| Status::invalid_patch(&config, &why))?;
-        // Applying an unchanged configuration keeps the time of the entry.
-        if let (Some(time), true) = (known, is_unchanged(&object, &before)) {
-            applied
-                .entries
-                .iter_mut()
-                .filter(|e| e.apply && e.manager == options.field_manager)
-                .for_each(|e| e.time.clone_from(&time));
+        // An apply that changes no field keeps the time of the entry; a new entry has none. Nor do times alone change the object.
+        if is_same_before_defaults
+            || (is_unchanged(&object, &before)
+                && managed_fields::are_the_same_but_for_times(&applied.entries, &known_entries))
+        {
+            managed_fields::keep_times(&mut applied.entries, &known_entries);
         }
         if let Some(outcome) =
             update_object(call, &old, &before, object, options, Some(applied.entries)).await?
         {
-            return Ok(outcome.response(200, call.request, &call.resource)?.warn(&warning_lines));
+            return outcome.response(200, call.request, &call.resource);
         }
     }
     Err(Status::modified(call.resource.group_resource(), name))
@@ -99,10 +107,20 @@ fn check_schema(
     warnings: &FieldWarnings,
     namespace: &str,
 ) -> Result<(), Status> {
-    let unknown = warnings.unknown.first().filter(|_| call.resource.custom.is_none());
-    let type_error = unknown
-        .map(|field| format!(".{field}: field not declared in schema"))
-        .or_else(|| field_set::first_duplicate_item(config, schema, &mut Vec::new()));
+    let mut unknown: Vec<String> = Vec::new();
+    if call.resource.custom.is_some() {
+        field_set::undeclared_fields(config, schema, &mut Vec::new(), &mut unknown);
+    } else {
+        unknown.extend(warnings.unknown.first().map(|field| format!(".{field}")));
+    }
+    let unknown: Vec<String> =
+        unknown.iter().map(|field| format!("{field}: field not declared in schema")).collect();
+    let type_error = match unknown.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("errors:\n  {}", several.join("\n  "))),
+    };
+    let type_error = type_error.or_else(|| field_set::first_duplicate_item(config, schema, &mut Vec::new()));
     if let Some(why) = type_error {
         let (group, version) = crate::base::names::split_api_version(text(config, "/apiVersion"));
         return Err(Status::internal(format!(

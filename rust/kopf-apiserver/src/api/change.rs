@@ -51,12 +51,14 @@ pub(super) async fn update_object(
         }
         meta.insert("resourceVersion".into(), old.version.to_string().into());
     }
-    update_generation(call, before, &mut new);
     let mut new =
         webhooks::mutate(&call.admission_attributes(Operation::Update, options), new, Some(before)).await?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
-    causes.extend(prepare::validate_object(&call.resource, &new, Some(before)).await?);
+    // Admission and the server's own values count as well: an object that they restore is unchanged.
+    update_generation(call, before, &mut new);
+    causes.extend(prepare::validate_object(&call.resource, &new, Some(before), &call.cluster.tasks).await?);
     prepare::reject_invalid(&call.resource, &new, &causes)?;
+    call.add_warnings(&new, Some(before));
     webhooks::validate(&call.admission_attributes(Operation::Update, options), Some(&new), Some(before))
         .await?;
     check_size(&new, old.json.len() + call.request.body.len())?;
@@ -130,7 +132,8 @@ fn update_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
         "endpointslices" => given(old, "labels") != given(new, "labels"),
         _ => false,
     };
-    if metadata_changed || changed {
+    let is_tracked = call.resource.plural != "priorityclasses";
+    if is_tracked && (metadata_changed || changed) {
         let count = at(old, "/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
         if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
             meta.insert("generation".into(), (count + 1).into());
@@ -174,7 +177,10 @@ pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Res
 
 /// Whether updates must have a `resourceVersion` (`AllowUnconditionalUpdate` of kube-apiserver is false).
 fn requires_version(call: &Call<'_>) -> bool {
-    const STRICT: [(&str, &str); 9] = [
+    const STRICT: [(&str, &str); 12] = [
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+        ("storage.k8s.io", "csidrivers"),
+        ("node.k8s.io", "runtimeclasses"),
         ("coordination.k8s.io", "leases"),
         ("apiextensions.k8s.io", "customresourcedefinitions"),
         ("apiregistration.k8s.io", "apiservices"),

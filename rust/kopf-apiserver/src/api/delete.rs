@@ -88,7 +88,7 @@ enum DeleteResult {
 }
 
 pub(crate) async fn delete_one(call: &Call<'_>) -> Result<Response, Status> {
-    call.request.output_format()?;
+    call.output_format(false)?;
     let delete_options = delete_options(call)?;
     let name = call.name.as_deref().unwrap_or_default();
     let warnings = warnings(call, &delete_options);

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::base::names::{api_version, split_api_version};
 use crate::cluster::Cluster;
 use crate::error::status::Status;
+use crate::http::accept::{Accept, Endpoint};
 use crate::http::request::Request;
 use crate::http::response::Response;
 use crate::scheme::resources::{Registry, Resource, Subresource};
@@ -41,16 +42,16 @@ fn versions(registry: &Registry, group: &str) -> Vec<String> {
     registry.groups.get(group).into_iter().flat_map(|g| g.versions.iter().map(|(v, _)| v.clone())).collect()
 }
 
+/// The endpoint of discovery, for the core group or for others.
+pub(crate) fn endpoint(core: bool) -> Endpoint {
+    if core { Endpoint::CoreDiscovery } else { Endpoint::GroupDiscovery }
+}
+
 /// `/api` and `/apis`: the legacy lists, or the aggregated document if the client accepts it.
 pub(crate) fn groups(cluster: &Arc<Cluster>, request: &Request, core: bool) -> Result<Response, Status> {
     let registry = cluster.registry();
-    let wants_aggregated = request.header("accept").split(',').any(|entry| {
-        entry.contains("application/json")
-            && entry.contains("g=apidiscovery.k8s.io")
-            && entry.contains("v=v2;")
-            || entry.trim().ends_with("v=v2") && entry.contains("apidiscovery")
-    });
-    if wants_aggregated {
+    let accept = Accept::parse(request.header("accept"));
+    if accept.requests("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") {
         let chosen = registry.order.iter().filter(|name| name.is_empty() == core);
         let items: Vec<Value> = chosen.map(|name| aggregated(&registry, name)).collect();
         let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
@@ -59,7 +60,7 @@ pub(crate) fn groups(cluster: &Arc<Cluster>, request: &Request, core: bool) -> R
         out.headers.push(("vary", "Accept".into()));
         return Ok(out);
     }
-    request.output_format()?;
+    request.output_format(endpoint(core))?;
     if core {
         return Ok(Response::json(
             200,
@@ -80,18 +81,19 @@ fn group_value(registry: &Registry, name: &str) -> Value {
     json!({"name": name, "versions": all, "preferredVersion": all.first()})
 }
 
-pub(crate) fn group(cluster: &Arc<Cluster>, name: &str) -> Response {
+pub(crate) fn group(cluster: &Arc<Cluster>, request: &Request, name: &str) -> Result<Response, Status> {
     let registry = cluster.registry();
     if name.is_empty() || !registry.groups.contains_key(name) {
-        return Response::page_not_found();
+        return Ok(Response::page_not_found());
     }
+    request.output_format(Endpoint::GroupDiscovery)?;
     let mut out = Map::new();
     out.insert("kind".into(), "APIGroup".into());
     out.insert("apiVersion".into(), "v1".into());
     if let Value::Object(rest) = group_value(&registry, name) {
         out.extend(rest);
     }
-    Response::json(200, &Value::Object(out))
+    Ok(Response::json(200, &Value::Object(out)))
 }
 
 pub(crate) fn version(cluster: &Arc<Cluster>, group: &str, version: &str) -> Response {

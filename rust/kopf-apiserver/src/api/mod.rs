@@ -5,6 +5,7 @@ mod body;
 mod change;
 mod delete;
 mod discovery;
+mod logs;
 mod openapi;
 mod patch;
 mod read;
@@ -18,9 +19,12 @@ use std::sync::Arc;
 use http::Method;
 
 use crate::admission::webhooks::{Attributes, Operation, Warnings};
+use serde_json::Value;
+
 use crate::authz;
 use crate::cluster::Cluster;
 use crate::error::status::Status;
+use crate::http::accept::{Endpoint, OutputFormat};
 use crate::http::request::{Request, WriteOptions};
 use crate::http::response::Response;
 use crate::http::route::{Route, Target};
@@ -55,6 +59,14 @@ impl Call<'_> {
             path: String::new(),
         }
     }
+    /// Adds the warnings about a valid object.
+    fn add_warnings(&self, value: &Value, old: Option<&Value>) {
+        if self.resource.custom.is_none() && !self.is_status_subresource() {
+            for warning in crate::registry::warnings::warnings(&self.resource, value, old) {
+                self.warnings.add(&warning);
+            }
+        }
+    }
     /// Attributes for admission webhooks.
     fn admission_attributes(&self, operation: Operation, options: &WriteOptions) -> Attributes<'_> {
         Attributes {
@@ -67,6 +79,10 @@ impl Call<'_> {
             dry_run: options.dry_run,
             warnings: &self.warnings,
         }
+    }
+    /// Requested format of the response, for lists and watches or for objects.
+    pub(crate) fn output_format(&self, is_list: bool) -> Result<OutputFormat, Status> {
+        self.request.output_format(Endpoint::of(&self.resource, is_list))
     }
     pub(crate) fn is_status_subresource(&self) -> bool {
         self.subresource.as_deref() == Some("status")
@@ -91,8 +107,11 @@ async fn dispatch(cluster: &Arc<Cluster>, request: &Request, route: Route) -> Re
             Err(Status::method_not_allowed())
         }
         Route::Groups { core } => discovery::groups(cluster, request, core),
-        Route::Group(name) => Ok(discovery::group(cluster, &name)),
-        Route::Version { group, version } => Ok(discovery::version(cluster, &group, &version)),
+        Route::Group(name) => discovery::group(cluster, request, &name),
+        Route::Version { group, version } => {
+            request.output_format(discovery::endpoint(group.is_empty()))?;
+            Ok(discovery::version(cluster, &group, &version))
+        }
         Route::Plain(path) => Ok(plain(cluster, &path, request.header("accept"))),
     }
 }
@@ -203,17 +222,14 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
     match (name, verb) {
         ("scale", "get") => scale::get(call),
         ("scale", _) => scale::update(call, verb == "patch").await,
-        (_, "get") if name != "log" => read::get(call),
+        ("log", _) => logs::get(call),
+        (_, "get") => read::get(call),
         ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
         ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patch::patch(call).await,
         ("finalize", _) => write::finalize(call),
         ("eviction", _) => delete::evict(call).await,
         ("binding", _) => write::bind(call),
         ("token", _) => reviews::token(call),
-        ("log", _) => {
-            read::get(call)?;
-            Ok(Response::text(200, ""))
-        }
         _ => Err(Status::new(501, "NotImplemented", format!("the in-memory server does not imitate {name}"))),
     }
 }

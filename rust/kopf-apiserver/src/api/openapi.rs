@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use crate::cluster::Cluster;
+use crate::http::accept::Accept;
 use crate::http::response::Response;
 use crate::schema::{ListType, Schema, Type};
 use crate::scheme::builtin;
@@ -75,11 +76,13 @@ pub(crate) fn v3(cluster: &Arc<Cluster>, path: &str) -> Response {
 /// A v2 document without types, in protobuf: `swagger`, and title and version of `info`.
 const EMPTY_V2_PROTOBUF: &[u8] = b"\x0a\x032.0\x12\x15\x0a\x0aKubernetes\x12\x07v1.36.3";
 /// Clients request it with an `@`, which media types cannot contain; kube-apiserver answers with a dot.
+const V2_PROTOBUF_SUBTYPE: &str = "com.github.proto-openapi.spec.v2@v1.0+protobuf";
 const V2_PROTOBUF_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// `/openapi/v2`: all types in one document. In protobuf it is empty: kubectl requests it only for kinds that v3 lacks.
 pub(crate) fn v2(cluster: &Arc<Cluster>, accept: &str) -> Response {
-    if accept.contains("proto-openapi.spec.v2") && !accept.contains("json") {
+    let accept = Accept::parse(accept);
+    if accept.names("application", V2_PROTOBUF_SUBTYPE) && !accept.accepts_json() {
         let mut out = Response::bytes(200, EMPTY_V2_PROTOBUF);
         out.content_type = V2_PROTOBUF_MEDIA_TYPE;
         return out;

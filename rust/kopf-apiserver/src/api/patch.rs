@@ -16,7 +16,7 @@ use crate::patch::{self, PatchType};
 use crate::registry::prepare::{self, FieldWarnings};
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
-    call.request.output_format()?;
+    call.output_format(false)?;
     let custom = call.resource.custom.is_some();
     let patch_type = match PatchType::of(call.request.header("content-type")) {
         Some(PatchType::Strategic) if custom => {
@@ -57,7 +57,9 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
             return Err(rejection(why));
         }
         kind_check?;
-        let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
+        for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
+            call.warnings.add(&line);
+        }
         check_name(&value, name)?;
         body::check_namespace_matches(call, &mut value)?;
         let given = text(&value, "/metadata/resourceVersion").to_owned();
@@ -66,7 +68,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
             check_version(call, &value, &old)?;
         }
         if let Some(outcome) = update_object(call, &old, &before, value, &options, None).await? {
-            return Ok(outcome.response(200, call.request, &call.resource)?.warn(&warning_lines));
+            return outcome.response(200, call.request, &call.resource);
         }
     }
     Err(Status::modified(call.resource.group_resource(), name))

@@ -18,7 +18,7 @@ use crate::storage::object::Stored;
 
 pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
-    call.request.output_format()?;
+    call.output_format(false)?;
     let found = call.cluster.get(&call.resource, &call.namespace, name);
     let found = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     render::object(200, call.request, &call.resource, &found)
@@ -155,7 +155,7 @@ fn parse_version(text: &str) -> Result<Option<u64>, Status> {
 }
 
 pub(crate) fn list(call: &Call<'_>) -> Result<Response, Status> {
-    call.request.output_format()?;
+    call.output_format(true)?;
     let list_options = list_options(call)?;
     let page = page(call, &list_options)?;
     render::list(call.request, &call.resource, &page)
@@ -218,7 +218,7 @@ fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Status> {
 }
 
 pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
-    let format = call.request.output_format()?;
+    let format = call.output_format(true)?;
     let list_options = list_options(call)?;
     let query = &call.request.query;
     let timeout = query.number("timeoutSeconds").filter(|s| *s > 0);

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::cluster::Cluster;
 use crate::error::status::Status;
+use crate::http::accept::OutputFormat;
 use crate::http::partial::partial;
 use crate::http::render;
-use crate::http::request::OutputFormat;
 use crate::http::response::{BodyStream, NextChunk};
 use crate::http::table::{self, IncludeObject};
 use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};

@@ -23,20 +23,22 @@ use crate::schema::{decode, formats};
 pub(super) const ATTEMPTS: usize = 20;
 
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
-    call.request.output_format()?;
+    call.output_format(false)?;
     let options = call.request.write_options("CreateOptions")?;
     let (mut value, duplicates) = body::read(call)?;
     body::check_type(call, &mut value)?;
     let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
     let mut value = body::decode_object(call, value, &mut warnings)?;
-    let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
+    for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
+        call.warnings.add(&line);
+    }
     body::check_namespace_matches(call, &mut value)?;
     let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
     let outcome = create_object(call, value, &options, None).await?;
     if has_version {
         return Err(Status::internal("resourceVersion should not be set on objects to be created"));
     }
-    Ok(outcome.response(201, call.request, &call.resource)?.warn(&warning_lines))
+    outcome.response(201, call.request, &call.resource)
 }
 
 /// Creates an object. `applied` is the entry of a server-side apply.
@@ -65,8 +67,9 @@ pub(super) async fn create_object(
     let mut value =
         webhooks::mutate(&call.admission_attributes(Operation::Create, options), value, None).await?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut value, None);
-    let causes = prepare::validate_object(&call.resource, &value, None).await?;
+    let causes = prepare::validate_object(&call.resource, &value, None, &call.cluster.tasks).await?;
     prepare::reject_invalid(&call.resource, &value, &causes)?;
+    call.add_warnings(&value, None);
     webhooks::validate(&call.admission_attributes(Operation::Create, options), Some(&value), None).await?;
     check_size(&value, call.request.body.len())?;
     if options.dry_run || has_version {
@@ -167,14 +170,16 @@ fn check_namespace_active(call: &Call<'_>, value: &Value) -> Result<(), Status> 
 }
 
 pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
-    call.request.output_format()?;
+    call.output_format(false)?;
     let options = call.request.write_options("UpdateOptions")?;
     let name = call.name.as_deref().unwrap_or_default();
     let (mut value, duplicates) = body::read(call)?;
     body::check_type(call, &mut value)?;
     let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
     let mut value = body::decode_object(call, value, &mut warnings)?;
-    let warning_lines = warnings.apply_field_validation(options.field_validation, &call.resource)?;
+    for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
+        call.warnings.add(&line);
+    }
     check_name(&value, name)?;
     body::check_namespace_matches(call, &mut value)?;
     for _ in 0..ATTEMPTS {
@@ -192,7 +197,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
         let new = if has_version { std::mem::take(&mut value) } else { value.clone() };
         match update_object(call, &old, &before, new, &options, None).await? {
             Some(outcome) => {
-                return Ok(outcome.response(200, call.request, &call.resource)?.warn(&warning_lines));
+                return outcome.response(200, call.request, &call.resource);
             }
             None if has_version => return Err(Status::modified(call.resource.group_resource(), name)),
             None => {}

@@ -38,6 +38,24 @@ impl ManagedFieldsEntry {
     }
 }
 
+/// Whether the entries differ only in their times.
+pub(crate) fn are_the_same_but_for_times(a: &[ManagedFieldsEntry], b: &[ManagedFieldsEntry]) -> bool {
+    let same = |entry: &ManagedFieldsEntry| {
+        b.iter().any(|other| {
+            other.has_same_manager(entry) && other.api_version == entry.api_version && other.set == entry.set
+        })
+    };
+    a.len() == b.len() && a.iter().all(same)
+}
+
+/// Gives the entries the times that those of the same managers had before. New entries get none.
+pub(crate) fn keep_times(entries: &mut [ManagedFieldsEntry], known: &[ManagedFieldsEntry]) {
+    for entry in entries {
+        let before = known.iter().find(|other| other.has_same_manager(entry));
+        entry.time = before.map(|other| other.time.clone()).unwrap_or_default();
+    }
+}
+
 /// Decodes `metadata.managedFields`.
 pub(crate) fn read(meta: &Map<String, Value>) -> Vec<ManagedFieldsEntry> {
     let list = meta.get("managedFields").and_then(Value::as_array);

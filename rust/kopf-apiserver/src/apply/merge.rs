@@ -112,11 +112,14 @@ fn remove(object: &mut Value, path: &[Arc<str>], schema: &Schema) {
     }
 }
 
-/// Removes nulls from an applied configuration, where they have no meaning.
-pub(crate) fn drop_nulls(value: &mut Value) {
+/// Removes nulls from an applied configuration, unless the field is nullable.
+pub(crate) fn drop_nulls(value: &mut Value, schema: &Schema) {
+    let any = Schema::any();
     if let Value::Object(map) = value {
         let map: &mut Map<String, Value> = map;
-        map.retain(|_, v| !v.is_null());
-        map.values_mut().for_each(drop_nulls);
+        map.retain(|key, v| !v.is_null() || schema.child(key).is_some_and(|s| s.nullable));
+        for (key, child) in map.iter_mut() {
+            drop_nulls(child, schema.child(key).map_or(&any, |s| s));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Foundations of all layers: options, names, JSON, clock, randomness.
+//! Foundations of all layers: options, names, JSON, clock, randomness, tasks.
 
 pub(crate) mod clock;
 pub(crate) mod field_path;
@@ -7,4 +7,5 @@ pub(crate) mod json_path;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod random;
+pub(crate) mod tasks;
 pub(crate) mod user;

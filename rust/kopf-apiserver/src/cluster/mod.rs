@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::base::options::ServerOptions;
 use crate::base::random::random_token;
+use crate::base::tasks::Tasks;
 use crate::base::user::User;
 use crate::cluster::work_queue::{WorkItem, WorkQueue};
 use crate::registry::crd;
@@ -21,6 +22,7 @@ use crate::scheme::resources::{Registry, Resource};
 use crate::storage::object::Stored;
 use crate::storage::store::{Store, StoreError};
 use crate::testkit::faults::Faults;
+use crate::testkit::pod_logs::PodLogs;
 use crate::testkit::request_log::RequestLog;
 
 /// Maximum size of an object in bytes, as in etcd.
@@ -32,8 +34,10 @@ pub(crate) struct Cluster {
     pub(crate) options: ServerOptions,
     pub(crate) faults: Faults,
     pub(crate) request_log: RequestLog,
+    pub(crate) pod_logs: PodLogs,
     registry: RwLock<Arc<Registry>>,
     pub(crate) queue: WorkQueue,
+    pub(crate) tasks: Tasks,
     /// Tokens of service accounts.
     issued: Mutex<HashMap<String, Arc<User>>>,
     /// Configured tokens.
@@ -47,6 +51,7 @@ impl Cluster {
             store: Store::new(),
             faults: Faults::default(),
             request_log: RequestLog::default(),
+            pod_logs: PodLogs::default(),
             registry: RwLock::new(Arc::new(Registry::builtin())),
             users: options
                 .users
@@ -55,6 +60,7 @@ impl Cluster {
                 .collect(),
             options,
             queue: WorkQueue::default(),
+            tasks: Tasks::default(),
             issued: Mutex::default(),
         });
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -203,7 +209,7 @@ impl Cluster {
         let crd = stored.value();
         let (registry, conflict) = crd::registered(&self.registry(), &stored.name, &crd);
         self.set_registry(registry);
-        if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_deref()) {
+        if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_ref()) {
             self.update(resource, "", &stored.name, |crd| {
                 status.write(crd);
                 true
@@ -217,6 +223,17 @@ impl Cluster {
         self.set_registry(crd::unregistered(&registry, crd));
         for table in crd::tables(&registry, crd) {
             self.store.drop_table(&table);
+        }
+        self.accept_freed_names();
+    }
+
+    /// Serves the CRDs whose names were in conflict with a removed one.
+    fn accept_freed_names(&self) {
+        let Some(crds) = self.builtin("apiextensions.k8s.io", "customresourcedefinitions") else { return };
+        for stored in self.store.list(&crds.store_key, None).objects {
+            if !self.registry().all().any(|r| r.custom.as_ref().is_some_and(|c| *c.crd == *stored.name)) {
+                self.sync_crd(&crds, &stored);
+            }
         }
     }
 

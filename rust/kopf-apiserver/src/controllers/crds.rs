@@ -25,8 +25,9 @@ pub(super) fn finalize_crd(cluster: &Arc<Cluster>, name: &str) {
     }
     if remaining {
         // Finalizers block some objects: retry.
+        let tasks = cluster.tasks.clone();
         let (cluster, name) = (cluster.clone(), name.to_owned());
-        tokio::spawn(async move {
+        tasks.spawn(async move {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             cluster.enqueue(WorkItem::CrdDeletion(name.into()));
         });

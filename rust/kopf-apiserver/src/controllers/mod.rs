@@ -7,16 +7,18 @@ mod gc;
 mod namespaces;
 mod workloads;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
 
-/// Processes the work queue until the task is aborted.
+/// Processes the work queue until the task is cancelled. An item whose processing panics is dropped.
 pub(crate) async fn run(cluster: Arc<Cluster>) {
     loop {
         let work = cluster.queue.next().await;
-        process(&cluster, work);
+        // The panic hook of the process reports it.
+        let _panicked = catch_unwind(AssertUnwindSafe(|| process(&cluster, work)));
         // Lets requests run between the items of a long queue.
         tokio::task::yield_now().await;
     }

@@ -1,5 +1,6 @@
 //! HTTP requests and responses, independent of connections.
 
+pub(crate) mod accept;
 pub(crate) mod partial;
 pub(crate) mod render;
 pub(crate) mod request;

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::error::status::Status;
+use crate::http::accept::{Endpoint, OutputFormat};
 use crate::http::partial::partial;
-use crate::http::request::{OutputFormat, Request};
+use crate::http::request::Request;
 use crate::http::response::Response;
 use crate::http::table;
 use crate::scheme::conversion;
@@ -65,7 +66,7 @@ pub(crate) fn object(
     resource: &Resource,
     object: &Stored,
 ) -> Result<Response, Status> {
-    Ok(match request.output_format()? {
+    Ok(match request.output_format(Endpoint::of(resource, false))? {
         OutputFormat::Object => Response::bytes(code, object_json(object, resource)),
         _ => value(code, request, resource, &object_value(object, resource))?,
     })
@@ -78,7 +79,7 @@ pub(crate) fn value(
     resource: &Resource,
     value: &Value,
 ) -> Result<Response, Status> {
-    Ok(match request.output_format()? {
+    Ok(match request.output_format(Endpoint::of(resource, false))? {
         OutputFormat::Object => Response::bytes(code, encoding::encode(value)),
         OutputFormat::Partial => Response::json(code, &partial(value)),
         OutputFormat::PartialList if resource.custom.is_some() => {
@@ -130,7 +131,7 @@ fn list_meta(page: &Page, custom: bool) -> Value {
 
 /// Response with a list, in the requested format.
 pub(crate) fn list(request: &Request, resource: &Resource, page: &Page) -> Result<Response, Status> {
-    Ok(match request.output_format()? {
+    Ok(match request.output_format(Endpoint::of(resource, true))? {
         OutputFormat::Object => Response::bytes(200, list_bytes(resource, page)),
         OutputFormat::Partial => return Err(Status::is_a_list(&resource.go_type())),
         OutputFormat::PartialList => {

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::base::options::FieldValidation;
 use crate::base::user::User;
 use crate::error::status::{Cause, Status};
+use crate::http::accept::{Accept, Endpoint, OutputFormat};
 
 /// A request with its complete body.
 #[derive(Debug)]
@@ -58,15 +59,6 @@ pub(crate) fn percent_decode(text: &str, plus: bool) -> String {
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }
 
-/// Requested format of the response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutputFormat {
-    Object,
-    Table,
-    Partial,
-    PartialList,
-}
-
 /// Options of all writes.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOptions {
@@ -81,34 +73,15 @@ impl Request {
         self.headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default()
     }
 
-    /// First supported format of the `Accept` header.
-    pub(crate) fn output_format(&self) -> Result<OutputFormat, Status> {
-        let accept = self.header("accept");
-        if accept.trim().is_empty() {
-            return Ok(OutputFormat::Object);
+    /// Requested format of the response.
+    ///
+    /// # Errors
+    /// 406: none of the media types of the `Accept` header can be served.
+    pub(crate) fn output_format(&self, endpoint: Endpoint) -> Result<OutputFormat, Status> {
+        match self.header("accept") {
+            "" => Ok(OutputFormat::Object),
+            header => Accept::parse(header).negotiate(endpoint),
         }
-        for entry in accept.split(',') {
-            let mut parts = entry.split(';').map(str::trim);
-            let media = parts.next().unwrap_or_default();
-            if !matches!(media, "application/json" | "*/*" | "application/*") {
-                continue;
-            }
-            let format = parts.find_map(|p| p.strip_prefix("as="));
-            match format {
-                None => return Ok(OutputFormat::Object),
-                Some("Table") => return Ok(OutputFormat::Table),
-                Some("PartialObjectMetadata") => return Ok(OutputFormat::Partial),
-                Some("PartialObjectMetadataList") => return Ok(OutputFormat::PartialList),
-                Some(_) => {}
-            }
-        }
-        let known = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-        if accept.contains("as=") {
-            let message = format!("only the following media types are accepted: {known}");
-            return Err(Status::new(406, "NotAcceptable", message));
-        }
-        let message = format!("406: Not Acceptable\n\nAvailable representations: {known}");
-        Err(Status::new(406, "NotAcceptable", message).with(Map::new()))
     }
 
     /// Options of a write. `kind` is their name in error messages.

@@ -23,6 +23,9 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
     end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+    character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is \
+    '[a-z]([-a-z0-9]*[a-z0-9])?')";
 #[expect(clippy::unwrap_used, reason = "the patterns are literals, and a test uses each")]
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap()
@@ -41,6 +44,33 @@ pub(crate) fn label_value_error(value: &str) -> Option<String> {
         return Some("must be no more than 63 bytes".into());
     }
     (!value.is_empty() && !NAME_PART_PATTERN.is_match(value)).then(|| LABEL_VALUE.to_owned())
+}
+
+/// Error messages for a qualified name. The empty name has two.
+pub(crate) fn qualified_name_errors(name: &str) -> Vec<String> {
+    let mut out: Vec<String> = qualified_name_error(name).into_iter().collect();
+    if out.iter().any(|e| e == "name part must be non-empty") {
+        out.push(NAME_PART.to_owned());
+    }
+    out
+}
+
+/// Error messages for a DNS-1123 label.
+pub(crate) fn label_errors(text: &str) -> Vec<String> {
+    label_error(text, LABEL, &LABEL_PATTERN).into_iter().collect()
+}
+
+/// Error messages for a DNS-1035 label.
+pub(crate) fn label_1035_errors(text: &str) -> Vec<String> {
+    label_error(text, LABEL_1035, &LABEL_1035_PATTERN).into_iter().collect()
+}
+
+/// Error messages for a DNS-1123 subdomain.
+pub(crate) fn subdomain_errors(text: &str) -> Vec<String> {
+    if text.len() > 253 {
+        return vec!["must be no more than 253 characters".into()];
+    }
+    if SUBDOMAIN_PATTERN.is_match(text) { Vec::new() } else { vec![SUBDOMAIN.to_owned()] }
 }
 
 /// Error message for the key of a label or an annotation, or for a finalizer.
@@ -84,7 +114,7 @@ pub(crate) fn name_error(resource: &Resource, name: &str) -> Option<String> {
 
 fn label_error(name: &str, words: &str, pattern: &Regex) -> Option<String> {
     if name.len() > 63 {
-        return Some("must be no more than 63 bytes".into());
+        return Some("must be no more than 63 characters".into());
     }
     (!pattern.is_match(name)).then(|| words.to_owned())
 }
@@ -96,11 +126,6 @@ fn path_segment_error(name: &str) -> Option<String> {
         _ if name.contains('%') => Some("may not contain '%'".into()),
         _ => None,
     }
-}
-
-/// Error message for a container name.
-pub(crate) fn container_name_error(name: &str) -> Option<String> {
-    label_error(name, LABEL, &LABEL_PATTERN)
 }
 
 /// Whether a string is a DNS-1035 label.
@@ -122,12 +147,7 @@ pub(crate) fn validate(resource: &Resource, meta: &Value) -> Vec<Cause> {
         out.push(Cause::invalid("metadata.name", &text("name").into(), &error));
     }
     for (key, value) in object(meta, "labels") {
-        if let Some(error) = qualified_name_error(key) {
-            out.push(Cause::invalid("metadata.labels", &key.as_str().into(), &error));
-        }
-        if let Some(error) = value.as_str().and_then(label_value_error) {
-            out.push(Cause::invalid("metadata.labels", value, &error));
-        }
+        check_label("metadata.labels", key, value, &mut out);
     }
     let mut size = 0;
     for (key, value) in object(meta, "annotations") {
@@ -143,17 +163,25 @@ pub(crate) fn validate(resource: &Resource, meta: &Value) -> Vec<Cause> {
     let core = resource.custom.is_none() && resource.group != "apiextensions.k8s.io";
     for (i, finalizer) in meta.get("finalizers").and_then(Value::as_array).into_iter().flatten().enumerate() {
         let name = finalizer.as_str().unwrap_or_default();
-        if let Some(error) = qualified_name_error(name) {
+        for error in qualified_name_errors(name) {
             out.push(Cause::invalid("metadata.finalizers", finalizer, &error));
-        } else if core
-            && !name.contains('/')
-            && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes")
-        {
+        }
+        if core && !name.contains('/') && !matches!(name, "orphan" | "foregroundDeletion" | "kubernetes") {
             let detail = "name is neither a standard finalizer name nor is it fully qualified";
             out.push(Cause::invalid(format!("metadata.finalizers[{i}]"), finalizer, detail));
         }
     }
     out
+}
+
+/// Checks a label of an object, a template or a selector.
+pub(crate) fn check_label(path: &str, key: &str, value: &Value, out: &mut Vec<Cause>) {
+    for error in qualified_name_errors(key) {
+        out.push(Cause::invalid(path, &key.into(), &error));
+    }
+    if let Some(error) = value.as_str().and_then(label_value_error) {
+        out.push(Cause::invalid(path, value, &error));
+    }
 }
 
 fn validate_owners(meta: &Value, out: &mut Vec<Cause>) {
@@ -286,7 +314,7 @@ mod tests {
             assert_eq!(qualified_name_error(key).is_none(), good, "{key}");
         }
         assert!(label_value_error("ok-1").is_none() && label_value_error("-bad").is_some());
-        assert!(container_name_error("c").is_none() && container_name_error("C").is_some());
+        assert!(label_errors("c").is_empty() && !label_errors("C").is_empty());
         assert!(is_dns_1035_label("abc") && !is_dns_1035_label("1abc"));
         assert!(SUBDOMAIN_PATTERN.is_match("a.b") && !SUBDOMAIN_PATTERN.is_match("a..b"));
     }

@@ -4,5 +4,7 @@ pub(crate) mod crd;
 pub(crate) mod defaults;
 pub(crate) mod meta;
 pub(crate) mod prepare;
+pub(crate) mod rules;
 pub(crate) mod selectors;
 pub(crate) mod validation;
+pub(crate) mod warnings;

@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 
 use crate::base::json::{at, text};
 use crate::base::options::FieldValidation;
+use crate::base::tasks::Tasks;
 use crate::error::status::{Cause, Status};
 use crate::registry::{defaults, meta, validation};
 use crate::schema::{self, cel, decode, validate};
@@ -68,6 +69,9 @@ pub(crate) fn decode_object(
     let mut value = if resource.custom.is_some() {
         decode_custom_object(resource, value, before, warnings)?
     } else {
+        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
+            crate::registry::crd::check_schema_or_bool(&value)?;
+        }
         let mut decode_warnings = decode::DecodeWarnings::default();
         let mut read = decode::decode(value, &resource.schema(), &mut decode_warnings)?;
         warnings.unknown.extend(decode_warnings.unknown);
@@ -138,14 +142,20 @@ fn drop_nulls_with_default(value: &mut Value, schema: &schema::Schema) {
 }
 
 /// Reasons of field errors after which CEL rules are not evaluated.
-const RULE_BLOCKING_REASONS: [&str; 4] =
-    ["FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"];
+const RULE_BLOCKING_REASONS: [&str; 5] = [
+    "FieldValueNotSupported",
+    "FieldValueRequired",
+    "FieldValueTooLong",
+    "FieldValueTooMany",
+    "FieldValueTypeInvalid",
+];
 
 /// Field errors of an object. `old` is the stored object of an update.
 pub(crate) async fn validate_object(
     resource: &Arc<Resource>,
     value: &Value,
     old: Option<&Value>,
+    tasks: &Tasks,
 ) -> Result<Vec<Cause>, Status> {
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
     if old.is_some() {
@@ -164,14 +174,14 @@ pub(crate) async fn validate_object(
     let schema = resource.schema();
     let (causes, duplicates) = validate::validate(value, &schema);
     // CEL rules are not evaluated on values of wrong types or sizes.
-    let is_well_typed = !causes.iter().any(|c| RULE_BLOCKING_REASONS.contains(&c.reason));
     out.extend(causes);
+    let is_well_typed = !out.iter().any(|c| RULE_BLOCKING_REASONS.contains(&c.reason));
     out.extend(duplicates);
     if resource.custom.as_ref().is_some_and(|c| c.has_rules) {
         if is_well_typed {
             out.extend(match cel::check_inline(value, old, &schema) {
                 Some(causes) => causes,
-                None => check_rules_blocking(&schema, value, old).await?,
+                None => check_rules_blocking(&schema, value, old, tasks).await?,
             });
         } else {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
@@ -190,11 +200,12 @@ async fn check_rules_blocking(
     schema: &Arc<schema::Schema>,
     value: &Value,
     old: Option<&Value>,
+    tasks: &Tasks,
 ) -> Result<Vec<Cause>, Status> {
     let failed = || Status::internal("Internal error occurred: validation rules cannot be evaluated");
     let _permit = RULE_THREADS.acquire().await.map_err(|_| failed())?;
     let (schema, value, old) = (Arc::clone(schema), value.clone(), old.cloned());
-    let checking = tokio::task::spawn_blocking(move || cel::check(&value, old.as_ref(), &schema));
+    let checking = tasks.spawn_blocking(move || cel::check(&value, old.as_ref(), &schema));
     checking.await.map_err(|_| failed())
 }
 

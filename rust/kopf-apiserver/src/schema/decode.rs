@@ -147,7 +147,9 @@ fn read_struct(
             continue;
         };
         let frame = Frame { short_type_name: &schema.type_name, path };
-        if let Some(read) = read(value, property, &frame, warnings)? {
+        if let Some(read) =
+            read(value, property, &frame, warnings)?.filter(|v| !(property.omits_zero && is_zero(v)))
+        {
             // Empty values are omitted, unless the field is always written or required.
             if property.always_written.is_some()
                 || !is_empty(&read, property)
@@ -163,7 +165,7 @@ fn read_struct(
 
 fn is_empty(value: &Value, schema: &Schema) -> bool {
     match value {
-        Value::String(s) => s.is_empty(),
+        Value::String(s) => s.is_empty() && !schema.keeps_empty,
         Value::Array(list) => list.is_empty(),
         // An empty map is omitted; an empty struct behind a pointer is not.
         Value::Object(map) => map.is_empty() && schema.type_name.is_empty() && schema.kind == Type::Object,

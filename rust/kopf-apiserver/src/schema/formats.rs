@@ -66,7 +66,10 @@ pub(crate) fn quantity(value: &Value) -> Result<Value, String> {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    if quantity_value(&text).is_some() { Ok(text.into()) } else { Err(QUANTITY_ERROR.into()) }
+    if quantity_value(&text).is_none() {
+        return Err(QUANTITY_ERROR.into());
+    }
+    Ok(super::quantity::canonical(&text).unwrap_or(text).into())
 }
 
 /// Numeric value of a quantity.

@@ -15,6 +15,7 @@ use crate::base::json::strings;
 pub(crate) mod cel;
 pub(crate) mod decode;
 pub(crate) mod formats;
+pub(crate) mod quantity;
 pub(crate) mod validate;
 
 /// Type of a value.
@@ -67,6 +68,10 @@ pub(crate) struct Schema {
     pub(crate) options: Vec<String>,
     /// A 32-bit integer.
     pub(crate) is_int32: bool,
+    /// Built-in types: omitted if it is zero.
+    pub(crate) omits_zero: bool,
+    /// Built-in types: written even if it is an empty string.
+    pub(crate) keeps_empty: bool,
     /// From here on: custom resources only.
     pub(crate) default: Option<Value>,
     pub(crate) nullable: bool,
@@ -144,7 +149,7 @@ impl Schema {
     }
 
     /// Whether unknown fields are preserved.
-    fn keeps_unknown(&self) -> bool {
+    pub(crate) fn keeps_unknown(&self) -> bool {
         self.preserve || (self.kind == Type::Any && self.properties.is_empty() && self.additional.is_none())
     }
 }

@@ -70,7 +70,7 @@ fn resource_of(crd: &Value, spec: &Value, version: &Value, storage: &str) -> Res
         })
     });
     let schema = version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::any, Schema::from_json);
-    let mut managed = schema.clone();
+    let mut managed = with_embedded_metadata(&schema);
     managed.properties.insert("metadata".into(), crate::scheme::builtin::schema("meta.v1.ObjectMeta"));
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Resource {
@@ -108,4 +108,19 @@ fn resource_of(crd: &Value, spec: &Value, version: &Value, storage: &str) -> Res
         group,
         plural,
     }
+}
+
+/// The schema with the metadata of embedded objects, which CRDs omit.
+fn with_embedded_metadata(schema: &Schema) -> Schema {
+    let mut out = schema.clone();
+    let below = |s: &Arc<Schema>| Arc::new(with_embedded_metadata(s));
+    out.items = schema.items.as_ref().map(below);
+    out.additional = schema.additional.as_ref().map(below);
+    out.properties = schema.properties.iter().map(|(name, s)| (name.clone(), below(s))).collect();
+    if schema.embedded {
+        out.properties
+            .entry("metadata".into())
+            .or_insert_with(|| crate::scheme::builtin::schema("meta.v1.ObjectMeta"));
+    }
+    out
 }

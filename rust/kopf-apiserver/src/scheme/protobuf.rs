@@ -54,6 +54,16 @@ static TYPES: LazyLock<HashMap<&'static str, MessageFields>> = LazyLock::new(|| 
     out
 });
 
+/// Whether a field of a type is omitted if it is zero.
+pub(crate) fn omits_zero(type_name: &str, field: &str) -> bool {
+    TYPES.get(type_name).is_some_and(|fields| fields.values().any(|f| f.omitted && f.name == field))
+}
+
+/// Whether a field of a type is written even if it is empty, since it is a pointer in Go.
+pub(crate) fn is_pointer(type_name: &str, field: &str) -> bool {
+    TYPES.get(type_name).is_some_and(|fields| fields.values().any(|f| !f.omitted && f.name == field))
+}
+
 /// Error of decoding.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DecodeError {

@@ -14,7 +14,6 @@ use std::time::Duration;
 use base64::Engine;
 use serde_json::Value;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
@@ -46,8 +45,6 @@ pub struct Server {
     token: String,
     ca: Option<String>,
     cluster: Arc<Cluster>,
-    stop: watch::Sender<bool>,
-    tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
 /// Starts a server on the current tokio runtime.
@@ -66,20 +63,12 @@ pub async fn start(mut options: ServerOptions) -> Result<Server, ServerError> {
     let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
     options.users.push((token.clone(), User { name: "admin".into(), groups }));
     let cluster = Cluster::new(options);
-    let (stop, stopped) = watch::channel(false);
-    let tasks = vec![
-        tokio::spawn(controllers::run(cluster.clone())),
-        tokio::spawn(accept(listener, acceptor, cluster.clone(), stopped)),
-    ];
-    Ok(Server { address, token, ca, cluster, stop, tasks })
+    cluster.tasks.spawn(controllers::run(cluster.clone()));
+    cluster.tasks.spawn(accept(listener, acceptor, cluster.clone()));
+    Ok(Server { address, token, ca, cluster })
 }
 
-async fn accept(
-    listener: TcpListener,
-    acceptor: Option<TlsAcceptor>,
-    cluster: Arc<Cluster>,
-    stopped: watch::Receiver<bool>,
-) {
+async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, cluster: Arc<Cluster>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file descriptors, most likely: retry.
@@ -88,13 +77,7 @@ async fn accept(
         };
         // Small responses must not wait for acknowledgements of the client.
         let _ = stream.set_nodelay(true);
-        let (cluster, mut stopped, acceptor) = (cluster.clone(), stopped.clone(), acceptor.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = service::connection(stream, acceptor, cluster) => {}
-                _ = stopped.wait_for(|s| *s) => {}
-            }
-        });
+        cluster.tasks.spawn(service::connection(stream, acceptor.clone(), cluster.clone()));
     }
 }
 
@@ -151,6 +134,14 @@ impl Server {
     pub fn request_log(&self) -> &RequestLog {
         &self.cluster.request_log
     }
+    /// Appends lines to the log of a pod's container. Returns whether the pod exists.
+    pub fn append_log(&self, (namespace, pod): (&str, &str), container: &str, lines: Vec<String>) -> bool {
+        let found = self.cluster.store.get("pods", namespace, pod);
+        found.is_some_and(|pod| {
+            self.cluster.pod_logs.append(&pod.uid, container, lines);
+            true
+        })
+    }
     /// Newest resource version.
     pub fn resource_version(&self) -> u64 {
         self.cluster.store.version()
@@ -187,20 +178,14 @@ impl Server {
     pub async fn get(&self, path: &str) -> Result<Value, ServerError> {
         self.call("GET", path, None).await
     }
-    /// Stops the server and closes its connections.
-    pub async fn shutdown(mut self) {
-        self.stop.send_replace(true);
-        for task in self.tasks.drain(..) {
-            task.abort();
-            // The task was aborted: its result is irrelevant.
-            let _: Result<(), _> = task.await;
-        }
+    /// Stops the server, closes its connections, and waits for the end of all tasks.
+    pub async fn shutdown(self) {
+        self.cluster.tasks.shutdown().await;
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
-        self.tasks.iter().for_each(tokio::task::JoinHandle::abort);
+        self.cluster.tasks.stop();
     }
 }

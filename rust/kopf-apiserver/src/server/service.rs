@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -48,11 +48,13 @@ struct Reset;
 
 /// Serves one connection until its end.
 pub(crate) async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, cluster: Arc<Cluster>) {
+    // HTTP/2 spawns a task per request.
+    let tasks = cluster.tasks.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
         let cluster = cluster.clone();
         async move { serve(&cluster, request).await }
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(tasks);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
     builder.http2().max_concurrent_streams(1000);
     // Errors of connections are the client's.

@@ -16,9 +16,9 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Call index functions, and add the object to the indices or drop it from them.
-    Index(IndexPass),
+    CallIndexers(IndexPass),
     /// Call an `on.event` handler.
-    Watch {
+    CallEventHandler {
         /// The handler's index.
         handler: usize,
         /// Whether its callable filters are evaluated first. If they do not match, the handler is skipped.
@@ -27,22 +27,22 @@ pub enum Command {
         attempt: Attempt,
     },
     /// Evaluate the callable filters of these daemons and timers. All other filters match.
-    Spawn {
+    FilterDaemons {
         /// The indices of the handlers.
         handlers: Vec<usize>,
     },
     /// Evaluate the callable filters of these change handlers, for the activation's change. All other filters match.
-    Match {
+    FilterHandlers {
         /// The indices of the handlers.
         handlers: Vec<usize>,
     },
     /// Call the custom lifecycle.
-    Pick {
+    SelectHandlers {
         /// The handlers to select from, each with the number of its attempts so far.
         handlers: Vec<(usize, u64)>,
     },
     /// Load the state of the object from the custom storages. It is the only command of its activation.
-    Load {
+    FetchState {
         /// The ids of the handlers whose progress is loaded.
         ids: Vec<Arc<str>>,
         /// The fields that handlers add to the essence.
@@ -50,9 +50,9 @@ pub enum Command {
     },
     /// Store the state of the object in the custom storages, which put it into the patch. It is the only command of its
     /// activation.
-    Store(StoreRequest),
+    StoreState(StoreRequest),
     /// Call a change handler.
-    Handle {
+    CallChangeHandler {
         /// The attempt, with the handler's index and its limits.
         attempt: Attempt,
     },
@@ -71,7 +71,7 @@ pub struct StoreRequest {
 
 /// The state of an object in the custom storages.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoadedState {
+pub struct FetchedState {
     /// The last handled essence.
     pub old: Option<Value>,
     /// The current essence.
@@ -84,7 +84,7 @@ pub struct LoadedState {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Activation {
     /// The commands, in this order.
-    pub steps: Vec<Command>,
+    pub commands: Vec<Command>,
     /// The change for the change handlers and their filters; none if the activation has no such commands.
     pub change: Option<Arc<Change>>,
     /// The content of the handlers' patch before the handlers of this activation are called.
@@ -112,18 +112,18 @@ pub enum CommandResult {
     /// The handler was called, or stopped by its limits.
     Attempted(Outcome),
     /// The state in the custom storages.
-    Loaded(Box<LoadedState>),
+    Fetched(Box<FetchedState>),
     /// The results of the callable filters, in the order of the command's handlers.
-    Matched(Vec<FilterResult>),
+    Filtered(Vec<FilterResult>),
     /// The selected handlers, in the order of their calls.
-    Picked(Vec<usize>),
+    Selected(Vec<usize>),
 }
 
 /// The results of an activation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Completion {
     /// The results in the order of the commands.
-    pub steps: Vec<CommandResult>,
+    pub results: Vec<CommandResult>,
     /// The handlers' patch so far in this cycle, including their results; none if it is unchanged.
     pub patch: Option<Map<String, Value>>,
     /// Whether that patch has transformation functions.

@@ -36,7 +36,12 @@ pub struct Denial {
 }
 
 /// The response. It contains the patch and the warnings even if the request is denied.
-pub fn answer(request: &Request, denials: &[Denial], warnings: &[String], operations: &[Value]) -> Value {
+pub fn admission_response(
+    request: &Request,
+    denials: &[Denial],
+    warnings: &[String],
+    operations: &[Value],
+) -> Value {
     let mut response = Map::new();
     response.insert("uid".to_owned(), request.uid.clone().unwrap_or_else(|| json!("")));
     response.insert("allowed".to_owned(), json!(denials.is_empty()));

@@ -136,7 +136,7 @@ fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
 #[test]
 fn an_answer_without_errors_allows() {
     assert_eq!(
-        answer(&request(&json!({})), &[], &[], &[]),
+        admission_response(&request(&json!({})), &[], &[], &[]),
         json!({
             "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
             "response": {"uid": "u1", "allowed": true},
@@ -148,17 +148,17 @@ fn an_answer_without_errors_allows() {
 fn the_most_specific_error_is_reported_and_the_first_of_its_kind() {
     let denial = |rank, message: &str, code| Denial { rank, message: message.to_owned(), code };
     let status = |denials: &[Denial]| {
-        let answer = answer(
+        let review = admission_response(
             &request(&json!({})),
             denials,
             &["w".to_owned()],
             &[json!({"op": "remove", "path": "/x"})],
         );
-        assert_eq!(answer["response"]["allowed"], json!(false));
-        assert_eq!(answer["response"]["warnings"], json!(["w"]));
-        assert_eq!(answer["response"]["patchType"], json!("JSONPatch"));
-        assert_eq!(answer["response"]["patch"], json!("W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL3gifV0="));
-        answer["response"]["status"].clone()
+        assert_eq!(review["response"]["allowed"], json!(false));
+        assert_eq!(review["response"]["warnings"], json!(["w"]));
+        assert_eq!(review["response"]["patchType"], json!("JSONPatch"));
+        assert_eq!(review["response"]["patch"], json!("W3sib3AiOiJyZW1vdmUiLCJwYXRoIjoiL3gifV0="));
+        review["response"]["status"].clone()
     };
     let all = [
         denial(ErrorPrecedence::Arbitrary, "any", None),

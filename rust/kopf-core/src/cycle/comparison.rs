@@ -36,18 +36,18 @@ impl EssenceComparison {
     /// Reads both from the object. An unreadable diff-base counts as absent.
     pub(super) fn read(
         object: &Object,
-        plan: &ResourceHandlers,
+        resource_handlers: &ResourceHandlers,
         config: &OperatorConfig,
         memory: &ObjectMemory,
         log_messages: &mut Vec<LogMessage>,
     ) -> Self {
-        match compare(object, &config.settings.persistence, &plan.extra_fields) {
+        match compare(object, &config.settings.persistence, &resource_handlers.extra_fields) {
             Ok(Comparison::Same) => Self::same(None),
             Ok(Comparison::Different { old, new }) => Self::different(old, new),
-            Ok(Comparison::Absent) => Self::from_memory(object, plan, config, memory),
+            Ok(Comparison::Absent) => Self::from_memory(object, resource_handlers, config, memory),
             Err(malformed) => {
                 log_messages.push(LogMessage::Malformed(malformed));
-                Self::from_memory(object, plan, config, memory)
+                Self::from_memory(object, resource_handlers, config, memory)
             }
         }
     }
@@ -55,14 +55,14 @@ impl EssenceComparison {
     /// The comparison if the diff-base is absent on the object or unreadable: it may still be known in memory.
     fn from_memory(
         object: &Object,
-        plan: &ResourceHandlers,
+        resource_handlers: &ResourceHandlers,
         config: &OperatorConfig,
         memory: &ObjectMemory,
     ) -> Self {
         if memory.handled.is_none() {
             return Self::unknown();
         }
-        let new = essence(object, &config.settings.persistence, &plan.extra_fields);
+        let new = essence(object, &config.settings.persistence, &resource_handlers.extra_fields);
         if !memory.was_handled(object, &new, &config.settings) {
             return Self::unknown();
         }
@@ -115,12 +115,15 @@ impl EssenceComparison {
     fn essences(
         &mut self,
         object: &Arc<Object>,
-        plan: &Arc<ResourceHandlers>,
+        resource_handlers: &Arc<ResourceHandlers>,
         config: &Arc<OperatorConfig>,
     ) -> (Option<&Arc<LazyEssence>>, &Arc<LazyEssence>) {
         let new = &*self.new.get_or_insert_with(|| {
-            let (object, plan, config) = (Arc::clone(object), Arc::clone(plan), Arc::clone(config));
-            LazyEssence::new(move || essence(&object, &config.settings.persistence, &plan.extra_fields))
+            let (object, resource_handlers, config) =
+                (Arc::clone(object), Arc::clone(resource_handlers), Arc::clone(config));
+            LazyEssence::new(move || {
+                essence(&object, &config.settings.persistence, &resource_handlers.extra_fields)
+            })
         });
         let old = if self.known && !self.differs { Some(new) } else { self.old.as_ref() };
         (old, new)
@@ -130,7 +133,7 @@ impl EssenceComparison {
     pub(super) fn field(
         &mut self,
         object: &Arc<Object>,
-        plan: &Arc<ResourceHandlers>,
+        resource_handlers: &Arc<ResourceHandlers>,
         config: &Arc<OperatorConfig>,
         path: &FieldPath,
     ) -> OldAndNew<'_> {
@@ -140,7 +143,7 @@ impl EssenceComparison {
             let value = object.field(path).map(Cow::Owned);
             return OldAndNew { old: value.clone(), new: value };
         }
-        let (old, new) = self.essences(object, plan, config);
+        let (old, new) = self.essences(object, resource_handlers, config);
         let (old, new) = (old.map(|old| old.get()), Some(new.get()));
         let resolved = |value| resolve(value, path.keys()).map(Cow::Borrowed);
         OldAndNew { old: old.and_then(resolved), new: new.and_then(resolved) }
@@ -150,12 +153,12 @@ impl EssenceComparison {
     pub(super) fn change(
         &mut self,
         object: &Arc<Object>,
-        plan: &Arc<ResourceHandlers>,
+        resource_handlers: &Arc<ResourceHandlers>,
         config: &Arc<OperatorConfig>,
         reason: Reason,
         initial: bool,
     ) -> Change {
-        let (old, new) = self.essences(object, plan, config);
+        let (old, new) = self.essences(object, resource_handlers, config);
         let (old, new) = (old.cloned(), Some(Arc::clone(new)));
         // An object that was never handled is created, not resumed.
         let initial = initial && reason != Reason::Create;
@@ -181,7 +184,7 @@ fn keeps_diffbase_off(storage: &DiffBaseStorage, is_elsewhere: &dyn Fn(&FieldPat
         DiffBaseStorage::Status { field, ignored_fields } => {
             is_elsewhere(field) && ignored_fields.iter().all(is_elsewhere)
         }
-        DiffBaseStorage::Foreign => false,
+        DiffBaseStorage::Custom => false,
         DiffBaseStorage::Multi { storages } => {
             storages.iter().all(|one| keeps_diffbase_off(one, is_elsewhere))
         }
@@ -192,7 +195,7 @@ fn keeps_progress_off(storage: &ProgressStorage, is_elsewhere: &dyn Fn(&FieldPat
     match storage {
         ProgressStorage::Annotations { .. } => true,
         ProgressStorage::Status { field, .. } => is_elsewhere(field),
-        ProgressStorage::Foreign => false,
+        ProgressStorage::Custom => false,
         ProgressStorage::Multi { storages } => {
             storages.iter().all(|one| keeps_progress_off(one, is_elsewhere))
         }

@@ -1,14 +1,14 @@
 //! The persisted state of the object. Built-in storages read it from the object and put it into the patch. Custom storages are
-//! implemented in Python: [`Command::Load`] reads the state before the decision, [`Command::Store`] writes it after the decision.
+//! implemented in Python: [`Command::FetchState`] reads the state before the decision, [`Command::StoreState`] writes it after the decision.
 
 use super::comparison::EssenceComparison;
 use super::{Cycle, Decision, Effect, Phase};
 use crate::activation::log::LogMessage;
-use crate::activation::{Activation, Command, CommandResult, LoadedState, StoreRequest};
+use crate::activation::{Activation, Command, CommandResult, FetchedState, StoreRequest};
 use crate::json::merge_patch::Patch;
 use crate::json::value::Value;
 use crate::persistence::essence::serialize_raw;
-use crate::persistence::pending_state;
+use crate::persistence::keeps_pending_state;
 use crate::persistence::progress::{Malformed, Record};
 use crate::settings::Settings;
 use std::sync::Arc;
@@ -24,26 +24,27 @@ pub(super) struct CustomStorageState {
 impl Cycle {
     /// Whether the state must be loaded from custom storages first: only they know the last handled state.
     pub(super) fn needs_load(&self) -> bool {
-        self.config.settings.persistence.is_foreign()
-            && !self.plan.changing.is_empty()
+        self.config.settings.persistence.has_custom_storage()
+            && !self.resource_handlers.changing.is_empty()
             && self.has_matching_metadata()
     }
 
     pub(super) fn load_state(&mut self) -> Effect {
         self.custom_storage = Some(Box::default());
         self.phase = Phase::Loading;
-        let (ids, extra_fields) = (self.plan.owned.clone(), self.plan.extra_fields.clone());
-        Effect::Run(activation(Command::Load { ids, extra_fields }))
+        let (ids, extra_fields) =
+            (self.resource_handlers.owned.clone(), self.resource_handlers.extra_fields.clone());
+        Effect::Run(activation(Command::FetchState { ids, extra_fields }))
     }
 
     /// Continues with the state that the storages have loaded; none if the results do not fit the command.
     pub(super) fn on_loaded(&mut self, results: &mut [CommandResult]) -> Option<Effect> {
-        let [CommandResult::Loaded(loaded)] = results else {
+        let [CommandResult::Fetched(loaded)] = results else {
             return None;
         };
-        let LoadedState { old, new, records } = std::mem::replace(
+        let FetchedState { old, new, records } = std::mem::replace(
             &mut **loaded,
-            LoadedState { old: None, new: Value::Null, records: Vec::new() },
+            FetchedState { old: None, new: Value::Null, records: Vec::new() },
         );
         self.custom_storage.as_mut()?.records = records;
         self.comparison = Some(EssenceComparison::from_stored(old, new));
@@ -89,7 +90,7 @@ impl Cycle {
         let config = Arc::clone(&self.config);
         let persistence = &config.settings.persistence;
         let storage = &persistence.diffbase_storage;
-        if let Some(text) = serialize_raw(&self.object, persistence, &self.plan.extra_fields)
+        if let Some(text) = serialize_raw(&self.object, persistence, &self.resource_handlers.extra_fields)
             && storage.store_text(&self.object, patch, &text)
         {
             return;
@@ -116,7 +117,7 @@ impl Cycle {
                 request.written = is_written;
                 custom_storage.decision = Some(Box::new(decision));
                 self.phase = Phase::Storing;
-                Effect::Run(activation(Command::Store(request)))
+                Effect::Run(activation(Command::StoreState(request)))
             }
             Some(_) => self.finish_stored(decision),
             None => {
@@ -153,7 +154,7 @@ impl Decision {
     /// The new value of [`ObjectMemory::deletion_handled`](crate::persistence::memory::ObjectMemory::deletion_handled) if the
     /// writes fail: true only if that loses nothing.
     pub fn deletion_handled_after_failed_write(&self, settings: &Settings) -> bool {
-        self.deletion_handled && (pending_state::is_kept(settings) || (self.patch.is_empty() && !self.fns))
+        self.deletion_handled && (keeps_pending_state(settings) || (self.patch.is_empty() && !self.fns))
     }
 
     pub(super) fn is_written(&self) -> bool {
@@ -162,5 +163,5 @@ impl Decision {
 }
 
 fn activation(command: Command) -> Activation {
-    Activation { steps: vec![command], ..Activation::default() }
+    Activation { commands: vec![command], ..Activation::default() }
 }

@@ -25,13 +25,13 @@ pub(super) struct DaemonPhase {
 
 impl Cycle {
     /// The command that evaluates callable filters, if there are any. `position` is its place among the commands.
-    pub(super) fn spawn_step(&mut self, position: usize) -> Option<Command> {
+    pub(super) fn daemon_filter_command(&mut self, position: usize) -> Option<Command> {
         // No daemon is started for a deleted object.
-        if self.plan.spawning.is_empty() || self.is_gone() {
+        if self.resource_handlers.spawning.is_empty() || self.is_gone() {
             return None;
         }
         let handlers = &self.config.registry.handlers;
-        let verdicts = self.plan.spawning.iter().filter_map(|&index| {
+        let verdicts = self.resource_handlers.spawning.iter().filter_map(|&index| {
             Some((index, filters::on_object(handlers.get(index)?, &self.object)))
                 .filter(|(_, verdict)| *verdict != FilterVerdict::No)
         });
@@ -43,7 +43,7 @@ impl Cycle {
             return None;
         }
         self.daemon_phase.asked = Some(position);
-        Some(Command::Spawn { handlers })
+        Some(Command::FilterDaemons { handlers })
     }
 
     /// Applies the results of the callable filters; false if they do not fit the command.
@@ -54,7 +54,7 @@ impl Cycle {
         let in_doubt =
             self.daemon_phase.candidates.iter_mut().filter(|(_, verdict)| *verdict == FilterVerdict::Ask);
         let in_doubt: Vec<_> = in_doubt.collect();
-        let Some(CommandResult::Matched(matched)) = results.get(position) else {
+        let Some(CommandResult::Filtered(matched)) = results.get(position) else {
             return false;
         };
         if matched.len() != in_doubt.len() {
@@ -68,7 +68,9 @@ impl Cycle {
 
     /// The daemons and timers that should run; none if the cycle has decided that before.
     pub(super) fn desired(&mut self) -> Option<DesiredDaemons> {
-        if self.daemon_phase.decided || self.plan.spawning.is_empty() {
+        let may_hold =
+            !(self.resource_handlers.spawning.is_empty() && self.resource_handlers.reconciling.is_empty());
+        if self.daemon_phase.decided || !may_hold {
             return None;
         }
         self.daemon_phase.decided = true;
@@ -87,7 +89,7 @@ impl Cycle {
         };
         !self.requeued
             && !self.is_gone()
-            && self.plan.spawning.iter().any(has_idle)
+            && self.resource_handlers.spawning.iter().any(has_idle)
             && self.comparison().essence_change() != EssenceChange::Same
     }
 

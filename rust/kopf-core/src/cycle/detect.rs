@@ -15,51 +15,52 @@ use std::sync::Arc;
 impl Cycle {
     /// Runs the event handlers and the callable filters that the decision needs; decides at once if there are none.
     pub(super) fn begin(&mut self) -> Effect {
-        let mut steps = if self.requeued { vec![] } else { self.watch_steps() };
-        if !self.plan.changing.is_empty() {
+        let mut commands = if self.requeued { vec![] } else { self.event_handler_commands() };
+        if !self.resource_handlers.changing.is_empty() {
             self.find_cause();
         }
-        steps.extend(self.spawn_step(steps.len()));
+        commands.extend(self.daemon_filter_command(commands.len()));
         let asked = self.pending_filters();
         if !asked.is_empty() {
             let handlers = asked.iter().map(|position| self.candidates[*position].handler).collect();
-            steps.push(Command::Match { handlers });
+            commands.push(Command::FilterHandlers { handlers });
         }
-        if steps.is_empty() {
+        if commands.is_empty() {
             return self.decide();
         }
         let change = if asked.is_empty() { None } else { self.change() };
         let last = asked.is_empty()
             && self.custom_storage.is_none()
-            && self.plan.spawning.is_empty()
+            && self.resource_handlers.spawning.is_empty()
+            && self.resource_handlers.reconciling.is_empty()
             && self.cause.is_none_or(|reason| !reason.is_handled());
-        self.phase = Phase::Detecting { steps: steps.len(), asked };
-        Effect::Run(Activation { steps, change, last, ..Activation::default() })
+        self.phase = Phase::Detecting { commands: commands.len(), asked };
+        Effect::Run(Activation { commands, change, last, ..Activation::default() })
     }
 
     /// The commands for the matching event handlers, each as a first attempt.
-    fn watch_steps(&self) -> Vec<Command> {
-        let matching = self.plan.watching.iter().filter_map(|&index| {
+    fn event_handler_commands(&self) -> Vec<Command> {
+        let matching = self.resource_handlers.watching.iter().filter_map(|&index| {
             let handler = self.config.registry.handlers.get(index)?;
             let verdict = filters::on_object(handler, &self.object);
             (verdict != FilterVerdict::No).then_some((index, verdict == FilterVerdict::Ask))
         });
-        let mut steps: Vec<Command> = Vec::new();
+        let mut commands: Vec<Command> = Vec::new();
         for (handler, guarded) in matching {
             // A function is called once per id. A guarded command may turn out to be skipped, so it does not count.
-            if !guarded && steps.iter().any(|step| self.is_same(step, handler)) {
+            if !guarded && commands.iter().any(|command| self.is_same(command, handler)) {
                 continue;
             }
             if let Some(attempt) = self.attempt(handler, self.moment.now, 0) {
-                steps.push(Command::Watch { handler, guarded, attempt });
+                commands.push(Command::CallEventHandler { handler, guarded, attempt });
             }
         }
-        steps
+        commands
     }
 
-    fn is_same(&self, step: &Command, index: usize) -> bool {
+    fn is_same(&self, command: &Command, index: usize) -> bool {
         let handlers = &self.config.registry.handlers;
-        let Command::Watch { handler, guarded: false, .. } = step else {
+        let Command::CallEventHandler { handler, guarded: false, .. } = command else {
             return false;
         };
         let (Some(one), Some(other)) = (handlers.get(*handler), handlers.get(index)) else {
@@ -85,8 +86,8 @@ impl Cycle {
         if matches!(reason, Reason::Gone | Reason::Free) {
             return;
         }
-        let plan = Arc::clone(&self.plan);
-        for &handler in &plan.changing {
+        let resource_handlers = Arc::clone(&self.resource_handlers);
+        for &handler in &resource_handlers.changing {
             // If no handler is called for this reason, only the handlers that require the finalizer matter.
             if !reason.is_handled() && !self.requires_finalizer(handler) {
                 continue;
@@ -100,7 +101,7 @@ impl Cycle {
 
     pub(super) fn has_matching_metadata(&self) -> bool {
         let handlers = &self.config.registry.handlers;
-        let mut changing = self.plan.changing.iter().filter_map(|index| handlers.get(*index));
+        let mut changing = self.resource_handlers.changing.iter().filter_map(|index| handlers.get(*index));
         changing.any(|handler| filters::metadata(handler, &self.object) != FilterVerdict::No)
     }
 
@@ -128,7 +129,7 @@ impl Cycle {
         if asked.is_empty() {
             return true;
         }
-        let Some(CommandResult::Matched(matched)) = results.last() else {
+        let Some(CommandResult::Filtered(matched)) = results.last() else {
             return false;
         };
         if matched.len() != asked.len() {
@@ -191,7 +192,7 @@ impl Cycle {
         if self.memory.remaining_fns {
             return self.postpone();
         }
-        if self.moment.consistent {
+        if self.moment.view_age.is_consistent() {
             return self.handle();
         }
         // This cycle writes already, which causes another watch event.
@@ -231,9 +232,9 @@ impl Cycle {
             return true;
         }
         // Handlers without a field come first: their filters need no essence.
-        let plan = Arc::clone(&self.plan);
+        let resource_handlers = Arc::clone(&self.resource_handlers);
         let mut any_may_match = |with_field: bool| {
-            plan.changing.iter().any(|index| {
+            resource_handlers.changing.iter().any(|index| {
                 self.handler(*index).is_some_and(|handler| handler.field.is_some() == with_field)
                     && self.candidates.iter().all(|candidate| candidate.handler != *index)
                     && self.verdict(*index).prematch != FilterVerdict::No
@@ -284,22 +285,25 @@ impl Cycle {
 
     /// The verdict of the filters of a change handler, without callables.
     fn verdict(&mut self, index: usize) -> ChangeVerdict {
-        let Self { comparison, log_messages, object, plan, config, memory, .. } = self;
+        let Self { comparison, log_messages, object, resource_handlers, config, memory, .. } = self;
         let Some((handler, changing)) =
             config.registry.handlers.get(index).and_then(|handler| Some((handler, handler.changing()?)))
         else {
             return ChangeVerdict { prematch: FilterVerdict::No, full: FilterVerdict::No };
         };
         filters::on_change(handler, changing, object, |field| {
-            let comparison = comparison
-                .get_or_insert_with(|| EssenceComparison::read(object, plan, config, memory, log_messages));
-            comparison.field(object, plan, config, field)
+            let comparison = comparison.get_or_insert_with(|| {
+                EssenceComparison::read(object, resource_handlers, config, memory, log_messages)
+            });
+            comparison.field(object, resource_handlers, config, field)
         })
     }
 
     pub(super) fn comparison(&mut self) -> &mut EssenceComparison {
-        let Self { comparison, log_messages, object, plan, config, memory, .. } = self;
-        comparison.get_or_insert_with(|| EssenceComparison::read(object, plan, config, memory, log_messages))
+        let Self { comparison, log_messages, object, resource_handlers, config, memory, .. } = self;
+        comparison.get_or_insert_with(|| {
+            EssenceComparison::read(object, resource_handlers, config, memory, log_messages)
+        })
     }
 
     /// The change that handlers and filters get, built once.
@@ -307,9 +311,15 @@ impl Cycle {
         if self.change.is_none() {
             let reason = self.cause?;
             let initial = self.is_initial();
-            let (object, plan, config) =
-                (Arc::clone(&self.object), Arc::clone(&self.plan), Arc::clone(&self.config));
-            self.change = Some(Arc::new(self.comparison().change(&object, &plan, &config, reason, initial)));
+            let (object, resource_handlers, config) =
+                (Arc::clone(&self.object), Arc::clone(&self.resource_handlers), Arc::clone(&self.config));
+            self.change = Some(Arc::new(self.comparison().change(
+                &object,
+                &resource_handlers,
+                &config,
+                reason,
+                initial,
+            )));
         }
         self.change.clone()
     }

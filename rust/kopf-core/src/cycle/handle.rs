@@ -9,6 +9,9 @@ use crate::handler::lifecycle::Lifecycle;
 use crate::handling::progress::HandlingProgress;
 use crate::json::merge_patch::Patch;
 use crate::persistence::completed_handling::CompletedHandling;
+use crate::persistence::keeps_pending_state;
+use crate::persistence::memory::observed_by_some;
+use crate::persistence::pending_state::ObservedEssences;
 use std::sync::Arc;
 
 impl Cycle {
@@ -26,6 +29,7 @@ impl Cycle {
         let selected = self.selected();
         let differs = self.comparison().differs();
         let mut state = self.load(&selected, reason);
+        self.recall_observed(&state, reason);
         let others = state.others(reason);
         self.log_messages.extend(others.iter().map(|(old, counts)| LogMessage::Superseded {
             old: *old,
@@ -57,10 +61,10 @@ impl Cycle {
 
     /// The progress of a completed handling, if it is still on the object.
     fn completed_handling(&self) -> Option<CompletedHandling> {
-        if self.seen.first.is_some() {
+        if self.observed.first.is_some() {
             return None;
         }
-        CompletedHandling::find(&self.object, &self.config.settings, &self.plan)
+        CompletedHandling::find(&self.object, &self.config.settings, &self.resource_handlers)
     }
 
     /// The handlers of this cause, with each function once per id.
@@ -78,7 +82,7 @@ impl Cycle {
     /// The progress on the object. Unreadable records count as absent, and are overwritten.
     fn load(&mut self, selected: &[usize], reason: Reason) -> HandlingProgress {
         let mut state = HandlingProgress::default();
-        for id in &self.plan.owned {
+        for id in &self.resource_handlers.owned {
             match self.fetch_record(id) {
                 Ok(Some(record)) => state.found(id, record),
                 Ok(None) => {}
@@ -96,14 +100,30 @@ impl Cycle {
         state
     }
 
+    /// Recalls the essences that the handlers of a creation have observed: progress in the status survives the removal of the
+    /// diff-base by another client.
+    fn recall_observed(&mut self, state: &HandlingProgress, reason: Reason) {
+        let persisted = state.entries.iter().filter_map(|entry| entry.persisted().cloned());
+        let records: Vec<_> = persisted.filter(|record| record.is_for(Reason::Create)).collect();
+        if reason == Reason::Create
+            && self.observed == ObservedEssences::default()
+            && keeps_pending_state(&*self.config.settings)
+            && records.iter().any(|record| record.observed.is_some())
+            && let Some(change) = self.change()
+            && let Some(new) = change.new_()
+        {
+            self.observed = observed_by_some(&records, || new.clone());
+        }
+    }
+
     fn choose(&mut self, due: Vec<(usize, u64)>) -> Effect {
         // All handlers may be finished or delayed. A custom lifecycle is called even then, if any handlers match.
         let selected = self.state.as_ref().is_some_and(|state| !state.selected.is_empty());
         if self.config.lifecycle == Lifecycle::Custom && selected {
             self.phase = Phase::Selecting;
             self.undecided = !due.is_empty();
-            let steps = vec![Command::Pick { handlers: due }];
-            return Effect::Run(Activation { steps, change: self.change(), ..Activation::default() });
+            let commands = vec![Command::SelectHandlers { handlers: due }];
+            return Effect::Run(Activation { commands, change: self.change(), ..Activation::default() });
         }
         if due.is_empty() {
             return self.conclude();
@@ -114,7 +134,7 @@ impl Cycle {
 
     /// Continues with the handlers that the custom lifecycle has selected; none if the results do not fit the command.
     pub(super) fn on_selected(&mut self, results: &[CommandResult]) -> Option<Effect> {
-        let [CommandResult::Picked(picked)] = results else {
+        let [CommandResult::Selected(picked)] = results else {
             return None;
         };
         // The lifecycle can select any handlers of this cause, and each of them once.
@@ -138,10 +158,10 @@ impl Cycle {
             let record = self.state.as_ref()?.record(handler)?;
             self.attempt(handler, record.started.unwrap_or(self.moment.now), record.retries)
         });
-        let steps: Vec<Command> = attempts.map(|attempt| Command::Handle { attempt }).collect();
-        self.phase = Phase::Handling { steps: steps.len() };
+        let commands: Vec<Command> = attempts.map(|attempt| Command::CallChangeHandler { attempt }).collect();
+        self.phase = Phase::Handling { commands: commands.len() };
         Effect::Run(Activation {
-            steps,
+            commands,
             change: self.change(),
             initial_patch: self.initial_patch.take(),
             ..Activation::default()
@@ -163,7 +183,7 @@ impl Cycle {
 
     /// The ids of all records that this handling may have written.
     pub(super) fn record_ids(&self, state: &HandlingProgress) -> Vec<Arc<str>> {
-        let mut ids: Vec<Arc<str>> = self.plan.owned.clone();
+        let mut ids: Vec<Arc<str>> = self.resource_handlers.owned.clone();
         for entry in &state.entries {
             ids.extend(entry.record.subrefs.iter().map(|id| Arc::from(id.as_str())));
         }

@@ -7,20 +7,20 @@
 //! 2. `daemons`: the daemons and timers that should run.
 //! 3. `detect`: the finalizer; the consistency with our own last write.
 //! 4. `handle`: the progress so far; the selection of handlers; their calls.
-//! 5. `finish`: everything to persist, as one patch.
+//! 5. `decision`: everything to persist, as one patch.
 //!
-//! `comparison` compares the essence with the diff-base. `outcomes` completes a handling. `custom_storage` reads and writes the
-//! state in custom storages.
+//! `comparison` compares the essence with the diff-base. `final_progress` completes a handling. `custom_storage` reads and writes
+//! the state in custom storages.
 //!
 //! A cycle that calls no handler and changes nothing needs no activation.
 
 mod comparison;
 mod custom_storage;
 mod daemons;
+mod decision;
 mod detect;
-mod finish;
+mod final_progress;
 mod handle;
-mod outcomes;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +36,7 @@ use crate::handling::change::Change;
 use crate::json::merge_patch::Patch;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
+use crate::persistence::consistency::ViewAge;
 use crate::persistence::finalizer::Edit;
 use crate::persistence::memory::{HandlingStatus, ObjectMemory};
 use crate::persistence::pending_state::ObservedEssences;
@@ -44,7 +45,7 @@ use crate::time::Timestamp;
 use std::sync::Arc;
 
 /// The event that a cycle decides about.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct CycleEvent {
     /// The type of the watch event.
     pub event: EventType,
@@ -65,15 +66,15 @@ pub struct OperatorConfig {
     pub lifecycle: Lifecycle,
 }
 
-/// The time, the entropy, and the consistency at the start of a cycle.
+/// The time, the entropy, and the age of the state at the start of a cycle.
 #[derive(Clone, Copy, Debug)]
 pub struct CycleInput {
     /// The current time.
     pub now: Timestamp,
     /// A random number, for lifecycles.
     pub entropy: u64,
-    /// Whether no own write is pending.
-    pub consistent: bool,
+    /// The age of the received state.
+    pub view_age: ViewAge,
 }
 
 /// The next action of the engine for a cycle.
@@ -90,7 +91,7 @@ pub enum Effect {
 }
 
 /// The result of an effect.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum EffectResult {
     /// The results of an activation.
     Completion(Completion),
@@ -112,7 +113,7 @@ pub struct Decision {
     /// The patch to merge into the object.
     pub patch: Patch,
     /// The progress in its final state, if a later request removes it than the one that writes the handlers' results.
-    pub outcomes: Patch,
+    pub final_progress: Patch,
     /// The change of Kopf's finalizer.
     pub finalizer: Option<Edit>,
     /// The new value of [`ObjectMemory::deletion_handled`], if the decision is executed.
@@ -132,7 +133,7 @@ pub struct Decision {
     /// The new value of [`ObjectMemory::annotations_removed`].
     pub annotations_removed: bool,
     /// A patch that the API server rejected before, to be sent in a separate request.
-    pub pending: Option<Box<Patch>>,
+    pub rejected_patch: Option<Box<Patch>>,
 }
 
 /// The state machine of one cycle.
@@ -141,9 +142,11 @@ pub struct Decision {
 pub struct Cycle {
     event: EventType,
     object: Arc<Object>,
+    /// The object as received, without our unconfirmed writes.
+    received: Arc<Object>,
     requeued: bool,
     memory: ObjectMemory,
-    plan: Arc<ResourceHandlers>,
+    resource_handlers: Arc<ResourceHandlers>,
     config: Arc<OperatorConfig>,
     moment: CycleInput,
     log_messages: Vec<LogMessage>,
@@ -166,6 +169,8 @@ pub struct Cycle {
     custom_storage: Option<Box<custom_storage::CustomStorageState>>,
     /// Our writes that are missing on the object.
     missing_patch: Map<String, Value>,
+    /// The final progress that belongs to it: see [`Decision::final_progress`].
+    missing_final_progress: Map<String, Value>,
     /// The progress of the previous handling must be written first.
     unfinished: bool,
     /// Another client has removed or changed what is missing.
@@ -175,9 +180,9 @@ pub struct Cycle {
     /// The missing part restarts the handling.
     is_restarted: bool,
     /// A patch that the API server rejected before, and the time of its next attempt.
-    pending: Option<Box<(Patch, Timestamp)>>,
+    rejected_patch: Option<Box<(Patch, Timestamp)>>,
     /// The essences that only some handlers were called with, in earlier cycles and in this one.
-    seen: ObservedEssences,
+    observed: ObservedEssences,
     /// A handler has finished in this cycle, or some of its sub-handlers have run.
     advanced: bool,
     phase: Phase,
@@ -197,7 +202,7 @@ enum Phase {
     /// The state from custom storages.
     Loading,
     /// Event handlers, and the callable filters of these candidates.
-    Detecting { steps: usize, asked: Vec<usize> },
+    Detecting { commands: usize, asked: Vec<usize> },
     /// The start and the stop of daemons and timers.
     Spawning,
     /// The arrival of our last write.
@@ -205,7 +210,7 @@ enum Phase {
     /// The custom lifecycle.
     Selecting,
     /// Change handlers.
-    Handling { steps: usize },
+    Handling { commands: usize },
     /// The storing of the state in custom storages.
     Storing,
     /// None: the cycle is finished.
@@ -217,32 +222,42 @@ impl Cycle {
     pub fn open(
         observation: CycleEvent,
         memory: &ObjectMemory,
-        plan: Arc<ResourceHandlers>,
+        resource_handlers: Arc<ResourceHandlers>,
         config: Arc<OperatorConfig>,
         moment: CycleInput,
     ) -> (Self, Effect) {
         let overlay = match observation.event {
             EventType::Deleted => None,
-            _ => memory.overlay(&observation.object, moment.consistent, &config.settings, &plan),
+            _ => memory.overlay(&observation.object, moment.view_age, &config.settings, &resource_handlers),
         };
+        let received = Arc::clone(&observation.object);
         let restarted = overlay.as_ref().and_then(|overlay| overlay.restarted.clone());
         let is_restarted = restarted.is_some();
         let persistence = &config.settings.persistence;
         let known = || {
-            Some(memory.pending_state.as_ref()?.observed_essences(&observation.object, persistence, &plan))
+            Some(memory.pending_state.as_ref()?.observed_essences(
+                &observation.object,
+                persistence,
+                &resource_handlers,
+            ))
         };
-        let seen = restarted.or_else(known).unwrap_or_default();
+        let observed = restarted.or_else(known).unwrap_or_default();
         let unfinished = overlay.as_ref().is_some_and(|overlay| overlay.unfinished);
         let removed = overlay.as_ref().is_some_and(|overlay| overlay.removed);
-        let pending = overlay.as_ref().and_then(|overlay| overlay.pending.clone()).map(Box::new);
-        let (object, missing_patch, urgent) = overlay
-            .map_or((observation.object, Map::new(), false), |it| (it.object, it.missing_patch, it.urgent));
+        let rejected_patch =
+            overlay.as_ref().and_then(|overlay| overlay.rejected_patch.clone()).map(Box::new);
+        let urgent = overlay.as_ref().is_some_and(|overlay| overlay.urgent);
+        let (object, missing_patch, missing_final_progress) = overlay
+            .map_or((observation.object, Map::new(), Map::new()), |it| {
+                (it.object, it.missing_patch, it.final_progress)
+            });
         let mut cycle = Self {
             event: observation.event,
             object,
+            received,
             requeued: observation.requeued,
             memory: memory.clone(),
-            plan,
+            resource_handlers,
             config,
             moment,
             log_messages: Vec::new(),
@@ -259,12 +274,13 @@ impl Cycle {
             undecided: false,
             custom_storage: None,
             missing_patch,
+            missing_final_progress,
             unfinished,
             removed,
             urgent,
             is_restarted,
-            pending,
-            seen,
+            rejected_patch,
+            observed,
             advanced: false,
             phase: Phase::Finished,
         };
@@ -304,14 +320,14 @@ impl Cycle {
         }
         self.fns = completion.fns;
         let next = match phase {
-            Phase::Detecting { steps, asked } if *steps == completion.steps.len() => {
-                self.apply_filters(asked, &completion.steps).then(|| self.decide())
+            Phase::Detecting { commands, asked } if *commands == completion.results.len() => {
+                self.apply_filters(asked, &completion.results).then(|| self.decide())
             }
-            Phase::Handling { steps } if *steps == completion.steps.len() => {
-                Some(self.handled(&completion.steps))
+            Phase::Handling { commands } if *commands == completion.results.len() => {
+                Some(self.handled(&completion.results))
             }
-            Phase::Selecting => self.on_selected(&completion.steps),
-            Phase::Loading => self.on_loaded(&mut completion.steps),
+            Phase::Selecting => self.on_selected(&completion.results),
+            Phase::Loading => self.on_loaded(&mut completion.results),
             Phase::Storing => self.on_stored(),
             _ => None,
         };

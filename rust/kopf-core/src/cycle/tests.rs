@@ -1,7 +1,7 @@
-//! Protocol errors, and the commands of each activation. The scenarios in `tests/stories.rs` cover the rest.
+//! Protocol errors, and the commands of each activation. The scenarios in `tests/scenarios.rs` cover the rest.
 
 use super::*;
-use crate::activation::{Command, CommandResult, FilterResult, LoadedState, StoreRequest};
+use crate::activation::{Command, CommandResult, FetchedState, FilterResult, StoreRequest};
 use crate::json::path::FieldPath;
 use crate::testing::object;
 use serde_json::{Value, json};
@@ -18,19 +18,24 @@ fn open_with(handlers: Value, lifecycle: Lifecycle, settings: Settings) -> (Cycl
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     });
-    let plan = Arc::new(registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
+    let resource_handlers =
+        Arc::new(registry.handlers_of(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
     let config = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
     let observation = CycleEvent {
         event: EventType::Added,
         object: object("x").spec(json!({"a": 1})).build(),
         requeued: false,
     };
-    let moment = CycleInput { now: Timestamp::from_micros(NOW), entropy: 0, consistent: true };
-    Cycle::open(observation, &ObjectMemory::default(), plan, config, moment)
+    let moment = CycleInput {
+        now: Timestamp::from_micros(NOW),
+        entropy: 0,
+        view_age: crate::persistence::consistency::ViewAge::Consistent,
+    };
+    Cycle::open(observation, &ObjectMemory::default(), resource_handlers, config, moment)
 }
 
-fn complete(cycle: &mut Cycle, steps: Vec<CommandResult>) -> Effect {
-    let completion = Completion { steps, ..Completion::default() };
+fn complete(cycle: &mut Cycle, results: Vec<CommandResult>) -> Effect {
+    let completion = Completion { results, ..Completion::default() };
     cycle.resume(EffectResult::Completion(completion), Timestamp::from_micros(NOW))
 }
 
@@ -41,9 +46,9 @@ fn error(next: Effect) -> Option<String> {
     }
 }
 
-fn steps(next: Effect) -> Vec<Command> {
+fn commands_of(next: Effect) -> Vec<Command> {
     match next {
-        Effect::Run(activation) => activation.steps,
+        Effect::Run(activation) => activation.commands,
         other => panic!("{other:?}"),
     }
 }
@@ -54,8 +59,8 @@ fn completions_that_do_not_fit_are_errors() {
     let mismatches: [Vec<CommandResult>; 4] = [
         vec![],
         vec![CommandResult::Skipped],
-        vec![CommandResult::Matched(vec![])],
-        vec![CommandResult::Matched(vec![FilterResult::default()]), CommandResult::Skipped],
+        vec![CommandResult::Filtered(vec![])],
+        vec![CommandResult::Filtered(vec![FilterResult::default()]), CommandResult::Skipped],
     ];
     for mismatch in mismatches {
         let (mut cycle, _) = open(guarded(), Lifecycle::Asap);
@@ -78,8 +83,11 @@ fn a_lifecycle_cannot_select_handlers_of_other_causes() {
     let handlers =
         json!([{"id": "c", "kind": "changing"}, {"id": "d", "kind": "changing", "reason": "delete"}]);
     let (mut cycle, _) = open(handlers, Lifecycle::Custom);
-    let called = steps(complete(&mut cycle, vec![CommandResult::Picked(vec![1, 0, 0, 99])]));
-    assert!(matches!(&called[..], [Command::Handle { attempt }] if attempt.handler == 0), "{called:?}");
+    let called = commands_of(complete(&mut cycle, vec![CommandResult::Selected(vec![1, 0, 0, 99])]));
+    assert!(
+        matches!(&called[..], [Command::CallChangeHandler { attempt }] if attempt.handler == 0),
+        "{called:?}"
+    );
 }
 
 #[test]
@@ -94,21 +102,27 @@ fn event_handlers_and_callable_filters_share_an_activation() {
         Lifecycle::Asap,
     );
     // The update handler is not for this cause, and the deletion handler prematches: only the filters of `c` are evaluated.
-    let commands = steps(next);
-    assert!(matches!(&commands[0], Command::Watch { handler: 2, guarded: false, .. }), "{commands:?}");
-    assert_eq!(commands[1], Command::Match { handlers: vec![0] });
+    let commands = commands_of(next);
+    assert!(
+        matches!(&commands[0], Command::CallEventHandler { handler: 2, guarded: false, .. }),
+        "{commands:?}"
+    );
+    assert_eq!(commands[1], Command::FilterHandlers { handlers: vec![0] });
     assert!(cycle.drain_log().is_empty());
-    let matched = CommandResult::Matched(vec![FilterResult { prematch: true, full: true }]);
-    let called = steps(complete(&mut cycle, vec![CommandResult::Skipped, matched]));
-    assert!(matches!(&called[..], [Command::Handle { attempt }] if attempt.handler == 0), "{called:?}");
+    let matched = CommandResult::Filtered(vec![FilterResult { prematch: true, full: true }]);
+    let called = commands_of(complete(&mut cycle, vec![CommandResult::Skipped, matched]));
+    assert!(
+        matches!(&called[..], [Command::CallChangeHandler { attempt }] if attempt.handler == 0),
+        "{called:?}"
+    );
     assert_eq!(cycle.drain_log(), [LogMessage::InProgress(Reason::Create)]);
 }
 
 #[test]
 fn limits_and_modes_come_with_the_attempt() {
     let declared = json!([{"id": "c", "kind": "changing", "timeout": 5, "retries": 3}]);
-    let called = steps(open(declared, Lifecycle::Asap).1);
-    let [Command::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
+    let called = commands_of(open(declared, Lifecycle::Asap).1);
+    let [Command::CallChangeHandler { attempt }] = &called[..] else { panic!("{called:?}") };
     assert_eq!((attempt.timeout, attempt.retries, attempt.retry), (Some(5.0), Some(3), 0));
     assert_eq!(
         (attempt.started, attempt.backoff.to_string()),
@@ -120,21 +134,21 @@ fn limits_and_modes_come_with_the_attempt() {
 #[test]
 fn custom_storages_load_first_and_store_last() {
     let mut settings = Settings::default();
-    settings.persistence.diffbase_storage = crate::persistence::diffbase::DiffBaseStorage::Foreign;
+    settings.persistence.diffbase_storage = crate::persistence::diffbase::DiffBaseStorage::Custom;
     let declared =
         json!([{"id": "c", "kind": "changing", "field": ["status", "x"], "field_needs_change": false}]);
     let (mut cycle, next) = open_with(declared.clone(), Lifecycle::Asap, settings.clone());
     let extra_fields = vec![FieldPath::parse("status.x")];
-    assert_eq!(steps(next), [Command::Load { ids: vec!["c".into()], extra_fields }]);
+    assert_eq!(commands_of(next), [Command::FetchState { ids: vec!["c".into()], extra_fields }]);
     let loaded =
-        |new: Value| CommandResult::Loaded(Box::new(LoadedState { old: None, new, records: vec![] }));
-    let called = steps(complete(&mut cycle, vec![loaded(json!({"status": {"x": 1}}))]));
-    let [Command::Handle { attempt }] = &called[..] else { panic!("{called:?}") };
+        |new: Value| CommandResult::Fetched(Box::new(FetchedState { old: None, new, records: vec![] }));
+    let called = commands_of(complete(&mut cycle, vec![loaded(json!({"status": {"x": 1}}))]));
+    let [Command::CallChangeHandler { attempt }] = &called[..] else { panic!("{called:?}") };
     let outcome =
         attempt.evaluate(&crate::handling::attempt::CallResult::Nothing, Timestamp::from_micros(NOW)).outcome;
-    let stored = steps(complete(&mut cycle, vec![CommandResult::Attempted(outcome)]));
+    let stored = commands_of(complete(&mut cycle, vec![CommandResult::Attempted(outcome)]));
     let records = vec![("c".into(), None)];
-    assert_eq!(stored, [Command::Store(StoreRequest { records, essence: true, written: false })]);
+    assert_eq!(stored, [Command::StoreState(StoreRequest { records, essence: true, written: false })]);
     let Effect::Done(decision) = complete(&mut cycle, vec![CommandResult::Skipped]) else { panic!() };
     assert!(decision.error.is_none() && decision.patch.is_empty() && decision.fully_handled_once);
 

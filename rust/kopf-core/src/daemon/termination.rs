@@ -1,7 +1,7 @@
 //! The termination of a daemon: it is signalled first, then cancelled, then abandoned.
 
+use crate::durations::Seconds;
 use crate::handler::{Handler, Kind};
-use crate::handling::durations::Seconds;
 use crate::settings::Background;
 use crate::time::Timestamp;
 use std::ops::BitOr;

@@ -1,13 +1,13 @@
-//! Laws that hold for any input: fuzz targets and a bounded test check them with arbitrary bytes.
+//! Properties that hold for any input: fuzz targets and a bounded test check them with arbitrary bytes.
 //!
 //! The coverage-guided targets in `fuzz/` at the top of the repository call these functions; `fuzzing/properties.rs` calls them
-//! with mutations of valid inputs in every `cargo test`. They panic when a law is violated. The module is not part of releases.
+//! with mutations of valid inputs in every `cargo test`. They panic when a property is violated. The module is not part of releases.
 
 #![allow(
     clippy::expect_used,
     clippy::panic,
     clippy::missing_panics_doc,
-    reason = "a violated law ends the run"
+    reason = "a violated property ends the run"
 )]
 
 #[cfg(test)]
@@ -16,7 +16,7 @@ mod properties;
 use serde_json::json;
 
 use crate::admission::ErrorPrecedence;
-use crate::admission::{Denial, Request, answer, operations as review_operations};
+use crate::admission::{Denial, Request, admission_response, operations as review_operations};
 use crate::json::diff::{diff, diff_left, python_repr as diff_repr, reduce};
 use crate::json::json_patch::{apply_merge, operations};
 use crate::json::merge_patch::Patch;
@@ -215,7 +215,7 @@ pub fn reviews(data: &[u8]) {
     let steps = review_operations(&request, &patch);
     let denial = Denial { rank: ErrorPrecedence::Permanent, message: "no".to_owned(), code: Some(0) };
     for denials in [vec![], vec![denial]] {
-        let answered = answer(&request, &denials, &["beware".to_owned()], &steps);
+        let answered = admission_response(&request, &denials, &["beware".to_owned()], &steps);
         assert_eq!(answered["response"]["allowed"], json!(denials.is_empty()), "the response");
         if let Some(uid) = &request.uid {
             assert_eq!(&answered["response"]["uid"], uid, "the uid of the response");

@@ -1,4 +1,4 @@
-//! The laws, checked with mutations of valid inputs: a few hundred per law in every test run. `PROPTEST_CASES` sets another
+//! The properties, checked with mutations of valid inputs: a few hundred per property in every test run. `PROPTEST_CASES` sets another
 //! number; `KOPF_FUZZ_CORPUS=fuzz/corpus` writes the valid inputs as seeds for the coverage-guided targets.
 
 use proptest::collection::vec;
@@ -84,7 +84,7 @@ fn mutated(seeds: &'static [&'static str]) -> impl Strategy<Value = Input> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the inputs of the fuzz targets are files")]
-fn run(name: &str, seeds: &'static [&'static str], law: fn(&[u8])) {
+fn run(name: &str, seeds: &'static [&'static str], property: fn(&[u8])) {
     if let Ok(folder) = std::env::var("KOPF_FUZZ_CORPUS") {
         let folder = std::path::Path::new(&folder).join(name);
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -93,7 +93,7 @@ fn run(name: &str, seeds: &'static [&'static str], law: fn(&[u8])) {
         }
     }
     for seed in seeds {
-        law(seed.as_bytes());
+        property(seed.as_bytes());
     }
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
         failure_persistence: None,
@@ -101,7 +101,7 @@ fn run(name: &str, seeds: &'static [&'static str], law: fn(&[u8])) {
         ..ProptestConfig::default()
     });
     let outcome = runner.run(&mutated(seeds), |input| {
-        law(&input.0);
+        property(&input.0);
         Ok(())
     });
     if let Err(error) = outcome {
@@ -154,12 +154,12 @@ fn objects_are_decoded_as_by_other_parsers_or_rejected() {
 }
 
 #[test]
-fn any_two_values_keep_the_laws_of_diffs() {
+fn any_two_values_keep_the_properties_of_diffs() {
     run("differences", &PAIRS, differences);
 }
 
 #[test]
-fn any_patch_keeps_its_laws() {
+fn any_patch_keeps_its_properties() {
     run("patches", &PAIRS, patches);
 }
 
@@ -169,7 +169,7 @@ fn any_stored_state_is_decoded_or_rejected() {
 }
 
 #[test]
-fn any_selector_keeps_its_laws() {
+fn any_selector_keeps_its_properties() {
     run("selectors", &SELECTORS, selectors);
 }
 

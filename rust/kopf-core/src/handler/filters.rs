@@ -2,6 +2,7 @@
 //!
 //! Everything that needs no Python is decided here. If the result depends on a callable filter, the verdict is `Ask`.
 
+use crate::handler::reconciling::Related;
 use crate::handler::{Changing, Handler, MetaFilter, ValueFilter};
 use crate::json::path::FieldPath;
 use crate::json::value::{Value, equal};
@@ -33,10 +34,24 @@ impl FilterVerdict {
 
 /// The filters for labels and annotations.
 pub fn metadata(handler: &Handler, object: &Object) -> FilterVerdict {
-    let labels = || handler.labels.iter().map(|(key, filter)| one_of_metadata(filter, || object.label(key)));
+    labels_and_annotations(&handler.labels, &handler.annotations, object)
+}
+
+/// The filters of secondary objects.
+pub fn on_related(related: &Related, object: &Object) -> FilterVerdict {
+    labels_and_annotations(&related.labels, &related.annotations, object)
+        .and(|| if related.when { FilterVerdict::Ask } else { FilterVerdict::Yes })
+}
+
+fn labels_and_annotations(
+    labels: &[(String, MetaFilter)],
+    annotations: &[(String, MetaFilter)],
+    object: &Object,
+) -> FilterVerdict {
+    let labels = labels.iter().map(|(key, filter)| one_of_metadata(filter, || object.label(key)));
     let annotations =
-        || handler.annotations.iter().map(|(key, filter)| one_of_metadata(filter, || object.annotation(key)));
-    all(labels()).and(|| all(annotations()))
+        || annotations.iter().map(|(key, filter)| one_of_metadata(filter, || object.annotation(key)));
+    all(labels).and(|| all(annotations()))
 }
 
 fn all(mut verdicts: impl Iterator<Item = FilterVerdict>) -> FilterVerdict {

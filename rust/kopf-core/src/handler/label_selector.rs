@@ -5,8 +5,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::handler::reconciling::Related;
 use crate::handler::registry::{Registry, ResourceHandlers};
-use crate::handler::{Handler, Kind, MetaFilter};
+use crate::handler::{Kind, MetaFilter};
 use crate::object::Object;
 
 /// With more values than this, only the presence of the key is required: the selector is a part of the URL of each request.
@@ -28,10 +29,20 @@ enum Requirement {
 
 impl DerivedSelector {
     /// The requirements that all handlers of the resource share; none if there are none.
-    pub fn of(plan: &ResourceHandlers, registry: &Registry) -> Option<Self> {
-        let kinds = [&plan.watching, &plan.changing, &plan.indexing, &plan.spawning];
+    pub fn of(resource_handlers: &ResourceHandlers, registry: &Registry) -> Option<Self> {
+        // Reconcilers get all events of their kinds, so that objects can begin and cease to match. Caches select by themselves.
+        if resource_handlers.has_reconcilers() || !resource_handlers.caching.is_empty() {
+            return None;
+        }
+        let kinds = [
+            &resource_handlers.watching,
+            &resource_handlers.changing,
+            &resource_handlers.indexing,
+            &resource_handlers.spawning,
+        ];
         let handlers = kinds.into_iter().flatten().filter_map(|index| registry.handlers.get(*index));
-        let mut common: Vec<(String, Requirement)> = handlers.map(needs).reduce(either)?;
+        let mut common: Vec<(String, Requirement)> =
+            handlers.map(|handler| needs(&handler.labels)).reduce(either)?;
         common.sort_by(|(one, _), (other, _)| one.cmp(other));
         common.truncate(MOST_KEYS);
         (!common.is_empty()).then_some(Self(common))
@@ -70,9 +81,15 @@ impl fmt::Display for DerivedSelector {
     }
 }
 
+/// The label selector of a secondary kind of a reconciler, in the grammar of Kubernetes; empty for all objects.
+pub fn of_related(related: &Related) -> String {
+    let needs = needs(&related.labels);
+    if needs.is_empty() { String::new() } else { DerivedSelector(needs).to_string() }
+}
+
 /// Whether some handler of the resource requires the finalizer: unselected objects may have it.
-pub fn uses_finalizer(plan: &ResourceHandlers, registry: &Registry) -> bool {
-    let mut handlers = [&plan.changing, &plan.spawning]
+pub fn uses_finalizer(resource_handlers: &ResourceHandlers, registry: &Registry) -> bool {
+    let mut handlers = [&resource_handlers.changing, &resource_handlers.spawning]
         .into_iter()
         .flatten()
         .filter_map(|index| registry.handlers.get(*index));
@@ -82,8 +99,8 @@ pub fn uses_finalizer(plan: &ResourceHandlers, registry: &Registry) -> bool {
     })
 }
 
-/// The requirements of one handler that an API server can evaluate.
-fn needs(handler: &Handler) -> Vec<(String, Requirement)> {
+/// The requirements of one declaration that an API server can evaluate.
+fn needs(labels: &[(String, MetaFilter)]) -> Vec<(String, Requirement)> {
     let need = |(key, filter): &(String, MetaFilter)| {
         let need = match filter {
             MetaFilter::Present => Requirement::Present,
@@ -96,7 +113,7 @@ fn needs(handler: &Handler) -> Vec<(String, Requirement)> {
         };
         is_key(key).then(|| (key.clone(), need))
     };
-    handler.labels.iter().filter_map(need).collect()
+    labels.iter().filter_map(need).collect()
 }
 
 /// The requirements that both handlers have in common, each in its weaker form.

@@ -3,15 +3,20 @@
 //! Handlers are passed from Python as dictionaries. Functions and callable filters stay in Python; here is only a flag for each
 //! of them.
 
+pub mod caching;
 pub mod filters;
 pub mod label;
 pub mod label_selector;
 pub mod lifecycle;
+pub mod namespaces;
 pub mod projection;
+pub mod reconciling;
 pub mod registry;
 pub mod selection;
 
 use crate::cause::Reason;
+use crate::handler::caching::Caching;
+use crate::handler::reconciling::Reconciling;
 use crate::json::path::FieldPath;
 use crate::json::value::Value;
 use crate::resource::Selector;
@@ -81,6 +86,10 @@ pub enum Kind {
     Timer(Timer),
     /// `on.validate`, `on.mutate`.
     Webhook(Webhook),
+    /// `on.reconcile`.
+    Reconciling(Box<Reconciling>),
+    /// `kopf.cache`, which has no function.
+    Caching(Box<Caching>),
     /// `on.startup`, `on.cleanup`, `on.login`, `on.probe`.
     Activity {
         /// The name of the activity.
@@ -208,6 +217,28 @@ impl Handler {
         }
     }
 
+    /// The options of a reconciler; none for other handlers.
+    pub fn reconciling(&self) -> Option<&Reconciling> {
+        match &self.kind {
+            Kind::Reconciling(reconciling) => Some(reconciling),
+            _ => None,
+        }
+    }
+
+    /// The options of a cache; none for handlers.
+    pub fn caching(&self) -> Option<&Caching> {
+        match &self.kind {
+            Kind::Caching(caching) => Some(caching),
+            _ => None,
+        }
+    }
+
+    /// The selectors of the resources whose events the handler needs: its own, and those of secondary objects.
+    pub fn selectors(&self) -> impl Iterator<Item = &Selector> {
+        let related = self.reconciling().into_iter().flat_map(Reconciling::related);
+        self.selector.iter().chain(related.map(|related| &related.selector))
+    }
+
     /// The kind as it appears in logs.
     pub fn title(&self) -> &'static str {
         match self.kind {
@@ -216,6 +247,8 @@ impl Handler {
             Kind::Daemon(_) => "Daemon",
             Kind::Timer(_) => "Timer",
             Kind::Webhook(_) => "Webhook",
+            Kind::Reconciling(_) => "Reconciler",
+            Kind::Caching(_) => "Cache",
             Kind::Activity { .. } => "Activity",
         }
     }
@@ -226,11 +259,13 @@ impl Handler {
             return declared;
         }
         match self.kind {
-            Kind::Watching | Kind::Indexing => ErrorsMode::Ignored,
+            Kind::Watching | Kind::Indexing | Kind::Caching(_) => ErrorsMode::Ignored,
             Kind::Webhook(_) => ErrorsMode::Permanent,
-            Kind::Changing(_) | Kind::Daemon(_) | Kind::Timer(_) | Kind::Activity { .. } => {
-                ErrorsMode::Temporary
-            }
+            Kind::Changing(_)
+            | Kind::Daemon(_)
+            | Kind::Timer(_)
+            | Kind::Reconciling(_)
+            | Kind::Activity { .. } => ErrorsMode::Temporary,
         }
     }
 }

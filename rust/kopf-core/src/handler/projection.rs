@@ -2,6 +2,7 @@
 //!
 //! If all handlers of a resource are declared with `metadata_only`, only the metadata is requested; otherwise, whole objects.
 
+use crate::handler::Handler;
 use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::json::DecodeError;
 use crate::object::Object;
@@ -24,14 +25,21 @@ impl Projection {
     /// The projection that satisfies all handlers of the resource.
     ///
     /// Change handlers compare whole objects, so they always need them.
-    pub fn of(plan: &ResourceHandlers, registry: &Registry) -> Self {
-        let mut handlers = [&plan.watching, &plan.indexing, &plan.spawning]
-            .into_iter()
-            .flatten()
-            .filter_map(|index| registry.handlers.get(*index));
-        if plan.changing.is_empty()
+    pub fn of(resource_handlers: &ResourceHandlers, registry: &Registry) -> Self {
+        let mut handlers = [
+            &resource_handlers.watching,
+            &resource_handlers.indexing,
+            &resource_handlers.spawning,
+            &resource_handlers.caching,
+        ]
+        .into_iter()
+        .flatten()
+        .filter_map(|index| registry.handlers.get(*index));
+        if resource_handlers.changing.is_empty()
+            && resource_handlers.reconciling.is_empty()
+            && resource_handlers.related.iter().all(|related| needs_only_metadata(registry, *related))
             && handlers.all(|handler| handler.metadata_only)
-            && plan.resource.kind.is_some()
+            && resource_handlers.resource.kind.is_some()
         {
             Self::Metadata
         } else {
@@ -54,6 +62,12 @@ impl Projection {
         };
         object.with_type_meta(&api_version, kind)
     }
+}
+
+/// Whether the reconciler needs only the metadata of this secondary kind.
+fn needs_only_metadata(registry: &Registry, (reconciler, position): (usize, usize)) -> bool {
+    let options = registry.handlers.get(reconciler).and_then(Handler::reconciling);
+    options.and_then(|options| options.related().nth(position)).is_some_and(|related| related.metadata_only)
 }
 
 #[cfg(test)]
@@ -81,8 +95,8 @@ mod tests {
             })
             .collect();
         let registry = Arc::new(Registry { handlers });
-        let plan = registry.plan(&Arc::new(resource("")), &|_| true);
-        Projection::of(&plan, &registry)
+        let resource_handlers = registry.handlers_of(&Arc::new(resource("")), &|_| true);
+        Projection::of(&resource_handlers, &registry)
     }
 
     #[test]
@@ -94,6 +108,25 @@ mod tests {
             (vec![json!({}), json!({"metadata_only": false})], Projection::Whole),
             (vec![json!({"metadata_only": false})], Projection::Whole),
             (vec![json!({}), json!({"kind": "changing", "reason": "delete"})], Projection::Whole),
+        ] {
+            assert_eq!(projection(&handlers), expected, "{handlers:?}");
+        }
+    }
+
+    #[test]
+    fn secondary_kinds_of_reconcilers_may_need_only_metadata() {
+        let of = |metadata_only: bool| {
+            json!({"kind": "reconciling", "metadata_only": false, "selector": {"any_name": "shops"}, "owns": [
+                {"selector": {"any_name": "pods"}, "relation": {"owned": {"controller": false, "own_writes": true}},
+                 "metadata_only": metadata_only}]})
+        };
+        let primary = json!({"kind": "reconciling", "metadata_only": true});
+        for (handlers, expected) in [
+            (vec![of(true)], Projection::Metadata),
+            (vec![of(true), json!({})], Projection::Metadata),
+            (vec![of(true), of(false)], Projection::Whole),
+            (vec![of(true), json!({"metadata_only": false})], Projection::Whole),
+            (vec![of(true), primary], Projection::Whole),
         ] {
             assert_eq!(projection(&handlers), expected, "{handlers:?}");
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::handler::{Handler, Kind};
-use crate::resource::Resource;
+use crate::resource::{Resource, Selector};
 
 /// The resources to serve, with warnings.
 #[derive(Debug, Default)]
@@ -36,6 +36,11 @@ pub fn found(
     found
 }
 
+/// The selectors of the secondary objects of a reconciler.
+fn related(handler: &Handler) -> impl Iterator<Item = &Selector> {
+    handler.selectors().skip(usize::from(handler.selector.is_some()))
+}
+
 /// Selects the resources to serve.
 pub fn select(
     handlers: &[Handler],
@@ -46,6 +51,7 @@ pub fn select(
     let mut served: BTreeSet<Named> = BTreeSet::new();
     for (index, handler) in watching() {
         served.extend(found(handler, index, scanned, callable).into_iter().map(Named));
+        served.extend(related(handler).flat_map(|selector| selector.select(scanned)).map(Named));
     }
     let mut selection = Selection::default();
     drop_ambiguous(&mut served, handlers, &mut selection, callable);
@@ -97,6 +103,8 @@ fn note_unresolved(
         {
             names.insert(selector.to_string());
         }
+        let missing = related(handler).filter(|selector| selector.select(&present).is_empty());
+        names.extend(missing.map(ToString::to_string));
     }
     if !names.is_empty() {
         let names: Vec<_> = names.into_iter().collect();
@@ -187,7 +195,13 @@ fn drop_unwatchable(
 fn is_watching(kind: &Kind) -> bool {
     matches!(
         kind,
-        Kind::Watching | Kind::Changing { .. } | Kind::Indexing | Kind::Daemon { .. } | Kind::Timer { .. }
+        Kind::Watching
+            | Kind::Changing { .. }
+            | Kind::Indexing
+            | Kind::Daemon { .. }
+            | Kind::Timer { .. }
+            | Kind::Reconciling(_)
+            | Kind::Caching(_)
     )
 }
 
@@ -282,6 +296,28 @@ mod tests {
         ] {
             assert_eq!(hints(&selector), Vec::<String>::new(), "{selector}");
         }
+    }
+
+    #[test]
+    fn the_kinds_of_secondary_objects_are_served_and_reported_if_they_are_missing() {
+        let related = |plural: &str| json!({"selector": {"plural": plural}, "relation": "mapped"});
+        let fields = json!({
+            "id": "sync", "kind": "reconciling", "selector": {"plural": "guests"},
+            "watches": [related("nodes"), related("rooms")],
+        });
+        let mut resources = scanned();
+        for resource in &mut resources {
+            let verbs = ["list", "watch"].map(str::to_owned);
+            *resource =
+                Arc::new(Resource { preferred: true, verbs: verbs.into(), ..Resource::clone(resource) });
+        }
+        let handlers = [serde_json::from_value(fields).unwrap()];
+        let selection = select(&handlers, &resources, &|_, _| true);
+        let served: Vec<_> = selection.served.iter().map(|resource| resource.plural.as_str()).collect();
+        // Reconcilers may serve resources that cannot be patched.
+        assert_eq!(served, ["nodes", "guests"]);
+        assert!(selection.unresolved && selection.complaints.len() == 1, "{:?}", selection.complaints);
+        assert!(selection.complaints[0].contains("rooms"));
     }
 
     #[test]

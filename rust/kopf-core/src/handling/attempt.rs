@@ -3,8 +3,8 @@
 //! The rules of errors, timeouts and retries, with the exact log messages of Kopf. They are the same for change handlers,
 //! daemons, timers and activities.
 
+use crate::durations::{Seconds, TimeDelta};
 use crate::handler::{ErrorsMode, Handler};
-use crate::handling::durations::{Seconds, TimeDelta};
 use crate::time::Timestamp;
 
 pub use crate::log_level::Level;

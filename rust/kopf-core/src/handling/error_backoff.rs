@@ -2,8 +2,8 @@
 //!
 //! The state only, without a clock: the engine sleeps and interrupts.
 
-use crate::handling::backoff::Backoff;
-use crate::handling::durations::Seconds;
+use crate::backoff::Backoff;
+use crate::durations::Seconds;
 use crate::time::Timestamp;
 
 /// The info message at the end of the throttling.

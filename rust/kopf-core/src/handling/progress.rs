@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The progress of one handling: the records of its handlers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandlingProgress {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<HandlerProgress>,
     /// The handlers of this cause, each with its record. Two functions can share one.
     pub(crate) selected: Vec<Selected>,
     /// Whether some records on the object are unreadable.
@@ -18,7 +18,7 @@ pub(crate) struct HandlingProgress {
 
 /// The record of one handler.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct HandlerProgress {
     pub(crate) id: Arc<str>,
     pub(crate) record: Record,
     /// The record on the object.
@@ -44,24 +44,19 @@ pub(crate) struct Counts {
     pub(crate) running: usize,
 }
 
-impl Entry {
+impl HandlerProgress {
     pub(crate) fn is_finished(&self) -> bool {
         self.record.success || self.record.failure
     }
 
-    fn is_for(&self, reason: Reason) -> bool {
-        self.record.purpose.as_deref() == Some(reason.as_str())
+    /// The record on the object.
+    pub(crate) fn persisted(&self) -> Option<&Record> {
+        self.origin.as_ref()
     }
 
     /// Whether the object has a record of the handler.
     pub(crate) fn is_persisted(&self) -> bool {
         self.origin.is_some()
-    }
-
-    /// The record without the outcomes of this cycle.
-    pub(crate) fn before(&self) -> Record {
-        let (started, purpose) = (self.record.started, self.record.purpose.clone());
-        Record { started, purpose, ..self.origin.clone().unwrap_or_default() }
     }
 
     pub(crate) fn is_changed(&self) -> bool {
@@ -73,14 +68,20 @@ impl HandlingProgress {
     /// Adds a record from the object.
     pub(crate) fn found(&mut self, id: &Arc<str>, record: Record) {
         let (record, origin) = (record.clone(), Some(record));
-        self.entries.push(Entry { id: Arc::clone(id), record, origin, active: false, obsolete: false });
+        self.entries.push(HandlerProgress {
+            id: Arc::clone(id),
+            record,
+            origin,
+            active: false,
+            obsolete: false,
+        });
     }
 
     /// Adds a handler of this cause: it continues with its record, or starts with a new one.
     pub(crate) fn select(&mut self, handler: usize, id: &Arc<str>, reason: Reason, now: Timestamp) {
         let entry = self.entries.iter().position(|entry| entry.id == *id).unwrap_or_else(|| {
             let record = Record { purpose: Some(reason.as_str().to_owned()), ..Record::default() };
-            self.entries.push(Entry {
+            self.entries.push(HandlerProgress {
                 id: Arc::clone(id),
                 record,
                 origin: None,
@@ -101,8 +102,8 @@ impl HandlingProgress {
     pub(crate) fn others(&self, reason: Reason) -> Vec<(Reason, Counts)> {
         let others = Reason::HANDLED.into_iter().filter(|other| *other != reason);
         others
-            .filter(|other| self.entries.iter().any(|entry| entry.is_for(*other)))
-            .map(|other| (other, Counts::of(self.entries.iter().filter(|entry| entry.is_for(other)))))
+            .filter(|other| self.entries.iter().any(|entry| entry.record.is_for(*other)))
+            .map(|other| (other, Counts::of(self.entries.iter().filter(|entry| entry.record.is_for(other)))))
             .collect()
     }
 
@@ -115,7 +116,7 @@ impl HandlingProgress {
             if entry.active {
                 entry.record.purpose = Some(reason.as_str().to_owned());
             } else {
-                entry.obsolete = others.iter().any(|(other, _)| entry.is_for(*other));
+                entry.obsolete = others.iter().any(|(other, _)| entry.record.is_for(*other));
             }
         }
     }
@@ -142,7 +143,7 @@ impl HandlingProgress {
         let Some(one) = self.selected.iter().find(|one| one.handler == outcome.handler) else {
             return;
         };
-        let Some(Entry { record, .. }) = self.entries.get_mut(one.entry) else {
+        let Some(HandlerProgress { record, .. }) = self.entries.get_mut(one.entry) else {
             return;
         };
         record.retries = record.retries.saturating_add(1);
@@ -158,7 +159,7 @@ impl HandlingProgress {
 
     /// Whether all handlers of this cause are finished.
     pub(crate) fn is_done(&self) -> bool {
-        self.entries.iter().filter(|entry| entry.active).all(Entry::is_finished)
+        self.entries.iter().filter(|entry| entry.active).all(HandlerProgress::is_finished)
     }
 
     /// Seconds until the next handler of this cause can be called.
@@ -171,13 +172,13 @@ impl HandlingProgress {
 
     /// The states of the handlers of this cause, including those that do not match any more.
     pub(crate) fn counts(&self, reason: Reason) -> Counts {
-        let ours = |entry: &&Entry| entry.record.purpose.is_none() || entry.is_for(reason);
+        let ours = |entry: &&HandlerProgress| entry.record.purpose.is_none() || entry.record.is_for(reason);
         Counts::of(self.entries.iter().filter(ours))
     }
 }
 
 impl Counts {
-    fn of<'e>(entries: impl Iterator<Item = &'e Entry>) -> Self {
+    fn of<'e>(entries: impl Iterator<Item = &'e HandlerProgress>) -> Self {
         entries.fold(Self::default(), |mut counts, entry| {
             match entry {
                 entry if entry.record.success => counts.succeeded += 1,

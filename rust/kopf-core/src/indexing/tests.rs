@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 struct Bench {
     registry: Arc<Registry>,
-    plan: ResourceHandlers,
+    resource_handlers: ResourceHandlers,
     settings: Settings,
     indexing: Indexing,
     now: Timestamp,
@@ -19,13 +19,20 @@ impl Bench {
             "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
             "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
         });
-        let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
+        let resource_handlers =
+            registry.handlers_of(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
         let now = Timestamp::from_micros(1_767_225_600_000_000);
-        Self { registry, plan, settings: Settings::default(), indexing: Indexing::default(), now }
+        Self {
+            registry,
+            resource_handlers,
+            settings: Settings::default(),
+            indexing: Indexing::default(),
+            now,
+        }
     }
 
     fn pass(&self, event: EventType, object: &Object) -> Option<IndexPass> {
-        self.indexing.pass(event, object, &self.plan, (&self.registry, &self.settings), self.now)
+        self.indexing.pass(event, object, &self.resource_handlers, (&self.registry, &self.settings), self.now)
     }
 
     /// The functions that are called and those that are excluded, by their positions.

@@ -47,6 +47,18 @@ impl ObjectText {
         }
     }
 
+    /// The allocated memory, in bytes.
+    pub(super) fn allocated(&self) -> usize {
+        match self {
+            Self::Plain(text) => text.len(),
+            Self::Compressed(compressed) => {
+                let CompressedObject { bytes, head, plain, .. } = &**compressed;
+                let plain = plain.get().map_or(0, |text| text.len());
+                size_of::<CompressedObject>() + bytes.len() + head.len() + plain
+            }
+        }
+    }
+
     /// Whether the text is readable without decompression.
     pub(super) fn is_plain(&self) -> bool {
         match self {

@@ -11,7 +11,7 @@ use crate::json::scanner::{Cursor, Literal};
 
 /// A key (without quotes) and a value (JSON, or bare text for finalizers and owners, which have no key).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct FieldSpan {
     pub(super) key: Span,
     pub(super) value: Span,
 }
@@ -46,29 +46,19 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub(super) fn each(&mut self, mut act: impl FnMut(&mut Span)) {
-        let Self {
-            api_version,
-            kind,
-            name,
-            namespace,
-            uid,
-            resource_version,
-            creation_timestamp,
-            deletion_timestamp,
-        } = self;
-        for span in [
-            api_version,
-            kind,
-            name,
-            namespace,
-            uid,
-            resource_version,
-            creation_timestamp,
-            deletion_timestamp,
-        ] {
-            act(span);
-        }
+    pub(super) fn each(&mut self, act: impl FnMut(&mut Span)) {
+        // The length proves that no field is missing.
+        let spans: [&mut Span; size_of::<Self>() / size_of::<Span>()] = [
+            &mut self.api_version,
+            &mut self.kind,
+            &mut self.name,
+            &mut self.namespace,
+            &mut self.uid,
+            &mut self.resource_version,
+            &mut self.creation_timestamp,
+            &mut self.deletion_timestamp,
+        ];
+        spans.into_iter().for_each(act);
     }
 }
 
@@ -78,11 +68,11 @@ pub(super) struct ObjectIndex {
     base: usize,
     length: usize,
     head: Head,
-    stanzas: Vec<Entry>,
-    labels: Vec<Entry>,
-    annotations: Vec<Entry>,
-    finalizers: Vec<Entry>,
-    owners: Vec<Entry>,
+    stanzas: Vec<FieldSpan>,
+    labels: Vec<FieldSpan>,
+    annotations: Vec<FieldSpan>,
+    finalizers: Vec<FieldSpan>,
+    owners: Vec<FieldSpan>,
     /// Names that contain escapes, in unescaped form; they are appended to the text.
     aside: String,
 }
@@ -108,7 +98,7 @@ impl ObjectIndex {
                     cursor.skip()?;
                 }
             }
-            let entry = Entry { key: it.name(text, key)?, value: it.span(start, cursor.at())? };
+            let entry = FieldSpan { key: it.name(text, key)?, value: it.span(start, cursor.at())? };
             it.stanzas.push(entry);
             Ok(())
         })?;
@@ -152,7 +142,7 @@ impl ObjectIndex {
         self.owners.clear();
     }
 
-    fn mapping(&mut self, cursor: &mut Cursor<'_>) -> Scanned<Vec<Entry>> {
+    fn mapping(&mut self, cursor: &mut Cursor<'_>) -> Scanned<Vec<FieldSpan>> {
         let mut entries = Vec::new();
         if cursor.peek() != Some(b'{') {
             cursor.skip()?;
@@ -162,7 +152,7 @@ impl ObjectIndex {
         let text = cursor.text();
         cursor.members(|cursor, key| {
             let value = cursor.skip()?;
-            entries.push(Entry { key: self.name(text, key)?, value: self.span(value.start, value.end)? });
+            entries.push(FieldSpan { key: self.name(text, key)?, value: self.span(value.start, value.end)? });
             Ok(())
         })?;
         Ok(entries)
@@ -172,7 +162,7 @@ impl ObjectIndex {
         &mut self,
         cursor: &mut Cursor<'_>,
         read: fn(&mut Self, &mut Cursor<'_>) -> Scanned<Span>,
-    ) -> Scanned<Vec<Entry>> {
+    ) -> Scanned<Vec<FieldSpan>> {
         let mut entries = Vec::new();
         if cursor.peek() != Some(b'[') {
             cursor.skip()?;
@@ -181,7 +171,7 @@ impl ObjectIndex {
         cursor.items(|cursor| {
             let value = read(self, cursor)?;
             if value.is_present() {
-                entries.push(Entry { key: Span::default(), value });
+                entries.push(FieldSpan { key: Span::default(), value });
             }
             Ok(())
         })?;
@@ -274,7 +264,12 @@ impl ObjectIndex {
     }
 
     /// The text to insert after the opening brace, and its entries.
-    fn defaults(&self, json: &str, api_version: Option<&str>, kind: Option<&str>) -> (String, Vec<Entry>) {
+    fn defaults(
+        &self,
+        json: &str,
+        api_version: Option<&str>,
+        kind: Option<&str>,
+    ) -> (String, Vec<FieldSpan>) {
         let (mut out, mut added) = (String::new(), Vec::new());
         for (key, value) in [("apiVersion", api_version), ("kind", kind)] {
             let Some(value) = value else { continue };
@@ -290,7 +285,7 @@ impl ObjectIndex {
             let start = from_end(&out);
             let _ = write!(out, "\"{key}\":\"{value}\"");
             let colon = start + 1 + u32::try_from(key.len()).unwrap_or_default();
-            added.push(Entry {
+            added.push(FieldSpan {
                 key: Span { start: start + 1, end: colon },
                 value: Span { start: colon + 2, end: from_end(&out) },
             });
@@ -334,8 +329,8 @@ impl ObjectIndex {
 }
 
 /// Removes repeated keys: the last value stays, at the position of the first one, as in a Python dict.
-fn keep_last(text: &str, entries: &mut Vec<Entry>) {
-    let key = |entry: &Entry| text.get(entry.key.range()).unwrap_or_default();
+fn keep_last(text: &str, entries: &mut Vec<FieldSpan>) {
+    let key = |entry: &FieldSpan| text.get(entry.key.range()).unwrap_or_default();
     let repeated = if entries.len() <= 32 {
         let later = |i: usize| entries.get(i + 1..).unwrap_or_default();
         entries.iter().enumerate().any(|(i, entry)| later(i).iter().any(|other| key(entry) == key(other)))

@@ -1,7 +1,7 @@
 //! Pages of a list.
 
 use super::Object;
-use super::text::{Item, Readable, RejectedObject, rejected};
+use super::text::{ListedObject, Readable, RejectedObject, rejected};
 use crate::json::DecodeError;
 use crate::json::scanner::Cursor;
 
@@ -64,7 +64,7 @@ pub fn decode_page(json: &[u8]) -> Result<Page, DecodeError> {
     let kind = kind.as_deref().and_then(|kind| kind.strip_suffix("List")).filter(|kind| !kind.is_empty());
     let api_version = api_version.as_deref().filter(|_| kind.is_some());
     page.items.reserve(items.len());
-    for Item { range, index } in items {
+    for ListedObject { range, index } in items {
         match index {
             Ok(index) => page.items.push(index.finish(text, api_version, kind)?),
             Err(error) => {

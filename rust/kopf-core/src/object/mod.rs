@@ -20,9 +20,10 @@ mod span;
 mod text;
 mod type_meta;
 mod watch_event;
+mod without;
 
 use compressed::ObjectText;
-use index::{Entry, ObjectIndex, Section};
+use index::{FieldSpan, ObjectIndex, Section};
 pub use list::{Page, decode_page};
 use span::Span;
 pub use text::RejectedObject;
@@ -36,7 +37,7 @@ pub struct Object {
     length: u32,
     head: index::Head,
     sections: [u32; Section::COUNT],
-    entries: Box<[Entry]>,
+    entries: Box<[FieldSpan]>,
 }
 
 impl Object {
@@ -199,7 +200,7 @@ impl Object {
         self.text.get().get(span.range()).unwrap_or_default()
     }
 
-    fn section(&self, section: Section) -> &[Entry] {
+    fn section(&self, section: Section) -> &[FieldSpan] {
         let end = |index: usize| self.sections.get(index).map_or(0, |end| *end as usize);
         let start = (section as usize).checked_sub(1).map_or(0, end);
         self.entries.get(start..end(section as usize)).unwrap_or_default()

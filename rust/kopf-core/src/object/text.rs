@@ -27,7 +27,7 @@ pub(super) struct Readable<'t> {
 }
 
 /// An object in the text.
-pub(super) struct Item {
+pub(super) struct ListedObject {
     pub(super) range: Range<usize>,
     pub(super) index: Result<ObjectIndex, DecodeError>,
 }
@@ -54,7 +54,7 @@ impl<'t> Readable<'t> {
     }
 
     /// Rejects the whole text if it has invalid bytes outside of the objects.
-    pub(super) fn check_outside(&self, items: &[Item]) -> Result<(), DecodeError> {
+    pub(super) fn check_outside(&self, items: &[ListedObject]) -> Result<(), DecodeError> {
         let is_inside = |at: usize| {
             let item = items.get(items.partition_point(|item| item.range.end <= at));
             item.is_some_and(|item| item.range.contains(&at))
@@ -66,7 +66,7 @@ impl<'t> Readable<'t> {
     }
 
     /// Moves past an object, also a malformed one.
-    pub(super) fn item(&self, cursor: &mut Cursor<'_>) -> Item {
+    pub(super) fn item(&self, cursor: &mut Cursor<'_>) -> ListedObject {
         let _ = cursor.peek();
         let start = cursor.clone();
         let read = ObjectIndex::read(cursor);
@@ -81,7 +81,7 @@ impl<'t> Readable<'t> {
             Some(at) => Err(DecodeError::Encoding { at }),
             None => read,
         };
-        Item { range, index }
+        ListedObject { range, index }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::Object;
 use super::compressed::ObjectText;
-use super::index::{Entry, Head, Section};
+use super::index::{FieldSpan, Head, Section};
 use super::span::Span;
 use crate::json::DecodeError;
 
@@ -35,7 +35,7 @@ impl Object {
         head.each(|span| *span = moved(*span));
         let name = |key: &str, from: usize, value: &str| {
             let from = from + key.len() + 3;
-            Entry {
+            FieldSpan {
                 key: Span::new(from - key.len() - 2, from - 2),
                 value: Span::new(from, from + value.len()),
             }
@@ -49,7 +49,8 @@ impl Object {
         let mut entries = vec![first, second, third];
         let mut sections = [3; Section::COUNT];
         for (section, end) in Section::ALL.into_iter().zip(&mut sections).skip(1) {
-            let move_entry = |entry: &Entry| Entry { key: moved(entry.key), value: moved(entry.value) };
+            let move_entry =
+                |entry: &FieldSpan| FieldSpan { key: moved(entry.key), value: moved(entry.value) };
             entries.extend(self.section(section).iter().map(move_entry));
             *end = u32::try_from(entries.len()).map_err(too_long)?;
         }
@@ -75,8 +76,9 @@ mod tests {
         let parts = |object: &Object| {
             let mut head = vec![];
             object.head.clone().each(|span| head.push(object.read(*span).map(str::to_owned)));
-            let entry =
-                |entry: &Entry| (object.slice(entry.key).to_owned(), object.slice(entry.value).to_owned());
+            let entry = |entry: &FieldSpan| {
+                (object.slice(entry.key).to_owned(), object.slice(entry.value).to_owned())
+            };
             (head, object.entries.iter().map(entry).collect::<Vec<_>>())
         };
         assert_eq!(parts(one), parts(other));

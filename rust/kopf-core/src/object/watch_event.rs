@@ -4,7 +4,7 @@
 //! the scan skips its text by counting brackets.
 
 use super::Object;
-use super::text::{Item, Readable, RejectedObject, rejected};
+use super::text::{ListedObject, Readable, RejectedObject, rejected};
 use crate::json::DecodeError;
 use crate::json::scanner::Cursor;
 use crate::json::value::{self, Value};
@@ -61,7 +61,7 @@ pub fn decode_watch_line(line: &[u8]) -> Result<WatchRecord, DecodeError> {
     text.check_outside(object.as_slice())?;
 
     let Some(kind) = kind else { return cursor.fault("a watch event without a type") };
-    let Some(Item { range, index }) = object else {
+    let Some(ListedObject { range, index }) = object else {
         return match &*kind {
             "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR" => {
                 cursor.fault("a watch event without an object")

@@ -12,12 +12,12 @@
 //!
 //! There is one cycle at a time. Time is an argument. An idle worker has no queue and no sleep.
 
-mod finish;
 mod log;
 mod queue;
 mod running;
 #[cfg(test)]
 mod tests;
+mod write_result;
 
 use crate::cause::EventType;
 use crate::cycle::OperatorConfig;
@@ -25,15 +25,15 @@ use crate::handler::registry::ResourceHandlers;
 use crate::handling::error_backoff::ErrorBackoff;
 use crate::indexing::{IndexPass, Indexing};
 use crate::object::Object;
-use crate::persistence::consistency::Consistency;
+use crate::persistence::consistency::{Consistency, ViewAge};
 use crate::persistence::memory::{Accepted, ObjectMemory};
 use crate::time::Timestamp;
 use std::sync::Arc;
 
-pub use finish::{Concluded, DecidedWrite, Finished, WriteFailure, WriteOutcome};
 pub use log::{WorkerLog, WorkerMessage};
-pub use queue::{Next, OperatorState, Reaction, SleepKind, Step};
+pub use queue::{NextAction, OperatorState, Reaction, SleepKind, Transition};
 pub use running::{CycleEffect, RunningCycle};
+pub use write_result::{DecidedWrite, DecisionResult, Finished, WriteFailure, WriteOutcome};
 
 use queue::Queue;
 
@@ -64,7 +64,7 @@ impl QueuedEvent {
 
 /// Whether the derived label selector of the watch matches an object.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Membership {
+pub enum SelectorMatch {
     /// The watch delivers the object.
     #[default]
     Selected,
@@ -78,31 +78,31 @@ pub enum Membership {
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerContext<'a> {
     /// The handlers of the resource.
-    pub plan: &'a Arc<ResourceHandlers>,
+    pub resource_handlers: &'a Arc<ResourceHandlers>,
     /// The handlers and the settings at the start of the operator.
-    pub rules: &'a OperatorConfig,
+    pub startup_config: &'a OperatorConfig,
     /// The current handlers and settings.
-    pub current: &'a Arc<OperatorConfig>,
+    pub live_config: &'a Arc<OperatorConfig>,
 }
 
 impl WorkerContext<'_> {
     /// Whether every event is handled, or only the newest state.
     fn handles_every_event(self) -> bool {
-        !self.plan.watching.is_empty() || !self.plan.indexing.is_empty()
+        !self.resource_handlers.watching.is_empty() || !self.resource_handlers.indexing.is_empty()
     }
 }
 
-/// The driver of an object.
+/// Whether a cycle of the object runs, or may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Phase {
-    /// There is none: nothing is to be done.
+    /// No cycle runs, and nothing waits.
     #[default]
     Idle,
-    /// There is none yet: the events wait until the queue is released.
+    /// No cycle starts: the events wait until the queue is released.
     Blocked,
-    /// It runs a cycle.
+    /// A cycle runs.
     Running,
-    /// It is between two cycles.
+    /// A cycle has ended, and the next action is not determined yet.
     Free,
 }
 
@@ -112,7 +112,7 @@ pub struct ObjectWorker {
     /// The memory of the cycles.
     pub memory: ObjectMemory,
     /// Whether the derived label selector matches the object.
-    pub membership: Membership,
+    pub selector_match: SelectorMatch,
     /// The object is deleted: nothing remains to be handled after the queued events.
     pub gone: bool,
     /// The last write of ours whose watch event is still awaited.
@@ -131,7 +131,7 @@ pub struct ObjectWorker {
 pub struct CycleStart {
     event: QueuedEvent,
     memory: ObjectMemory,
-    consistent: bool,
+    view_age: ViewAge,
     index_pass: Option<IndexPass>,
 }
 
@@ -153,11 +153,20 @@ impl ObjectWorker {
     /// Takes the inputs of the cycle for an event that [`ObjectWorker::on_event`] or [`ObjectWorker::next`] has returned.
     pub fn prepare(&mut self, event: QueuedEvent, context: WorkerContext<'_>, now: Timestamp) -> CycleStart {
         let index_pass = self.index_pass(&event, context, now);
-        let consistent = self.is_consistent(&event.object, now);
-        if !context.plan.changing.is_empty() {
-            self.memory.observe(&event.object, &context.rules.settings, context.plan);
+        // The listing after a pause may be older than the write of a cycle that was running.
+        let version = event.object.resource_version();
+        let is_older = self.consistency.as_ref().is_some_and(|consistency| consistency.is_older(version));
+        let view_age = if self.is_consistent(&event.object, now) {
+            ViewAge::Consistent
+        } else if is_older {
+            ViewAge::Outdated
+        } else {
+            ViewAge::Unknown
+        };
+        if !context.resource_handlers.changing.is_empty() && !is_older {
+            self.memory.observe(&event.object, &context.startup_config.settings, context.resource_handlers);
         }
-        CycleStart { memory: self.memory.clone(), event, consistent, index_pass }
+        CycleStart { memory: self.memory.clone(), event, view_age, index_pass }
     }
 
     /// The index commands for the event, which run before all others.
@@ -167,7 +176,7 @@ impl ObjectWorker {
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> Option<IndexPass> {
-        if context.plan.indexing.is_empty() || event.indexed {
+        if context.resource_handlers.indexing.is_empty() || event.indexed {
             return None;
         }
         let indexing = self.indexing.as_deref();
@@ -175,9 +184,15 @@ impl ObjectWorker {
         if event.requeued && !indexing.is_some_and(Indexing::is_broken) {
             return None;
         }
-        let OperatorConfig { registry, settings, .. } = &**context.current;
+        let OperatorConfig { registry, settings, .. } = &**context.live_config;
         let fresh = Indexing::default();
-        indexing.unwrap_or(&fresh).pass(event.kind, &event.object, context.plan, (registry, settings), now)
+        indexing.unwrap_or(&fresh).pass(
+            event.kind,
+            &event.object,
+            context.resource_handlers,
+            (registry, settings),
+            now,
+        )
     }
 
     /// The state of the indexing, to record the outcomes of index commands.
@@ -187,12 +202,22 @@ impl ObjectWorker {
 
     /// Records a patch of a daemon or timer of the object.
     pub fn on_daemon_write(&mut self, accepted: Accepted<'_>, context: WorkerContext<'_>) {
-        self.memory.record_daemon_write(accepted, &context.rules.settings, context.plan);
+        self.memory.record_daemon_write(
+            accepted,
+            &context.startup_config.settings,
+            context.resource_handlers,
+        );
     }
 
-    /// Drops the state because another operator may have handled the object.
+    /// The listing after a pause has begun: another operator may have handled the object, so the memory is dropped. A cycle that is
+    /// running now writes what it knows, and that is remembered.
     pub fn invalidate(&mut self) {
         self.memory.invalidate();
+        if self.phase == Phase::Blocked {
+            self.mark_outdated();
+        } else {
+            self.drop_outdated();
+        }
     }
 
     /// Whether nothing is in progress and nothing waits.
@@ -201,12 +226,18 @@ impl ObjectWorker {
     }
 
     /// Whether the cycle that waits for our last write may continue: with true if that has arrived or timed out, with false if
-    /// another event came first. Otherwise, the end of the wait.
+    /// another event came first, or a pause: then the write will not arrive. Otherwise, the end of the wait.
     ///
     /// # Errors
-    /// The wait is not over: it ends at this time, unless an event arrives.
-    pub fn await_consistency(&mut self, now: Timestamp) -> Result<bool, Timestamp> {
-        if self.has_news() {
+    /// The wait is not over: it ends at this time, unless an event arrives or a pause begins.
+    pub fn await_consistency(
+        &mut self,
+        context: WorkerContext<'_>,
+        operator: OperatorState,
+        now: Timestamp,
+    ) -> Result<bool, Timestamp> {
+        // Kopf 1.45 continues during the pause, when the timeout is over.
+        if self.has_events() || (operator.paused && !context.startup_config.settings.compat) {
             return Ok(false);
         }
         match self.consistency.as_ref().and_then(|consistency| consistency.deadline()) {
@@ -223,7 +254,7 @@ impl ObjectWorker {
     /// Records the observed state; true if it contains the result of our last write.
     fn is_consistent(&mut self, object: &Object, now: Timestamp) -> bool {
         let Some(consistency) = &mut self.consistency else { return true };
-        consistency.seen(object.resource_version());
+        consistency.observe(object.resource_version());
         let reached = consistency.is_reached(now);
         if reached {
             self.consistency = None;

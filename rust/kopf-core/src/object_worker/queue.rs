@@ -1,6 +1,6 @@
 //! The queue of events, and the sleeps between two cycles.
 
-use super::{Membership, ObjectWorker, Phase, QueuedEvent, WorkerContext, WorkerLog, WorkerMessage};
+use super::{ObjectWorker, Phase, QueuedEvent, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage};
 use crate::cause::EventType;
 use crate::handling::error_backoff::ErrorBackoff;
 use crate::object::Object;
@@ -12,6 +12,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     pub(super) pending: VecDeque<QueuedEvent>,
+    /// The number of the first events that are from before a pause, if the queue is blocked.
+    outdated: usize,
     /// The sleep after the last cycle.
     pub(super) sleep: Option<Sleep>,
     /// Events were skipped, and that was logged.
@@ -51,7 +53,7 @@ pub enum Reaction {
 
 /// The next action of the driver.
 #[derive(Clone, Debug)]
-pub enum Next {
+pub enum NextAction {
     /// Start a cycle for this event.
     Start(QueuedEvent),
     /// Sleep until this time, then ask again. See [`SleepKind`] for what ends the sleep earlier.
@@ -78,9 +80,9 @@ pub enum SleepKind {
 
 /// The next action, and the messages to be logged before.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct Transition {
     /// The action.
-    pub next: Next,
+    pub next: NextAction,
     /// The messages.
     pub log: Vec<WorkerLog>,
 }
@@ -88,7 +90,8 @@ pub struct Step {
 /// The state of the operator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OperatorState {
-    /// Other operators may handle the objects now. The listing after the pause delivers the objects again.
+    /// A pause has begun since the last listing: other operators may handle the objects. The listing after the pause delivers
+    /// the objects again.
     pub paused: bool,
     /// The operator is stopping.
     pub stopping: bool,
@@ -100,14 +103,16 @@ impl ObjectWorker {
         if self.phase == Phase::Idle {
             return self.start(event);
         }
-        let settings = &context.rules.settings;
+        let settings = &context.startup_config.settings;
         let most = settings.queueing.max_pending_events.max(1);
         let queue = self.queue.get_or_insert_default();
         let mut skipped = None;
         if !context.handles_every_event() {
             queue.pending.clear();
+            queue.outdated = 0;
         } else if !settings.compat && queue.pending.len() >= most {
             queue.pending.pop_front();
+            queue.outdated = queue.outdated.saturating_sub(1);
             if !std::mem::replace(&mut queue.overflowed, true) {
                 skipped = Some(WorkerLog::of(&event.object, WorkerMessage::Skipped(most)));
             }
@@ -116,9 +121,10 @@ impl ObjectWorker {
         Reaction::Queued(skipped)
     }
 
-    /// Handles the state again without a watch event; none if that is not needed: the next event will handle the object anyway.
-    pub fn on_wake(&mut self, object: Arc<Object>) -> Option<Reaction> {
-        if self.gone {
+    /// Handles the state again without a watch event; none if that is not needed: the next event, or the listing after a pause,
+    /// will handle the object anyway.
+    pub fn on_wake(&mut self, object: Arc<Object>, operator: OperatorState) -> Option<Reaction> {
+        if self.gone || operator.paused {
             return None;
         }
         let event = QueuedEvent::requeued(object);
@@ -152,6 +158,7 @@ impl ObjectWorker {
         let queue = self.queue.get_or_insert_default();
         if first_and_last {
             queue.pending.truncate(1);
+            queue.outdated = queue.outdated.min(1);
         }
         queue.pending.extend(event);
     }
@@ -166,10 +173,36 @@ impl ObjectWorker {
         self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?.pending.front_mut()
     }
 
-    /// Releases a blocked queue: the object becomes idle, and its events are returned, to be reported again.
+    /// Releases a blocked queue: the object becomes idle, and its events are returned, to be reported again. Those from before a
+    /// pause are dropped, apart from a deletion.
     pub fn release(&mut self) -> VecDeque<QueuedEvent> {
         self.phase = Phase::Idle;
-        self.queue.take().map(|queue| queue.pending).unwrap_or_default()
+        let Some(mut queue) = self.queue.take() else { return VecDeque::new() };
+        let current = queue.pending.split_off(queue.outdated.min(queue.pending.len()));
+        queue.pending.retain(|event| event.kind == EventType::Deleted);
+        queue.pending.extend(current);
+        queue.pending
+    }
+
+    /// Releases a blocked queue, possibly during a pause: see [`ObjectWorker::release`].
+    pub fn release_in(
+        &mut self,
+        operator: OperatorState,
+        context: WorkerContext<'_>,
+    ) -> VecDeque<QueuedEvent> {
+        // Kopf 1.45 handles the events that have arrived before the pause.
+        if operator.paused && !context.startup_config.settings.compat {
+            self.drop_outdated();
+        }
+        self.release()
+    }
+
+    /// Marks the waiting events of a blocked queue as those from before a pause. They stay until the release: the first one may be
+    /// being indexed.
+    pub(super) fn mark_outdated(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.outdated = queue.pending.len();
+        }
     }
 
     /// Another worker will continue with the object: sleeps are cut short.
@@ -178,7 +211,7 @@ impl ObjectWorker {
     }
 
     /// Whether a wait of the driver is to be interrupted.
-    pub fn has_news(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         self.queue.as_ref().is_some_and(|queue| queue.leaving || !queue.pending.is_empty())
     }
 
@@ -199,22 +232,27 @@ impl ObjectWorker {
         let is_needed =
             self.queue.as_ref().is_some_and(|queue| queue.sleep.is_some() || !queue.pending.is_empty());
         if !is_needed {
-            self.rest();
+            self.on_idle();
         }
         is_needed
     }
 
     /// The next action after a cycle, a sleep, or the start of the driver.
-    pub fn next(&mut self, context: WorkerContext<'_>, operator: OperatorState, now: Timestamp) -> Step {
+    pub fn next(
+        &mut self,
+        context: WorkerContext<'_>,
+        operator: OperatorState,
+        now: Timestamp,
+    ) -> Transition {
         self.phase = Phase::Free;
         let mut log = Vec::new();
         let sleep = self.queue.as_mut().and_then(|queue| queue.sleep.take());
         let next = sleep.and_then(|sleep| self.after_sleep(sleep, context, operator, now, &mut log));
-        let next = next.unwrap_or_else(|| self.next_event(operator, now, &mut log));
-        if let Next::Start(_) = next {
+        let next = next.unwrap_or_else(|| self.next_event(context, operator, now, &mut log));
+        if let NextAction::Start(_) = next {
             self.phase = Phase::Running;
         }
-        Step { next, log }
+        Transition { next, log }
     }
 
     /// The action that belongs to a sleep for delayed handlers; none if the sleep is cut short.
@@ -225,7 +263,7 @@ impl ObjectWorker {
         operator: OperatorState,
         now: Timestamp,
         log: &mut Vec<WorkerLog>,
-    ) -> Option<Next> {
+    ) -> Option<NextAction> {
         let is_long = sleep.delay > 0.0 && !sleep.touched;
         if operator.paused {
             return None;
@@ -233,7 +271,7 @@ impl ObjectWorker {
         if is_long && !std::mem::replace(&mut sleep.announced, true) {
             log.push(WorkerLog::of(&sleep.event.object, WorkerMessage::Sleeping(sleep.delay)));
         }
-        if is_long && self.has_news() {
+        if is_long && self.has_events() {
             let left = sleep.until.seconds_since(now).max(0.0);
             log.push(WorkerLog::of(&sleep.event.object, WorkerMessage::Interrupted(left)));
             return None;
@@ -244,47 +282,62 @@ impl ObjectWorker {
         if now < sleep.until {
             let until = sleep.until;
             self.queue.get_or_insert_default().sleep = Some(sleep);
-            return Some(Next::Sleep { until, kind: SleepKind::Delay });
+            return Some(NextAction::Sleep { until, kind: SleepKind::Delay });
         }
-        if context.rules.settings.compat && !sleep.touched {
+        if context.startup_config.settings.compat && !sleep.touched {
             let event = sleep.event.clone();
             self.queue.get_or_insert_default().sleep = Some(Sleep { touched: true, ..sleep });
-            return Some(Next::Touch(event));
+            return Some(NextAction::Touch(event));
         }
-        if self.membership != Membership::Selected {
+        if self.selector_match != SelectorMatch::Selected {
             // The watch does not report changes of this object: it has to be looked up.
-            self.membership = Membership::Stale;
+            self.selector_match = SelectorMatch::Stale;
             return None;
         }
         let event = QueuedEvent { kind: EventType::Modified, requeued: true, ..sleep.event };
-        (!self.has_news()).then_some(Next::Start(event))
+        (!self.has_events()).then_some(NextAction::Start(event))
     }
 
-    fn next_event(&mut self, operator: OperatorState, now: Timestamp, log: &mut Vec<WorkerLog>) -> Next {
+    fn next_event(
+        &mut self,
+        context: WorkerContext<'_>,
+        operator: OperatorState,
+        now: Timestamp,
+        log: &mut Vec<WorkerLog>,
+    ) -> NextAction {
+        // Kopf 1.45 handles the events that have arrived before the pause.
+        if operator.paused && !context.startup_config.settings.compat {
+            self.drop_outdated();
+        }
         let Some(queue) = self.queue.as_mut().filter(|queue| !queue.pending.is_empty()) else {
-            self.rest();
-            return Next::Idle;
+            self.on_idle();
+            return NextAction::Idle;
         };
         if let Some(backoff) = self.backoff.as_mut().filter(|backoff| backoff.is_held()) {
             let left = backoff.remaining(now).unwrap_or(0.0);
             if left > 0.0 {
-                return Next::Sleep { until: now.plus(left), kind: SleepKind::Backoff };
+                return NextAction::Sleep { until: now.plus(left), kind: SleepKind::Backoff };
             }
             backoff.release();
-            if operator.paused {
-                self.rest();
-                return Next::Idle;
-            }
             let last = queue.pending.pop_back();
             queue.pending.clear();
             if let Some(last) = last {
                 log.push(WorkerLog::of(&last.object, WorkerMessage::BackoffOver));
-                return Next::Start(last);
+                return NextAction::Start(last);
             }
         }
         match queue.pending.pop_front() {
-            Some(event) => Next::Start(event),
-            None => Next::Idle,
+            Some(event) => NextAction::Start(event),
+            None => NextAction::Idle,
+        }
+    }
+
+    /// Drops the waiting states of the object: another operator may have handled them. A deletion is final, and its cycle writes
+    /// nothing.
+    pub(super) fn drop_outdated(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.sleep = None;
+            queue.pending.retain(|event| event.kind == EventType::Deleted);
         }
     }
 
@@ -295,7 +348,7 @@ impl ObjectWorker {
         }
     }
 
-    fn rest(&mut self) {
+    fn on_idle(&mut self) {
         self.phase = Phase::Idle;
         self.queue = None;
     }
@@ -327,7 +380,7 @@ impl ObjectWorker {
     }
 
     pub(super) fn fail(&mut self, context: WorkerContext<'_>, now: Timestamp) -> Option<f64> {
-        let delays = &context.current.settings.queueing.error_delays;
+        let delays = &context.live_config.settings.queueing.error_delays;
         self.backoff.get_or_insert_with(|| Box::new(ErrorBackoff::default())).fail(delays, now)
     }
 }

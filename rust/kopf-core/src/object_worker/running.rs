@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 use std::sync::Arc;
 
 /// The next effect of a cycle in progress.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum CycleEffect {
     /// Run these commands in Python, then call [`RunningCycle::on_completion`].
     Run(Activation),
@@ -44,16 +44,16 @@ impl RunningCycle {
     /// Opens a cycle. `id` is also its entropy.
     pub fn open(
         start: CycleStart,
-        plan: Arc<ResourceHandlers>,
+        resource_handlers: Arc<ResourceHandlers>,
         config: Arc<OperatorConfig>,
         id: u64,
         now: Timestamp,
     ) -> Self {
-        let CycleStart { event, memory, consistent, index_pass } = start;
-        let moment = CycleInput { now, entropy: id, consistent };
+        let CycleStart { event, memory, view_age, index_pass } = start;
+        let moment = CycleInput { now, entropy: id, view_age };
         let observation =
             CycleEvent { event: event.kind, object: Arc::clone(&event.object), requeued: event.requeued };
-        let (cycle, next) = Cycle::open(observation, &memory, plan, config, moment);
+        let (cycle, next) = Cycle::open(observation, &memory, resource_handlers, config, moment);
         Self { id, cycle, event, index_pass, indexing: None, next: Some(next), closed: false }
     }
 
@@ -89,7 +89,11 @@ impl RunningCycle {
     /// Whether the next effect calls event handlers and nothing else, and nothing follows but the decision.
     pub fn only_watches(&self) -> bool {
         let is_watching = |activation: &Activation| {
-            activation.last && activation.steps.iter().all(|step| matches!(step, Command::Watch { .. }))
+            activation.last
+                && activation
+                    .commands
+                    .iter()
+                    .all(|command| matches!(command, Command::CallEventHandler { .. }))
         };
         self.index_pass.is_none()
             && matches!(&self.next, Some(Effect::Run(activation)) if is_watching(activation))
@@ -106,7 +110,7 @@ impl RunningCycle {
                     Activation::default()
                 }
             };
-            activation.steps.insert(0, Command::Index(pass.clone()));
+            activation.commands.insert(0, Command::CallIndexers(pass.clone()));
             self.indexing = Some(pass);
             return Some(CycleEffect::Run(activation));
         }
@@ -172,11 +176,11 @@ impl ObjectWorker {
         registry: &Registry,
     ) -> bool {
         let indexing = self.indexing();
-        if !matches!(completion.steps.first(), Some(CommandResult::Indexed(_))) {
+        if !matches!(completion.results.first(), Some(CommandResult::Indexed(_))) {
             indexing.fail();
             return false;
         }
-        if let CommandResult::Indexed(outcomes) = completion.steps.remove(0) {
+        if let CommandResult::Indexed(outcomes) = completion.results.remove(0) {
             indexing.record_outcomes(pass, &outcomes, registry);
         }
         true

@@ -9,8 +9,11 @@ use crate::resource::Resource;
 use crate::settings::Settings;
 use serde_json::{Value, json};
 
+mod failed_writes;
+mod pauses;
+
 struct Scene {
-    plan: Arc<ResourceHandlers>,
+    resource_handlers: Arc<ResourceHandlers>,
     config: Arc<OperatorConfig>,
     worker: ObjectWorker,
 }
@@ -38,45 +41,84 @@ impl Scene {
             "shortcuts": [], "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
         }))
         .unwrap();
-        let plan = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        let resource_handlers = Arc::new(registry.handlers_of(&Arc::new(resource), &|_| true));
         let settings: Settings = serde_json::from_value(settings.clone()).unwrap();
         let settings = Arc::new(settings);
         let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::Asap });
-        Self { plan, config, worker: ObjectWorker::new(EventType::Added) }
+        Self { resource_handlers, config, worker: ObjectWorker::new(EventType::Added) }
     }
 
     fn context(&self) -> (Arc<ResourceHandlers>, Arc<OperatorConfig>) {
-        (Arc::clone(&self.plan), Arc::clone(&self.config))
+        (Arc::clone(&self.resource_handlers), Arc::clone(&self.config))
     }
 
     fn take(&mut self, event: QueuedEvent) -> Reaction {
-        let (plan, config) = self.context();
-        let context = WorkerContext { plan: &plan, rules: &config, current: &config };
+        let (resource_handlers, config) = self.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
         self.worker.on_event(event, context)
     }
 
-    fn next(&mut self, now: f64) -> Step {
+    /// The versions of the events of a blocked queue at its release.
+    fn released(&mut self, operator: OperatorState) -> Vec<String> {
+        let (resource_handlers, config) = self.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
+        let events = self.worker.release_in(operator, context);
+        events.iter().filter_map(|event| Some(event.object.resource_version()?.to_owned())).collect()
+    }
+
+    fn next(&mut self, now: f64) -> Transition {
         self.next_in(now, OperatorState::default())
     }
 
-    fn next_in(&mut self, now: f64, operator: OperatorState) -> Step {
-        let (plan, config) = self.context();
-        let context = WorkerContext { plan: &plan, rules: &config, current: &config };
+    fn next_in(&mut self, now: f64, operator: OperatorState) -> Transition {
+        let (resource_handlers, config) = self.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
         self.worker.next(context, operator, at(now))
     }
 
+    fn await_consistency(&mut self, now: f64, operator: OperatorState) -> Result<bool, Timestamp> {
+        let (resource_handlers, config) = self.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
+        self.worker.await_consistency(context, operator, at(now))
+    }
+
     /// A cycle of the event with this decision, and what follows it.
-    fn conclude(&mut self, event: QueuedEvent, decision: Decision, now: f64) -> Concluded {
-        let (plan, config) = self.context();
-        let context = WorkerContext { plan: &plan, rules: &config, current: &config };
+    fn conclude(&mut self, event: QueuedEvent, decision: Decision, now: f64) -> DecisionResult {
+        let (resource_handlers, config) = self.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
         let start = self.worker.prepare(event, context, at(now));
-        let running = RunningCycle::open(start, Arc::clone(&plan), Arc::clone(&config), 1, at(now));
+        let running =
+            RunningCycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(now));
         self.worker.on_decision(&running, decision, context, at(now))
     }
 
     fn written(&mut self, write: DecidedWrite, outcome: WriteOutcome<'_>, now: f64) -> Finished {
-        let (plan, config) = self.context();
-        let context = WorkerContext { plan: &plan, rules: &config, current: &config };
+        let (resource_handlers, config) = self.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
         self.worker.on_write_result(write, outcome, context, at(now))
     }
 }
@@ -93,20 +135,20 @@ fn started(reaction: Reaction) -> QueuedEvent {
     }
 }
 
-fn write_of(concluded: Concluded) -> DecidedWrite {
-    match concluded {
-        Concluded::Write(write) => *write,
-        Concluded::Finished(finished) => panic!("nothing to write: {finished:?}"),
+fn write_of(result: DecisionResult) -> DecidedWrite {
+    match result {
+        DecisionResult::Write(write) => *write,
+        DecisionResult::Finished(finished) => panic!("nothing to write: {finished:?}"),
     }
 }
 
-fn messages(step: &Step) -> Vec<WorkerMessage> {
+fn messages(step: &Transition) -> Vec<WorkerMessage> {
     step.log.iter().map(|line| line.message.clone()).collect()
 }
 
-fn version(next: &Next) -> Option<&str> {
+fn version(next: &NextAction) -> Option<&str> {
     match next {
-        Next::Start(event) => event.object.resource_version(),
+        NextAction::Start(event) => event.object.resource_version(),
         _ => None,
     }
 }
@@ -118,13 +160,13 @@ fn only_the_newest_state_waits_unless_every_event_is_handled() {
         let first = started(scene.take(event(1)));
         assert!(matches!(scene.take(event(2)), Reaction::Queued(None)));
         assert!(matches!(scene.take(event(3)), Reaction::Queued(None)));
-        let concluded = scene.conclude(first, Decision::default(), 0.0);
-        assert!(matches!(concluded, Concluded::Finished(Finished { log: None, .. })));
+        let result = scene.conclude(first, Decision::default(), 0.0);
+        assert!(matches!(result, DecisionResult::Finished(Finished { log: None, .. })));
         assert!(scene.worker.needs_driver());
         for number in expected {
             assert_eq!(version(&scene.next(0.0).next), Some(number), "{kind}");
         }
-        assert!(matches!(scene.next(0.0).next, Next::Idle) && scene.worker.is_idle());
+        assert!(matches!(scene.next(0.0).next, NextAction::Idle) && scene.worker.is_idle());
     }
 }
 
@@ -146,31 +188,16 @@ fn a_delay_is_slept_and_interrupted_by_new_events() {
     scene.conclude(first, delayed.clone(), 0.0);
     let step = scene.next(0.0);
     assert_eq!(messages(&step), [WorkerMessage::Sleeping(5.0)]);
-    assert!(matches!(step.next, Next::Sleep { until, kind: SleepKind::Delay } if until == at(5.0)));
+    assert!(matches!(step.next, NextAction::Sleep { until, kind: SleepKind::Delay } if until == at(5.0)));
     scene.take(event(2));
     let step = scene.next(2.0);
     assert_eq!(messages(&step), [WorkerMessage::Interrupted(3.0)]);
-    let Next::Start(second) = step.next else { panic!("the event is handled") };
+    let NextAction::Start(second) = step.next else { panic!("the event is handled") };
     assert!(!second.requeued);
     scene.conclude(second, delayed, 2.0);
     scene.next(2.0);
-    let Next::Start(again) = scene.next(7.0).next else { panic!("the delay is over") };
+    let NextAction::Start(again) = scene.next(7.0).next else { panic!("the delay is over") };
     assert!(again.requeued && again.object.resource_version() == Some("2"));
-}
-
-#[test]
-fn a_pause_ends_the_sleep() {
-    for paused_before in [true, false] {
-        let mut scene = Scene::new("changing", &json!({}));
-        let first = started(scene.take(event(1)));
-        scene.conclude(first, Decision { delay: Some(5.0), ..Decision::default() }, 0.0);
-        let paused = OperatorState { paused: true, stopping: false };
-        if !paused_before {
-            scene.next(0.0);
-            scene.worker.on_pause();
-        }
-        assert!(matches!(scene.next_in(5.0, paused).next, Next::Idle));
-    }
 }
 
 #[test]
@@ -178,25 +205,30 @@ fn errors_hold_the_object_and_the_last_state_is_handled_afterwards() {
     let mut scene = Scene::new("watching", &json!({"queueing": {"error_delays": [3.0]}}));
     let first = started(scene.take(event(1)));
     let failed = Decision { error: Some("boo".to_owned()), ..Decision::default() };
-    let Concluded::Finished(Finished { log: Some(line), .. }) = scene.conclude(first, failed, 0.0) else {
+    let DecisionResult::Finished(Finished { log: Some(line), .. }) = scene.conclude(first, failed, 0.0)
+    else {
         panic!("the error is logged")
     };
     assert_eq!(line.text(), "Throttling for 3 seconds due to an unexpected error: boo");
     scene.take(event(2));
     assert!(
-        matches!(scene.next(1.0).next, Next::Sleep { until, kind: SleepKind::Backoff } if until == at(3.0))
+        matches!(scene.next(1.0).next, NextAction::Sleep { until, kind: SleepKind::Backoff } if until == at(3.0))
     );
     let step = scene.next(3.0);
     assert_eq!((version(&step.next), messages(&step)), (Some("2"), vec![WorkerMessage::BackoffOver]));
-    assert!(matches!(scene.next(3.0).next, Next::Idle), "older states are dropped");
+    assert!(matches!(scene.next(3.0).next, NextAction::Idle), "older states are dropped");
 }
 
 #[test]
 fn an_idle_object_is_held_after_an_error_without_delays_only_logged() {
     let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": []}}));
     let first = started(scene.take(event(1)));
-    let (plan, config) = scene.context();
-    let context = WorkerContext { plan: &plan, rules: &config, current: &config };
+    let (resource_handlers, config) = scene.context();
+    let context = WorkerContext {
+        resource_handlers: &resource_handlers,
+        startup_config: &config,
+        live_config: &config,
+    };
     let line = scene.worker.on_panic(first, "boo".to_owned(), false, context, at(0.0));
     assert_eq!(line.text(), "An unexpected error, not throttled: boo");
     assert!(!scene.worker.needs_driver(), "it would panic again at once");
@@ -214,25 +246,25 @@ fn the_event_of_an_own_write_is_awaited() {
     let finished = scene.written(write, outcome, 0.0);
     assert_eq!(finished.log.map(|line| line.message), Some(WorkerMessage::SkippedSleep(9.0)));
     assert!(!scene.worker.needs_driver(), "the watch event starts the next cycle");
-    assert_eq!(scene.worker.await_consistency(at(1.0)), Err(at(5.0)));
-    assert_eq!(scene.worker.await_consistency(at(5.0)), Ok(true));
-    assert_eq!(scene.worker.await_consistency(at(1.0)), Ok(true), "the wait is over");
+    assert_eq!(scene.await_consistency(1.0, OperatorState::default()), Err(at(5.0)));
+    assert_eq!(scene.await_consistency(5.0, OperatorState::default()), Ok(true));
+    assert_eq!(scene.await_consistency(1.0, OperatorState::default()), Ok(true), "the wait is over");
 }
 
 #[test]
 fn a_failed_write_is_repeated_after_the_back_off() {
     let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": [2.0]}}));
-    for is_of_unknown_fate in [false, true] {
+    for is_outcome_unknown in [false, true] {
         let first = QueuedEvent { requeued: false, ..event(1) };
         let write = write_of(scene.conclude(first, patch(), 0.0));
-        let failure = WriteFailure { text: "503".to_owned(), is_of_unknown_fate, ..WriteFailure::default() };
+        let failure = WriteFailure { text: "503".to_owned(), is_outcome_unknown, ..WriteFailure::default() };
         let unwritten = write.patch.0.clone();
         let outcome = WriteOutcome { unwritten, failure: Some(failure), ..WriteOutcome::default() };
         let finished = scene.written(write, outcome, 0.0);
         assert!(finished.log.is_some_and(|line| line.text().ends_with("error: 503")));
-        assert_eq!(scene.worker.consistency.is_some(), is_of_unknown_fate);
+        assert_eq!(scene.worker.consistency.is_some(), is_outcome_unknown);
         assert!(scene.worker.needs_driver());
-        assert!(matches!(scene.next(2.0).next, Next::Start(event) if event.requeued));
+        assert!(matches!(scene.next(2.0).next, NextAction::Start(event) if event.requeued));
     }
 }
 
@@ -243,8 +275,8 @@ fn rejected_parts_are_written_again_after_a_pause() {
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let rejected = write.patch.clone();
     let finished = scene.written(write, WriteOutcome { rejected, ..WriteOutcome::default() }, 0.0);
-    let pause = finished.pause.unwrap();
-    assert!(matches!(scene.next(0.0).next, Next::Sleep { until, .. } if until == at(pause)));
+    let delay = finished.delay.unwrap();
+    assert!(matches!(scene.next(0.0).next, NextAction::Sleep { until, .. } if until == at(delay)));
 }
 
 #[test]
@@ -268,10 +300,13 @@ fn after_a_deletion_only_later_watch_events_count() {
     let mut scene = Scene::new("changing", &json!({}));
     let deleted = started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
     scene.worker.memory.fully_handled_once = true;
-    assert!(matches!(scene.worker.on_wake(object(2)), Some(Reaction::Queued(None))));
+    assert!(matches!(
+        scene.worker.on_wake(object(2), OperatorState::default()),
+        Some(Reaction::Queued(None))
+    ));
     scene.conclude(deleted.clone(), Decision::default(), 0.0);
     assert!(scene.worker.gone && !scene.worker.needs_driver());
-    assert!(scene.worker.on_wake(object(2)).is_none());
+    assert!(scene.worker.on_wake(object(2), OperatorState::default()).is_none());
     // The same, but the object comes back.
     let mut scene = Scene::new("changing", &json!({}));
     started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
@@ -284,16 +319,16 @@ fn after_a_deletion_only_later_watch_events_count() {
 #[test]
 fn a_deselected_object_is_stale_after_a_write_or_a_delay() {
     let mut scene = Scene::new("changing", &json!({}));
-    scene.worker.membership = Membership::Deselected;
+    scene.worker.selector_match = SelectorMatch::Deselected;
     scene.conclude(event(1), Decision::default(), 0.0);
-    assert_eq!(scene.worker.membership, Membership::Deselected, "nothing was written");
+    assert_eq!(scene.worker.selector_match, SelectorMatch::Deselected, "nothing was written");
     let write = write_of(scene.conclude(event(1), patch(), 0.0));
     scene.written(write, WriteOutcome::default(), 0.0);
-    assert_eq!(scene.worker.membership, Membership::Stale);
-    scene.worker.membership = Membership::Deselected;
+    assert_eq!(scene.worker.selector_match, SelectorMatch::Stale);
+    scene.worker.selector_match = SelectorMatch::Deselected;
     scene.conclude(event(1), Decision { delay: Some(1.0), ..Decision::default() }, 0.0);
-    assert!(matches!(scene.next(1.0).next, Next::Idle));
-    assert_eq!(scene.worker.membership, Membership::Stale);
+    assert!(matches!(scene.next(1.0).next, NextAction::Idle));
+    assert_eq!(scene.worker.selector_match, SelectorMatch::Stale);
 }
 
 #[test]
@@ -320,14 +355,18 @@ fn the_touch_annotation_is_written_before_the_next_cycle_in_compat_mode() {
         let mut scene = Scene::new("changing", &json!({"compat": true}));
         let first = started(scene.take(event(1)));
         scene.conclude(first, Decision { delay: Some(1.0), ..Decision::default() }, 0.0);
-        let Next::Touch(touched) = scene.next(1.0).next else { panic!("no touch") };
-        let (plan, config) = scene.context();
-        let context = WorkerContext { plan: &plan, rules: &config, current: &config };
+        let NextAction::Touch(touched) = scene.next(1.0).next else { panic!("no touch") };
+        let (resource_handlers, config) = scene.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
         let latest = object(2);
         let latest = is_written.then_some(&*latest);
         let outcome = WriteOutcome { latest, merged: Map::new(), ..WriteOutcome::default() };
         scene.worker.on_touched(&touched.object, &outcome, context, at(1.0));
         // Without a watch event of the touch, the cycle starts at once.
-        assert_eq!(matches!(scene.next(1.0).next, Next::Start(_)), !is_written);
+        assert_eq!(matches!(scene.next(1.0).next, NextAction::Start(_)), !is_written);
     }
 }

@@ -63,18 +63,32 @@ pub fn store_marker(prefix: &str, object: &Object, patch: &mut Patch) {
     }
 }
 
+/// The prefix of the marks of `ApplySets`, and the annotation that names the tool that manages them.
+const APPLY_SET: &str = "applyset.kubernetes.io/";
+const APPLY_SET_TOOL: &str = "applyset.kubernetes.io/tooling";
+
 /// Annotations of operators and tools that are not the intent of the object's author.
 #[derive(Clone, Debug, Default)]
 pub struct IgnoredAnnotations<'k> {
     /// Prefixes that are marked as managed.
     marked: Vec<&'k str>,
+    /// Whether the object is the owner of an `ApplySet` of a Kopf operator.
+    has_apply_set: bool,
 }
 
 impl<'k> IgnoredAnnotations<'k> {
-    /// Collects the marked prefixes from the keys of an object.
-    pub fn among(keys: impl Iterator<Item = &'k str>) -> Self {
+    /// Those of an object.
+    pub fn of(object: &'k Object) -> Self {
+        let keys = object.raw_annotations().map(|(key, _)| key);
         let marked = keys.filter_map(|key| key.strip_suffix(MARKER)?.strip_suffix('/')).collect();
-        Self { marked }
+        let mut entries = object.raw_annotations();
+        let has_apply_set = entries.any(|(key, json)| key == APPLY_SET_TOOL && json.starts_with("\"kopf/"));
+        Self { marked, has_apply_set }
+    }
+
+    /// Whether this label is excluded from the essence. The marks of `ApplySets` of other tools are part of it, as in Kopf.
+    pub fn covers_label(&self, key: &str) -> bool {
+        self.has_apply_set && key.starts_with(APPLY_SET)
     }
 
     /// Whether this annotation is excluded from the essence.
@@ -84,6 +98,7 @@ impl<'k> IgnoredAnnotations<'k> {
             || prefix.ends_with(".kopf.zalando.org")
             || self.marked.contains(&prefix)
             || key == LAST_APPLIED
+            || self.covers_label(key)
     }
 }
 
@@ -164,7 +179,10 @@ mod tests {
     #[test]
     fn marked_prefixes_are_recognized() {
         let keys = ["my.org/kopf-managed", "my.org/x", "other.org/x", "kopf-managed", "a.kopf.zalando.org/x"];
-        let managed = IgnoredAnnotations::among(keys.into_iter());
+        let annotations: serde_json::Map<_, _> =
+            keys.map(|key| (key.to_owned(), "x".into())).into_iter().collect();
+        let object = Object::decode(&json!({"metadata": {"annotations": annotations}}).to_string()).unwrap();
+        let managed = IgnoredAnnotations::of(&object);
         for key in
             ["my.org/x", "my.org/kopf-managed", "kopf.zalando.org/y", "a.kopf.zalando.org/z", LAST_APPLIED]
         {

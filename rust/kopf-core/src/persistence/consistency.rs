@@ -14,8 +14,29 @@ pub struct Consistency {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Expectation {
-    version: Box<str>,
+    /// The version of our patch; `None` if no later state has it: the patch deletes the object, or its version is unknown.
+    version: Option<Box<str>>,
+    /// The last known version of our patches; `None` if there is none.
+    known: Option<Box<str>>,
     until: Timestamp,
+}
+
+/// The age of a received state, compared with our last write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ViewAge {
+    /// It contains all our writes, or the wait for them has timed out.
+    Consistent,
+    /// It may be from before our last write.
+    Unknown,
+    /// It is from before our last write: its fields confirm nothing.
+    Outdated,
+}
+
+impl ViewAge {
+    /// Whether no own write is pending.
+    pub fn is_consistent(self) -> bool {
+        self == Self::Consistent
+    }
 }
 
 /// The relevant parts of the API server's response to a patch.
@@ -25,15 +46,6 @@ pub struct Written<'a> {
     pub version: &'a str,
     /// The object has a deletion timestamp and no finalizers: this patch deletes it.
     pub vanishing: bool,
-}
-
-/// The version to wait for after a patch. An object that the patch deletes has no later version, only the deletion event;
-/// so its expected version never arrives.
-pub fn expected_version(written: Written<'_>) -> Box<str> {
-    if written.vanishing {
-        return format!("{}~which~never~arrives", written.version).into_boxed_str();
-    }
-    written.version.into()
 }
 
 /// Whether the state with `version` contains the patch of `expected`: it is that version or a later one. Intermediate
@@ -46,32 +58,54 @@ pub fn contains(expected: &str, version: &str) -> bool {
 
 impl Consistency {
     /// Records a received version; ends the wait if it contains our patch.
-    pub fn seen(&mut self, version: Option<&str>) {
+    pub fn observe(&mut self, version: Option<&str>) {
         if let (Some(expected), Some(version)) = (&self.expected, version)
-            && contains(&expected.version, version)
+            && expected.version.as_deref().is_some_and(|expected| contains(expected, version))
         {
             self.expected = None;
         }
     }
 
-    /// Starts the wait after a patch that was made for the state with version `seen`. `timeout` is in seconds; zero or less
+    /// Starts the wait after a patch that was made for the state with version `observed`. `timeout` is in seconds; zero or less
     /// disables it.
-    pub fn record_write(&mut self, written: Written<'_>, seen: Option<&str>, timeout: f64, now: Timestamp) {
+    pub fn record_write(
+        &mut self,
+        written: Written<'_>,
+        observed: Option<&str>,
+        timeout: f64,
+        now: Timestamp,
+    ) {
         if timeout <= 0.0 {
             return;
         }
         // The patch changed nothing: it causes no watch event.
-        if !written.vanishing && seen == Some(written.version) {
+        if !written.vanishing && observed == Some(written.version) {
             return;
         }
-        self.expected = Some(Expectation { version: expected_version(written), until: now.plus(timeout) });
+        let version: Option<Box<str>> = (!written.vanishing).then(|| written.version.into());
+        self.expected = Some(Expectation { known: version.clone(), version, until: now.plus(timeout) });
     }
 
     /// Waits for the whole timeout, in seconds, because no received state can be trusted until then: the response to a
     /// patch was lost and the patch may have been applied, or the object no longer exists and its deletion event is still
     /// to arrive.
     pub fn mark_unknown(&mut self, timeout: f64, now: Timestamp) {
-        self.record_write(Written { version: "", vanishing: true }, None, timeout, now);
+        if timeout <= 0.0 {
+            return;
+        }
+        // The patches before it are still known.
+        let known = self.expected.take().and_then(|expected| expected.known);
+        self.expected = Some(Expectation { version: None, known, until: now.plus(timeout) });
+    }
+
+    /// Whether the state with this version is known to be from before one of our patches.
+    pub fn is_older(&self, version: Option<&str>) -> bool {
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let expected = self.expected.as_ref().and_then(|expected| expected.known.as_deref());
+        let expected = expected.filter(|expected| is_number(expected));
+        expected
+            .zip(version)
+            .is_some_and(|(expected, version)| is_number(version) && !contains(expected, version))
     }
 
     /// The end of the wait; `None` if there is nothing to wait for.
@@ -93,9 +127,9 @@ mod tests {
         Timestamp::from_micros(0).plus(seconds)
     }
 
-    fn after_write(version: &str, vanishing: bool, seen: &str, timeout: f64) -> Consistency {
+    fn after_write(version: &str, vanishing: bool, observed: &str, timeout: f64) -> Consistency {
         let mut consistency = Consistency::default();
-        consistency.record_write(Written { version, vanishing }, Some(seen), timeout, at(0.0));
+        consistency.record_write(Written { version, vanishing }, Some(observed), timeout, at(0.0));
         consistency
     }
 
@@ -103,25 +137,26 @@ mod tests {
     fn the_watch_event_of_our_patch_is_awaited() {
         let mut consistency = after_write("102", false, "101", 5.0);
         assert!(!consistency.is_reached(at(1.0)));
-        consistency.seen(Some("99"));
+        consistency.observe(Some("99"));
         assert!(!consistency.is_reached(at(1.0)));
-        consistency.seen(Some("102"));
-        assert!(consistency.is_reached(at(1.0)));
+        assert!(consistency.is_older(Some("101")) && !consistency.is_older(Some("102")));
+        consistency.observe(Some("102"));
+        assert!(consistency.is_reached(at(1.0)) && !consistency.is_older(Some("101")));
     }
 
     #[test]
     fn a_later_version_contains_the_patch_too() {
         let mut consistency = after_write("99", false, "98", 5.0);
-        consistency.seen(Some("100"));
+        consistency.observe(Some("100"));
         assert!(consistency.is_reached(at(1.0)));
     }
 
     #[test]
     fn versions_that_are_not_numbers_are_compared_for_equality() {
         let mut consistency = after_write("b", false, "a", 5.0);
-        consistency.seen(Some("c"));
+        consistency.observe(Some("c"));
         assert!(!consistency.is_reached(at(1.0)));
-        consistency.seen(Some("b"));
+        consistency.observe(Some("b"));
         assert!(consistency.is_reached(at(1.0)));
     }
 
@@ -140,21 +175,30 @@ mod tests {
     #[test]
     fn the_version_of_a_vanishing_object_never_arrives() {
         let mut consistency = after_write("102", true, "101", 5.0);
-        consistency.seen(Some("102"));
+        consistency.observe(Some("102"));
         assert!(!consistency.is_reached(at(0.0)));
-        assert_eq!(&*expected_version(Written { version: "7", vanishing: true }), "7~which~never~arrives");
+        assert!(!consistency.is_older(Some("101")), "unknown");
     }
 
     #[test]
     fn after_a_patch_with_unknown_result_no_state_is_trusted_until_the_timeout() {
         let mut consistency = Consistency::default();
         consistency.mark_unknown(5.0, at(0.0));
-        consistency.seen(Some("102"));
+        consistency.observe(Some("102"));
         assert!(!consistency.is_reached(at(4.0)));
         assert!(consistency.is_reached(at(5.0)));
         let mut consistency = Consistency::default();
         consistency.mark_unknown(0.0, at(0.0));
         assert!(consistency.is_reached(at(0.0)));
+    }
+
+    #[test]
+    fn states_from_before_the_last_known_patch_are_older_even_if_a_later_result_is_unknown() {
+        let mut consistency = after_write("102", false, "101", 5.0);
+        consistency.mark_unknown(5.0, at(1.0));
+        assert!(consistency.is_older(Some("101")) && !consistency.is_older(Some("102")));
+        consistency.observe(Some("102"));
+        assert!(!consistency.is_reached(at(5.0)), "it is not the unknown one");
     }
 
     #[test]

@@ -4,15 +4,18 @@ use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::PersistenceConfig;
 use super::completed_handling::CompletedHandling;
-use super::diffbase::observed::recalled;
+use super::consistency::ViewAge;
+use super::diffbase::observed;
 use super::essence::essence;
+use super::keeps_pending_state;
 use super::own_annotations::{base_text, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
-use super::pending_state::{ObservedEssences, Overlay, PendingState, is_kept, missing};
+use super::pending_state::{ObservedEssences, Overlay, PendingState, missing, overlaid};
 use super::progress::Record;
 use super::rejected_patch::RejectedPatch;
+use super::{Persistence, PersistenceConfig};
+use crate::cause::Reason;
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::{Patch, is_removal, without_nulls};
 use crate::json::value::{Map, Value};
@@ -55,6 +58,17 @@ pub enum HandlingStatus {
     Over(ObservedEssences),
 }
 
+/// A patch that was not written, or whose result is unknown.
+#[derive(Clone, Debug, Default)]
+pub struct Unwritten {
+    /// The merge patch.
+    pub patch: Map<String, Value>,
+    /// The final progress that belongs to it: see [`merge_requests`](super::merge_requests::merge_requests).
+    pub final_progress: Map<String, Value>,
+    /// Whether the API server rejected it.
+    pub is_rejected: bool,
+}
+
 /// A patch that the API server has accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted<'a> {
@@ -69,7 +83,7 @@ impl ObjectMemory {
     pub fn overlay<'s>(
         &self,
         object: &Arc<Object>,
-        consistent: bool,
+        view_age: ViewAge,
         settings: impl Into<PersistenceConfig<'s>>,
         handlers: &ResourceHandlers,
     ) -> Option<Overlay> {
@@ -77,11 +91,11 @@ impl ObjectMemory {
         if settings.compat {
             return None;
         }
-        self.pending_state.as_ref()?.overlay(object, consistent, settings, handlers)
+        self.pending_state.as_ref()?.overlay(object, view_age, settings, handlers)
     }
 
     /// Loads the diff-base's digest from the object. If a previous operator stopped during a handling, also loads the
-    /// progress and the observed essence.
+    /// progress and the observed essence. Writes of a cycle since the memory was dropped are kept.
     pub fn observe<'s>(
         &mut self,
         object: &Object,
@@ -90,18 +104,25 @@ impl ObjectMemory {
     ) {
         let settings = settings.into();
         self.forget_accepted(object);
-        if self.handled.is_some() || !is_kept(settings) {
+        if (self.noticed && self.handled.is_some()) || !keeps_pending_state(settings) {
             return;
         }
         let persistence = settings.persistence;
         let keys = persistence.diffbase_storage.own_keys(object);
+        let is_first = !std::mem::replace(&mut self.noticed, true);
         // Without a diff-base in annotations, there is no digest to recognize states from before our writes: trust only
         // the first one.
-        if std::mem::replace(&mut self.noticed, true) && keys.is_empty() {
+        if !is_first && keys.is_empty() {
             return;
         }
-        self.handled = keys.iter().find_map(|key| object.annotation(key)).map(|text| digest(&text));
-        if self.pending_state.is_some() {
+        let base = keys.iter().find_map(|key| object.annotation(key));
+        self.handled = base.map(|text| digest(&text)).or(self.handled);
+        // The progress on the object is of a handling that the unwritten patch completes.
+        let is_completed = |pending_state: &Arc<PendingState>| pending_state.is_closing(object, persistence);
+        if let Some(pending_state) = self.pending_state.as_mut().filter(|it| !is_first || is_completed(it)) {
+            if is_first {
+                recall_unwritten(Arc::make_mut(pending_state), object, persistence, handlers);
+            }
             return;
         }
         let storage = &persistence.progress_storage;
@@ -115,11 +136,21 @@ impl ObjectMemory {
         if records.is_empty() && later.is_none() {
             return;
         }
-        let kept = base_text(object, &keys).map(|text| Box::from(&*text));
-        let mut seen = seen_by_some(&records, || essence(object, persistence, &handlers.extra_fields));
-        seen.later = seen.later.or_else(|| later.map(Arc::new));
-        let mut pending_state = PendingState { observed: seen, kept, ..PendingState::default() };
+        let base = base_text(object, &keys).map(|text| Box::from(&*text));
+        // Without a diff-base, the object is handled as a new one, and earlier changes are superseded; with one, the creation is.
+        let is_new = !matches!(persistence.diffbase_storage.fetch(object), Ok(Some(_)));
+        records.retain(|record| record.is_for(Reason::Create) == is_new);
+        let mut observed =
+            observed_by_some(&records, || essence(object, persistence, &handlers.extra_fields));
+        observed.later = observed.later.or_else(|| later.map(Arc::new));
+        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let written = std::mem::take(&mut pending_state.own);
         pending_state.load_progress(object, persistence, handlers);
+        pending_state.own.merge(written.0);
+        pending_state.diffbase = pending_state.diffbase.or(base);
+        if pending_state.observed == ObservedEssences::default() {
+            pending_state.observed = observed;
+        }
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
@@ -150,7 +181,7 @@ impl ObjectMemory {
     ) {
         let settings = settings.into();
         let Accepted { patch, latest } = accepted;
-        if !is_kept(settings)
+        if !keeps_pending_state(settings)
             || (self.pending_state.is_none() && patch.is_empty() && handling_status == HandlingStatus::Before)
         {
             return;
@@ -165,12 +196,16 @@ impl ObjectMemory {
         }
         let is_as_before = handling_status == HandlingStatus::Before;
         match handling_status {
-            HandlingStatus::Ongoing(seen) => {
+            HandlingStatus::Ongoing(observed) => {
                 if written.is_none() {
                     self.set_handled_base(&mut pending_state, base_text(object, &keys).as_deref());
                 }
+                // The memory was dropped by a pause during the cycle, and others may remove the progress that the cycle knew.
+                if !self.noticed {
+                    pending_state.load_progress(object, persistence, handlers);
+                }
                 pending_state.own.merge(own_progress(patch, &keys, persistence));
-                pending_state.observed = seen;
+                pending_state.observed = observed;
             }
             // The handling was completed by a patch whose response was lost.
             HandlingStatus::Before if is_removal(&pending_state.own.0) => {
@@ -178,9 +213,9 @@ impl ObjectMemory {
             }
             HandlingStatus::Before => pending_state.own.merge(own_progress(patch, &keys, persistence)),
             // The record with the essence of the last handlers stays on the object.
-            HandlingStatus::Over(seen) => {
+            HandlingStatus::Over(observed) => {
                 pending_state.own = Patch(without_nulls(own_progress(patch, &keys, persistence)));
-                pending_state.observed = seen;
+                pending_state.observed = observed;
             }
         }
         // Patches that were applied earlier are already in the object of this cycle.
@@ -195,12 +230,12 @@ impl ObjectMemory {
             let after = essence(latest, persistence, &handlers.extra_fields);
             let managers = Managers::of(latest);
             let write = OwnWrite { before: &before, after: &after, patch: &whole.0, managers: &managers };
-            pending_state.observed = pending_state.observed.carried(&write);
+            pending_state.observed = pending_state.observed.rebased(&write);
         }
         pending_state.called_with = None;
         pending_state.rejections = 0;
-        pending_state.kept =
-            pending_state.kept.take().filter(|_| self.annotations_removed || pending_state.is_ongoing());
+        pending_state.diffbase =
+            pending_state.diffbase.take().filter(|_| self.annotations_removed || pending_state.is_ongoing());
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
@@ -214,52 +249,52 @@ impl ObjectMemory {
         let settings = settings.into();
         let Accepted { patch, latest: Some(latest) } = accepted else { return };
         let Some(pending_state) = &mut self.pending_state else { return };
-        if !is_kept(settings) || pending_state.observed == ObservedEssences::default() {
+        if !keeps_pending_state(settings) || pending_state.observed == ObservedEssences::default() {
             return;
         }
         let latest = essence(latest, settings.persistence, &handlers.extra_fields);
         let managers = &Managers::default();
         let write = OwnWrite { before: &latest, after: &latest, patch, managers };
         let pending_state = Arc::make_mut(pending_state);
-        pending_state.observed = pending_state.observed.carried(&write);
+        pending_state.observed = pending_state.observed.rebased(&write);
     }
 
-    /// Records a patch that was not written, or whose result is unknown. The flag is whether the API server rejected it.
+    /// Records a patch that was not written, or whose result is unknown.
     pub fn failed<'s>(
         &mut self,
         object: &Object,
-        (patch, rejected): (Map<String, Value>, bool),
+        unwritten: Unwritten,
         handling_status: HandlingStatus,
         settings: impl Into<PersistenceConfig<'s>>,
         handlers: &ResourceHandlers,
     ) {
         let settings = settings.into();
-        if !is_kept(settings) {
+        if !keeps_pending_state(settings) {
             return;
         }
         let persistence = settings.persistence;
         let keys = persistence.diffbase_storage.own_keys(object);
         let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        // The new patch has only what is missing on the object. The rest of the earlier one is on the object by now.
+        pending_state.observed = pending_state.observed_essences(object, persistence, handlers);
         let accepted = pending_state.accept(&keys, persistence);
         if let Some(text) = written_base(&accepted, &keys) {
             self.set_handled_base(&mut pending_state, Some(text));
         }
-        let is_as_before = handling_status == HandlingStatus::Before;
         match handling_status {
-            HandlingStatus::Ongoing(seen) => {
+            HandlingStatus::Ongoing(observed) => {
                 self.set_handled_base(&mut pending_state, base_text(object, &keys).as_deref());
-                pending_state.observed = seen;
+                pending_state.observed = observed;
             }
-            HandlingStatus::Over(seen) => pending_state.observed = seen,
+            HandlingStatus::Over(observed) => pending_state.observed = observed,
             HandlingStatus::Before => {}
         }
-        if pending_state.observed != ObservedEssences::default()
-            && (pending_state.called_with.is_none() || !is_as_before)
-        {
-            pending_state.called_with = Some(Arc::new(essence(object, persistence, &handlers.extra_fields)));
-        }
-        pending_state.unwritten = patch;
-        pending_state.rejections = if rejected { pending_state.rejections.saturating_add(1) } else { 0 };
+        let is_known = pending_state.observed != ObservedEssences::default();
+        let present = || Arc::new(essence(object, persistence, &handlers.extra_fields));
+        pending_state.called_with = is_known.then(present);
+        let Unwritten { patch, final_progress, is_rejected } = unwritten;
+        (pending_state.unwritten, pending_state.final_progress) = (patch, final_progress);
+        pending_state.rejections = if is_rejected { pending_state.rejections.saturating_add(1) } else { 0 };
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
@@ -277,32 +312,32 @@ impl ObjectMemory {
             return None;
         }
         let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        let pause = pending_state.pending.reject(rejected, now);
+        let delay = pending_state.rejected_patch.reject(rejected, now);
         self.pending_state = Some(Arc::new(pending_state));
-        Some(pause)
+        Some(delay)
     }
 
     /// Records fields that the API server has accepted: their older values are not sent again.
     pub fn accepted(&mut self, written: &Map<String, Value>) {
         if self.has_rejected_patch() && !written.is_empty() {
-            self.edit_rejected_patch(|pending| pending.remove(written));
+            self.edit_rejected_patch(|rejected| rejected.remove(written));
         }
     }
 
     /// Drops rejected fields that the object has by now, so that later changes by others are kept.
     fn forget_accepted(&mut self, object: &Object) {
         if self.has_rejected_patch() {
-            self.edit_rejected_patch(|pending| pending.retain(missing(object, pending.patch())));
+            self.edit_rejected_patch(|rejected| rejected.retain(missing(object, rejected.patch())));
         }
     }
 
     fn has_rejected_patch(&self) -> bool {
-        self.pending_state.as_ref().is_some_and(|pending_state| pending_state.pending.due().is_some())
+        self.pending_state.as_ref().is_some_and(|pending_state| pending_state.rejected_patch.due().is_some())
     }
 
     fn edit_rejected_patch(&mut self, edit: impl FnOnce(&mut RejectedPatch)) {
         let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        edit(&mut pending_state.pending);
+        edit(&mut pending_state.rejected_patch);
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
@@ -310,7 +345,7 @@ impl ObjectMemory {
     /// new then.
     fn set_handled_base(&mut self, pending_state: &mut PendingState, base: Option<&str>) {
         self.handled = base.map(digest);
-        pending_state.kept = base.map(Box::from);
+        pending_state.diffbase = base.map(Box::from);
     }
 
     /// Drops the state because another operator may have handled the object: the object is authoritative.
@@ -319,19 +354,36 @@ impl ObjectMemory {
     }
 }
 
+/// Recalls the observed essences from the progress in the unwritten patch: the memory was dropped while its cycle ran.
+fn recall_unwritten(
+    pending_state: &mut PendingState,
+    object: &Object,
+    persistence: &Persistence,
+    handlers: &ResourceHandlers,
+) {
+    if pending_state.observed == ObservedEssences::default()
+        && let Some(written) = overlaid(object, &pending_state.unwritten)
+    {
+        let fetch = |id: &Arc<str>| persistence.progress_storage.fetch(&written, id).ok().flatten();
+        let records: Vec<_> = handlers.owned.iter().filter_map(fetch).collect();
+        pending_state.observed =
+            observed_by_some(&records, || essence(object, persistence, &handlers.extra_fields));
+    }
+}
+
 /// The essence of the finished handlers, if others are still to be called; or of the last handlers of the previous
 /// handling.
-fn seen_by_some(records: &[Record], present: impl FnOnce() -> Value) -> ObservedEssences {
-    let mut kept = records.iter().filter_map(|record| record.seen.as_deref()).peekable();
-    let mut seen = ObservedEssences::default();
-    if kept.peek().is_none() {
-        return seen;
+pub(crate) fn observed_by_some(records: &[Record], present: impl FnOnce() -> Value) -> ObservedEssences {
+    let mut encoded = records.iter().filter_map(|record| record.observed.as_deref()).peekable();
+    let mut observed = ObservedEssences::default();
+    if encoded.peek().is_none() {
+        return observed;
     }
     let present = present();
-    kept.filter_map(|kept| recalled(kept, &present)).for_each(|essence| seen.add(&essence));
+    encoded.filter_map(|text| observed::decode(text, &present)).for_each(|essence| observed.add(&essence));
     let is_partly_done =
         records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
-    if is_partly_done { seen } else { ObservedEssences { first: None, later: seen.first } }
+    if is_partly_done { observed } else { ObservedEssences { first: None, later: observed.first } }
 }
 
 fn digest(text: &str) -> NonZeroU64 {

@@ -7,7 +7,6 @@
 //! step to the other.
 
 use crate::json::merge_patch::{Patch, subtract};
-use crate::json::path::FieldPath;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::persistence::Persistence;
@@ -28,14 +27,14 @@ const STEPS: usize = 3;
 
 /// The requests for a patch to a resource with a status subresource, in order. A status of `null` is left out.
 ///
-/// `outcomes` are progress records of a completed handling, which are written before the diff-base if it is written by
+/// `final_progress` are the progress records of a completed handling, which are written before the diff-base if it is written by
 /// another request. An operator that takes over between the requests recognizes the records as completed by the observed
-/// essences in them; and with progress in the status, it repeats no finished handler. No request is added if they have
-/// no new observed essence.
+/// essences in them; and with progress in the status, it repeats no finished handler. They are empty if neither is
+/// needed, as this can add a request.
 pub fn merge_requests(
     object: &Object,
     patch: &Map<String, Value>,
-    outcomes: &Map<String, Value>,
+    final_progress: &Map<String, Value>,
     persistence: &Persistence,
 ) -> Vec<MergeRequest> {
     let own = own_annotations(object, patch, persistence);
@@ -43,13 +42,9 @@ pub fn merge_requests(
     let mut changes = subtract(patch.clone(), &own);
     let progress = subtract(own, &base);
     let is_apart = !base.is_empty() && base.contains_key("status") != progress.contains_key("status");
-    let has_status = changes.contains_key("status") && !base.contains_key("status");
-    if is_apart
-        && let Some(outcomes) = needed_outcomes(&progress, outcomes, persistence)
-        && (has_status || has_new_mark(object, &outcomes, persistence))
-    {
+    if is_apart && let Some(final_progress) = needed_progress(&progress, final_progress, persistence) {
         let mut whole = Patch(changes);
-        whole.merge(outcomes.0);
+        whole.merge(final_progress.0);
         changes = whole.0;
     }
     let parts = [changes, base, progress];
@@ -83,35 +78,24 @@ pub fn merge_requests(
     if other.len() < one.len() { other } else { one }
 }
 
-/// The outcomes whose records are removed or replaced with the diff-base; others would stay on the object.
-fn needed_outcomes(
+/// The final records that are removed or replaced with the diff-base; others would stay on the object.
+fn needed_progress(
     progress: &Map<String, Value>,
-    outcomes: &Map<String, Value>,
+    final_progress: &Map<String, Value>,
     persistence: &Persistence,
 ) -> Option<Patch> {
-    let (outcomes, mut needed) = (Patch(outcomes.clone()), Patch::default());
+    let (final_progress, mut needed) = (Patch(final_progress.clone()), Patch::default());
     for (field, _) in progress_records(progress, persistence) {
-        if let Some(outcome) = outcomes.get(field.keys()) {
-            needed.set(field.keys(), outcome.clone());
+        if let Some(record) = final_progress.get(field.keys()) {
+            needed.set(field.keys(), record.clone());
         }
     }
-    for (key, outcome) in annotations_of(&outcomes.0) {
+    for (key, record) in annotations_of(&final_progress.0) {
         if annotations_of(progress).any(|(known, _)| known == key) {
-            needed.set_annotation(key, outcome.as_str().map(str::to_owned));
+            needed.set_annotation(key, record.as_str().map(str::to_owned));
         }
     }
     (!needed.is_empty()).then_some(needed)
-}
-
-/// Whether a record has an observed essence that it does not have on the object. Annotations are written only then.
-fn has_new_mark(object: &Object, outcomes: &Patch, persistence: &Persistence) -> bool {
-    let mut annotations = annotations_of(&outcomes.0);
-    let mut records = progress_records(&outcomes.0, persistence).into_iter();
-    let is_new = |(field, record): (FieldPath, Value)| {
-        let seen = record.get("seen").filter(|seen| !seen.is_null());
-        seen.is_some() && object.field(&field.child("seen")).as_ref() != seen
-    };
-    annotations.next().is_some() || records.any(is_new)
 }
 
 /// The first step that is not empty.
@@ -183,9 +167,10 @@ mod tests {
         patch["status"]["result"] = json!(1);
         let expected = [json!({"status": {"result": 1}}), base, removal];
         assert_eq!(requests(&patch, &persistence(true, false)), expected);
-        let outcomes = json!({"status": {"progress": {"h": {"success": true}}}});
-        let (object, outcomes) = (Object::decode("{}").unwrap(), outcomes.as_object().unwrap());
-        let found = merge_requests(&object, patch.as_object().unwrap(), outcomes, &persistence(true, false));
+        let final_progress = json!({"status": {"progress": {"h": {"success": true}}}});
+        let (object, final_progress) = (Object::decode("{}").unwrap(), final_progress.as_object().unwrap());
+        let found =
+            merge_requests(&object, patch.as_object().unwrap(), final_progress, &persistence(true, false));
         let first = json!({"status": {"result": 1, "progress": {"h": {"success": true}}}});
         assert_eq!((found.len(), Value::Object(found[0].patch.clone())), (3, first));
     }

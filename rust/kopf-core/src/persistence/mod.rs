@@ -9,10 +9,11 @@ pub mod finalizer;
 pub mod memory;
 pub mod merge_requests;
 pub mod own_annotations;
-mod own_changes;
+pub(crate) mod own_changes;
 pub mod pending_state;
 pub mod progress;
 pub mod rejected_patch;
+mod restart;
 
 use serde::Deserialize;
 
@@ -36,8 +37,8 @@ pub struct Persistence {
 
 impl Persistence {
     /// Whether a storage is implemented in Python. If one of them is, Python serves both storages.
-    pub fn is_foreign(&self) -> bool {
-        self.progress_storage == ProgressStorage::Foreign || self.diffbase_storage == DiffBaseStorage::Foreign
+    pub fn has_custom_storage(&self) -> bool {
+        self.progress_storage == ProgressStorage::Custom || self.diffbase_storage == DiffBaseStorage::Custom
     }
 }
 
@@ -65,4 +66,11 @@ pub struct PersistenceConfig<'a> {
     pub persistence: &'a Persistence,
     /// Whether to behave exactly as Kopf 1.45.
     pub compat: bool,
+}
+
+/// Whether the state that is not on the object yet is kept in memory. It is not with storages in Python, whose state is
+/// authoritative, nor in compatibility mode.
+pub(crate) fn keeps_pending_state<'s>(settings: impl Into<PersistenceConfig<'s>>) -> bool {
+    let settings = settings.into();
+    !settings.compat && !settings.persistence.has_custom_storage()
 }

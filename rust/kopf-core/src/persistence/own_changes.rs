@@ -1,6 +1,6 @@
 //! Recognition of changes that this operator made itself: by its patches, and by clients that handlers use directly.
 //!
-//! Only changes by others cause an update. So the essences that handlers were called with are carried over each write of
+//! Only changes by others cause an update. So the essences that handlers were called with are rebased onto each write of
 //! this operator: fields of the patch get their values from the API server's response; and so do fields that changed during
 //! the cycle if all their field managers are Python clients, because handlers write so without the patch. There is no other
 //! sign of such writes. Without managed fields, a change of a field outside of the patch is attributed to others.
@@ -39,20 +39,20 @@ pub(super) struct OwnWrite<'w> {
 
 impl OwnWrite<'_> {
     /// Carries an observed essence over the write: applies only those changes since then that are ours.
-    pub(super) fn carry(&self, seen: &Value) -> Value {
+    pub(super) fn rebase(&self, observed: &Value) -> Value {
         let patch = Value::Object(self.patch.clone());
         let mut keys = Vec::new();
-        let mut carried = self
-            .field(&mut keys, Some(seen), Some(self.before), Some(self.after), Some(&patch))
+        let mut rebased = self
+            .field(&mut keys, Some(observed), Some(self.before), Some(self.after), Some(&patch))
             .unwrap_or_else(|| Value::Object(Map::new()));
-        drop_empty_stanzas(&mut carried);
-        carried
+        drop_empty_stanzas(&mut rebased);
+        rebased
     }
 
     fn field<'v>(
         &self,
         keys: &mut Vec<&'v str>,
-        seen: Option<&'v Value>,
+        observed: Option<&'v Value>,
         before: Option<&'v Value>,
         after: Option<&'v Value>,
         patch: Option<&'v Value>,
@@ -63,31 +63,31 @@ impl OwnWrite<'_> {
             (before, after) => before.is_none() && after.is_none(),
         };
         // Kopf's annotations in the patch do not make all metadata ours: labels can be changed by others at the same time.
-        let is_there = is_mapping(seen) || is_mapping(before) || keys.first() == Some(&"metadata");
+        let is_there = is_mapping(observed) || is_mapping(before) || keys.first() == Some(&"metadata");
         match patch {
             // The mapping existed before the patch: only the patched fields in it are ours.
             Some(Value::Object(_)) if is_there || keys.is_empty() => {}
             Some(_) => return after.cloned(),
-            None if is_same => return seen.cloned(),
-            None if is_mapping(after) && (is_mapping(seen) || is_mapping(before)) => {}
+            None if is_same => return observed.cloned(),
+            None if is_mapping(after) && (is_mapping(observed) || is_mapping(before)) => {}
             None if after.is_some() && self.managers.are_python_clients(keys) => return after.cloned(),
-            None => return seen.cloned(),
+            None => return observed.cloned(),
         }
-        let sides = [after, seen, before, patch].map(|value| value.and_then(Value::as_object));
-        let mut carried = Map::new();
+        let sides = [after, observed, before, patch].map(|value| value.and_then(Value::as_object));
+        let mut rebased = Map::new();
         for (key, _) in sides.iter().flatten().flat_map(|map| map.iter()) {
-            if carried.contains_key(key) {
+            if rebased.contains_key(key) {
                 continue;
             }
-            let [after, seen, before, patch] = sides.map(|map| map.and_then(|map| map.get(key)));
+            let [after, observed, before, patch] = sides.map(|map| map.and_then(|map| map.get(key)));
             keys.push(key);
-            if let Some(value) = self.field(keys, seen, before, after, patch) {
-                carried.insert(key.clone(), value);
+            if let Some(value) = self.field(keys, observed, before, after, patch) {
+                rebased.insert(key.clone(), value);
             }
             keys.pop();
         }
-        let is_left = !carried.is_empty() || is_mapping(after) || (is_mapping(seen) && patch.is_none());
-        is_left.then_some(Value::Object(carried))
+        let is_left = !rebased.is_empty() || is_mapping(after) || (is_mapping(observed) && patch.is_none());
+        is_left.then_some(Value::Object(rebased))
     }
 }
 
@@ -109,7 +109,7 @@ impl Managers {
 
     /// Whether the field has managers, and all of them are Python clients.
     fn are_python_clients(&self, keys: &[&str]) -> bool {
-        let mut managers = self.0.iter().filter(|(_, fields)| contains(fields, keys)).peekable();
+        let mut managers = self.0.iter().filter(|(_, fields)| has_field(fields, keys)).peekable();
         managers.peek().is_some() && managers.all(|(is_python, _)| *is_python)
     }
 }
@@ -120,11 +120,11 @@ fn is_python_client(manager: &str) -> bool {
 }
 
 /// Whether the `fieldsV1` set contains the field or one of its parents as a whole.
-fn contains(fields: &Value, keys: &[&str]) -> bool {
+pub(crate) fn has_field(fields: &Value, keys: &[&str]) -> bool {
     let Some((key, rest)) = keys.split_first() else { return true };
     match fields.as_object() {
         Some(map) if map.is_empty() => true,
-        Some(map) => map.get(&format!("f:{key}")).is_some_and(|deeper| contains(deeper, rest)),
+        Some(map) => map.get(&format!("f:{key}")).is_some_and(|deeper| has_field(deeper, rest)),
         None => false,
     }
 }
@@ -134,45 +134,45 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn carry(seen: &Value, before: &Value, after: &Value, patch: &Value, managers: &Value) -> Value {
+    fn rebase(observed: &Value, before: &Value, after: &Value, patch: &Value, managers: &Value) -> Value {
         let object = json!({"metadata": {"managedFields": managers}}).to_string();
         let managers = Managers::of(&Object::decode(&object).unwrap());
         let patch = patch.as_object().unwrap();
-        OwnWrite { before, after, patch, managers: &managers }.carry(seen)
+        OwnWrite { before, after, patch, managers: &managers }.rebase(observed)
     }
 
     #[test]
     fn fields_of_our_patch_are_ours_with_the_values_of_the_server() {
-        let seen = json!({"spec": {"x": 1, "y": 1}, "metadata": {"labels": {"a": "1"}}});
+        let observed = json!({"spec": {"x": 1, "y": 1}, "metadata": {"labels": {"a": "1"}}});
         let after = json!({"spec": {"x": 2, "y": "one", "z": {"default": 1}}});
         let patch =
             json!({"spec": {"y": 1.0, "z": {}}, "metadata": {"labels": {"a": null}}, "status": {"s": 1}});
         let expected = json!({"spec": {"x": 1, "y": "one", "z": {"default": 1}}});
-        assert_eq!(carry(&seen, &seen, &after, &patch, &json!([])), expected);
+        assert_eq!(rebase(&observed, &observed, &after, &patch, &json!([])), expected);
     }
 
     #[test]
     fn fields_of_others_in_the_same_mapping_are_theirs() {
-        let seen = json!({"spec": {}});
+        let observed = json!({"spec": {}});
         let before = json!({"spec": {"m": {"theirs": 1}}});
         let after = json!({"spec": {"m": {"theirs": 1, "ours": 2}, "n": 3}});
         let patch = json!({"spec": {"m": {"ours": 2}}});
         let expected = json!({"spec": {"m": {"ours": 2}}});
-        assert_eq!(carry(&seen, &before, &after, &patch, &json!([])), expected);
+        assert_eq!(rebase(&observed, &before, &after, &patch, &json!([])), expected);
     }
 
     #[test]
     fn labels_of_others_are_theirs_even_if_our_patch_adds_annotations() {
-        let seen = json!({"spec": {}});
+        let observed = json!({"spec": {}});
         let after = json!({"spec": {}, "metadata": {"labels": {"l": "1"}, "annotations": {"a": "1"}}});
         let patch = json!({"metadata": {"annotations": {"a": "1", "kopf.zalando.org/h": "{}"}}});
         let expected = json!({"spec": {}, "metadata": {"annotations": {"a": "1"}}});
-        assert_eq!(carry(&seen, &seen, &after, &patch, &json!([])), expected);
+        assert_eq!(rebase(&observed, &observed, &after, &patch, &json!([])), expected);
     }
 
     #[test]
     fn changes_by_python_clients_are_attributed_to_handlers() {
-        let seen = json!({"spec": {"x": 1}, "metadata": {"labels": {"l": "1"}}});
+        let observed = json!({"spec": {"x": 1}, "metadata": {"labels": {"l": "1"}}});
         let after = json!({"spec": {"x": 2, "list": [1]}, "metadata": {"labels": {"l": "2"}}});
         let by = |manager: &str, fields: Value| json!({"manager": manager, "fieldsV1": fields});
         let managers = json!([
@@ -181,17 +181,17 @@ mod tests {
             by("python-httpx", json!({"f:spec": {"f:list": {}}})),
         ]);
         let expected = json!({"spec": {"x": 1, "list": [1]}, "metadata": {"labels": {"l": "2"}}});
-        assert_eq!(carry(&seen, &seen, &after, &json!({}), &managers), expected);
+        assert_eq!(rebase(&observed, &observed, &after, &json!({}), &managers), expected);
     }
 
     #[test]
     fn fields_with_other_managers_or_without_managers_are_of_others() {
-        let seen = json!({"spec": {"x": 1, "gone": 1}});
+        let observed = json!({"spec": {"x": 1, "gone": 1}});
         let after = json!({"spec": {"x": 2}});
         let both = json!({"f:spec": {"f:x": {}}});
         let managers = json!([
             {"manager": "kopf", "fieldsV1": both}, {"manager": "argocd-controller", "fieldsV1": both}, {"manager": "kopf"},
         ]);
-        assert_eq!(carry(&seen, &seen, &after, &json!({}), &managers), seen);
+        assert_eq!(rebase(&observed, &observed, &after, &json!({}), &managers), observed);
     }
 }

@@ -16,9 +16,8 @@ use crate::json::path::FieldPath;
 use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::annotation_keys::drop_empty_stanzas;
-use crate::persistence::diffbase::observed::seen;
-use crate::persistence::essence::{Comparison, compare, essence};
-use crate::persistence::progress::Record;
+use crate::persistence::consistency::ViewAge;
+use crate::persistence::essence::essence;
 use crate::persistence::rejected_patch::RejectedPatch;
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::time::Timestamp;
@@ -35,14 +34,16 @@ pub struct PendingState {
     pub(super) own: Patch,
     /// The merge patch that could not be written.
     pub(super) unwritten: Map<String, Value>,
+    /// The final progress that belongs to it: see [`merge_requests`](super::merge_requests::merge_requests).
+    pub(super) final_progress: Map<String, Value>,
     /// The essences that only some handlers were called with.
     pub(super) observed: ObservedEssences,
     /// The serialized diff-base: kept during a handling, or if another client is known to remove it.
-    pub(super) kept: Option<Box<str>>,
+    pub(super) diffbase: Option<Box<str>>,
     /// Consecutive rejections of the unwritten patch by the API server.
     pub(super) rejections: u32,
     /// The parts that the API server rejects. They are sent separately.
-    pub(super) pending: RejectedPatch,
+    pub(super) rejected_patch: RejectedPatch,
     /// The essence with which handlers were called whose outcomes could not be written.
     pub(super) called_with: Option<Arc<Value>>,
 }
@@ -51,8 +52,8 @@ pub struct PendingState {
 /// for the reversal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedEssences {
-    /// The essence with which the first finished handlers were called; `None` if no handler has finished, or all have at
-    /// once.
+    /// The essence with which the first finished handlers were called; `None` if no handler has finished, or if all
+    /// have finished in the same cycle.
     pub first: Option<Arc<Value>>,
     /// A later essence that other handlers were called with. Without `first`, it is from the last handlers of the previous
     /// handling.
@@ -69,14 +70,15 @@ impl ObservedEssences {
         }
     }
 
-    /// The essences carried over our write: our changes are not changes for those handlers.
-    pub(super) fn carried(&self, write: &OwnWrite<'_>) -> Self {
-        let carried = |essence: &Option<Arc<Value>>| essence.as_ref().map(|seen| Arc::new(write.carry(seen)));
-        Self { first: carried(&self.first), later: carried(&self.later) }
+    /// The essences rebased onto our write: our changes are not changes for those handlers.
+    pub(super) fn rebased(&self, write: &OwnWrite<'_>) -> Self {
+        let rebased =
+            |essence: &Option<Arc<Value>>| essence.as_ref().map(|observed| Arc::new(write.rebase(observed)));
+        Self { first: rebased(&self.first), later: rebased(&self.later) }
     }
 
-    /// The essences carried over a write that is not made yet, as far as the patch predicts it.
-    pub(crate) fn foreseen(
+    /// The essences rebased onto a write that is not made yet, as far as the patch predicts it.
+    pub(crate) fn predicted(
         &self,
         object: &Object,
         patch: &Patch,
@@ -91,7 +93,7 @@ impl ObservedEssences {
         let Some(after) = overlaid(object, &patch.0) else { return self.clone() };
         let after = essence(&after, persistence, &handlers.extra_fields);
         let managers = &Managers::default();
-        self.carried(&OwnWrite { before: &before, after: &after, patch: &patch.0, managers })
+        self.rebased(&OwnWrite { before: &before, after: &after, patch: &patch.0, managers })
     }
 }
 
@@ -102,6 +104,8 @@ pub struct Overlay {
     pub object: Arc<Object>,
     /// The parts that are missing on the object.
     pub missing_patch: Map<String, Value>,
+    /// The final progress that belongs to the missing parts: see [`merge_requests`](super::merge_requests::merge_requests).
+    pub final_progress: Map<String, Value>,
     /// A handling is completed, but neither the diff-base nor the changes of its handlers are written. Both are written
     /// before the next handling starts; otherwise the difference would be a change.
     pub unfinished: bool,
@@ -113,7 +117,7 @@ pub struct Overlay {
     /// with until then.
     pub restarted: Option<ObservedEssences>,
     /// The rejected patch, and the time to send it again.
-    pub pending: Option<(Patch, Timestamp)>,
+    pub rejected_patch: Option<(Patch, Timestamp)>,
 }
 
 impl PendingState {
@@ -125,7 +129,7 @@ impl PendingState {
         !self.own.is_empty() || self.observed != ObservedEssences::default()
     }
 
-    /// The essences that only some handlers were called with, carried over the changes that handlers made with their own
+    /// The essences that only some handlers were called with, rebased onto the changes that handlers made with their own
     /// clients.
     pub fn observed_essences(
         &self,
@@ -137,7 +141,7 @@ impl PendingState {
         let after = essence(object, persistence, &handlers.extra_fields);
         // The patch may have been applied with only the response lost.
         let (patch, managers) = (&self.unwritten, &Managers::of(object));
-        self.observed.carried(&OwnWrite { before, after: &after, patch, managers })
+        self.observed.rebased(&OwnWrite { before, after: &after, patch, managers })
     }
 
     /// Consecutive rejections of the unwritten patch by the API server.
@@ -146,14 +150,15 @@ impl PendingState {
     }
 
     /// The rejected patch with the time to send it again.
-    pub fn pending(&self) -> &RejectedPatch {
-        &self.pending
+    pub fn rejected_patch(&self) -> &RejectedPatch {
+        &self.rejected_patch
     }
 
     /// Takes the unwritten patch: by now it is on the object or in the next patch. Its progress replaces the earlier
     /// progress.
     pub(super) fn accept(&mut self, keys: &[String], persistence: &Persistence) -> Map<String, Value> {
         let accepted = std::mem::take(&mut self.unwritten);
+        self.final_progress = Map::new();
         self.own.merge(own_progress(&accepted, keys, persistence));
         accepted
     }
@@ -161,7 +166,7 @@ impl PendingState {
     pub(super) fn overlay(
         &self,
         object: &Arc<Object>,
-        consistent: bool,
+        view_age: ViewAge,
         settings: PersistenceConfig<'_>,
         handlers: &ResourceHandlers,
     ) -> Option<Overlay> {
@@ -170,23 +175,36 @@ impl PendingState {
         if object.deletion_timestamp().is_some() && !object.has_finalizer(&persistence.finalizer) {
             return None;
         }
+        // Fields that an outdated state has can be from before our last write.
+        let is_outdated = view_age == ViewAge::Outdated;
+        let unconfirmed = |patch: &Map<String, Value>| {
+            if is_outdated { patch.clone() } else { missing(object, patch) }
+        };
         let missing_progress = missing_progress(object, &self.own.0);
         let mut missing_patch = Patch(with_whole_records(missing_progress, &self.own.0, persistence));
         missing_patch.merge(self.missing_base(object, persistence));
         let mut urgent = false;
         if !self.unwritten.is_empty() {
-            let unwritten =
-                with_whole_records(missing(object, &self.unwritten), &self.unwritten, persistence);
+            let unwritten = with_whole_records(unconfirmed(&self.unwritten), &self.unwritten, persistence);
             urgent = !unwritten.is_empty();
             // Fields of the unwritten patch that are not missing are up to date on the object.
             missing_patch.0 = subtract(missing_patch.0, &self.unwritten);
             missing_patch.merge(unwritten);
         }
-        let pending = self.pending.due().map(|due| (Patch(missing(object, self.pending.patch())), due));
-        let pending = pending.filter(|(pending, _)| !pending.is_empty());
+        // Only a patch with the diff-base completes a handling; others have no final progress.
+        let is_completing = has_base(object, &missing_patch.0, persistence);
+        let mut final_progress = Map::new();
+        if is_completing && !unconfirmed(&self.final_progress).is_empty() {
+            final_progress.clone_from(&self.final_progress);
+            missing_patch = self.with_final_records(missing_patch, persistence);
+        }
+        let rejected_patch =
+            self.rejected_patch.due().map(|due| (Patch(unconfirmed(self.rejected_patch.patch())), due));
+        let rejected_patch = rejected_patch.filter(|(patch, _)| !patch.is_empty());
         // Changes of handlers outside of the status are not overlaid before the API server accepts them: it may reject or
         // change them.
-        let mut ours = Patch(pending.as_ref().map(|(pending, _)| status_of(&pending.0)).unwrap_or_default());
+        let mut ours =
+            Patch(rejected_patch.as_ref().map(|(patch, _)| status_of(&patch.0)).unwrap_or_default());
         ours.merge(own_annotations(object, &missing_patch.0, persistence));
         ours.merge(status_of(&missing_patch.0));
         let ours = ours.0;
@@ -198,36 +216,62 @@ impl PendingState {
         let removed = !urgent && !is_removal(&missing_patch.0);
         let mut restarted = None;
         // A state from before our write can look like a reverted object.
-        if consistent && let Some((restart, seen)) = self.restart(&amended, persistence, handlers) {
-            amended = overlaid(&amended, &restart.0)?;
-            missing_patch.merge(restart.0);
-            restarted = Some(seen);
+        if view_age.is_consistent()
+            && let Some(restart) = {
+                // Without calls of handlers, all that is missing is written as it is, together with the new diff-base.
+                let written = if unfinished { missing_patch.clone() } else { Patch::default() };
+                self.restart((object, &amended), &written, settings, handlers)
+            }
+        {
+            amended = overlaid(&amended, &restart.patch.0)?;
+            missing_patch.merge(restart.patch.0);
+            final_progress = restart.final_progress;
+            restarted = Some(restart.observed);
         }
-        let is_amended = !missing_patch.is_empty() || pending.is_some();
+        let is_amended = !missing_patch.is_empty() || rejected_patch.is_some();
         is_amended.then_some(Overlay {
             object: amended,
             missing_patch: missing_patch.0,
+            final_progress,
             unfinished,
             removed,
             urgent,
             restarted,
-            pending,
+            rejected_patch,
         })
     }
 
+    /// Adds what follows the final progress: the removal of its records, although they are not on the object yet.
+    fn with_final_records(&self, mut missing_patch: Patch, persistence: &Persistence) -> Patch {
+        let unwritten = Patch(self.unwritten.clone());
+        for key in annotations_of(&self.final_progress).map(|(key, _)| key) {
+            let keys = ["metadata", "annotations", key];
+            if let Some(value) = unwritten.get(&keys).filter(|_| missing_patch.get(&keys).is_none()) {
+                missing_patch.set(&keys, value.clone());
+            }
+        }
+        for (field, _) in progress_records(&self.final_progress, persistence) {
+            let keys = field.keys();
+            if let Some(value) = unwritten.get(keys).filter(|_| missing_patch.get(keys).is_none()) {
+                missing_patch.set(keys, value.clone());
+            }
+        }
+        missing_patch
+    }
+
     /// Whether the unwritten patch contains the diff-base, so that it completes a handling.
-    fn is_closing(&self, object: &Object, persistence: &Persistence) -> bool {
+    pub(super) fn is_closing(&self, object: &Object, persistence: &Persistence) -> bool {
         has_base(object, &self.unwritten, persistence)
     }
 
     /// The annotations of the diff-base, if the object has none or it cannot be parsed.
     fn missing_base(&self, object: &Object, persistence: &Persistence) -> Map<String, Value> {
         let storage = &persistence.diffbase_storage;
-        let Some(kept) = self.kept.as_deref().filter(|_| !matches!(storage.fetch(object), Ok(Some(_))))
+        let Some(base) = self.diffbase.as_deref().filter(|_| !matches!(storage.fetch(object), Ok(Some(_))))
         else {
             return Map::new();
         };
-        as_annotations(storage.own_keys(object).into_iter().map(|key| (key, json!(kept))).collect())
+        as_annotations(storage.own_keys(object).into_iter().map(|key| (key, json!(base))).collect())
     }
 
     /// Loads the progress from the object, regardless of the operator that wrote it.
@@ -247,34 +291,6 @@ impl PendingState {
                 self.own.set(field.keys(), object.field(&field).unwrap_or_default());
             }
         }
-    }
-
-    /// The patch that restarts the handling, if the object reverted to its diff-base but some handlers were called with
-    /// another essence. That essence becomes the diff-base, so that the reversal is a separate change. The present essence,
-    /// with which the other handlers were called, is stored in the progress, in case the object changes again.
-    fn restart(
-        &self,
-        object: &Object,
-        persistence: &Persistence,
-        handlers: &ResourceHandlers,
-    ) -> Option<(Patch, ObservedEssences)> {
-        if self.observed == ObservedEssences::default()
-            || object.deletion_timestamp().is_some()
-            || compare(object, persistence, &handlers.extra_fields) != Ok(Comparison::Same)
-        {
-            return None;
-        }
-        let present = essence(object, persistence, &handlers.extra_fields);
-        let mut known = self.observed.first.iter().chain(&self.observed.later);
-        let reverted_from = known.find(|known| !equal(known, &present))?;
-        let mut patch = stale_progress(object, persistence, handlers);
-        let storage = &persistence.progress_storage;
-        if let Some(id) = handlers.owned.first() {
-            let record = Record { seen: Some(seen(object, &present)), ..Record::default() };
-            storage.store(object, &mut patch, id, &record);
-        }
-        persistence.diffbase_storage.store(object, &mut patch, reverted_from);
-        Some((patch, ObservedEssences { first: None, later: Some(Arc::new(present)) }))
     }
 }
 
@@ -297,13 +313,6 @@ pub fn last_manager(object: &Object) -> Option<String> {
     let time = |entry: &&Value| entry.get("time").and_then(Value::as_str).unwrap_or_default().to_owned();
     let last = fields.as_array()?.iter().max_by_key(time)?;
     Some(last.get("manager")?.as_str()?.to_owned())
-}
-
-/// Whether pending state is kept. It is not with storages in Python, whose state is authoritative, nor in compatibility
-/// mode.
-pub(crate) fn is_kept<'s>(settings: impl Into<PersistenceConfig<'s>>) -> bool {
-    let settings = settings.into();
-    !settings.compat && !settings.persistence.is_foreign()
 }
 
 pub(crate) fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> {

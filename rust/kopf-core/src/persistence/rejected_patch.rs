@@ -3,12 +3,13 @@
 //!
 //! They are sent separately from progress and finalizers, so that a rejection does not block those.
 
+use crate::backoff::Backoff;
 use crate::json::merge_patch::{Patch, subtract};
 use crate::json::value::{Map, Value};
 use crate::time::Timestamp;
 
-/// The longest delay between two attempts, in seconds.
-const MAX_DELAY: f64 = 600.0;
+/// The delays between the attempts: 1, 2, 4, 8, ..., 600 seconds.
+const RETRIES: Backoff = Backoff::doubling(1.0, 600.0);
 
 /// The parts of patches for one object that the API server rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,10 +52,10 @@ impl RejectedPatch {
         let mut patch = Patch(std::mem::take(&mut self.patch));
         patch.merge(rejected);
         self.patch = patch.0;
-        let pause = pause(self.rejections);
+        let delay = RETRIES.step(self.rejections).unwrap_or_default();
         self.rejections = self.rejections.saturating_add(1);
-        self.due = Some(now.plus(pause));
-        pause
+        self.due = Some(now.plus(delay));
+        delay
     }
 
     fn set(&mut self, patch: Map<String, Value>) {
@@ -64,11 +65,6 @@ impl RejectedPatch {
             self.patch = patch;
         }
     }
-}
-
-/// The delay in seconds after this many earlier rejections: 1, 2, 4, 8, ..., 600.
-fn pause(rejections: u32) -> f64 {
-    2.0_f64.powi(i32::try_from(rejections).unwrap_or(i32::MAX)).min(MAX_DELAY)
 }
 
 #[cfg(test)]
@@ -83,35 +79,35 @@ mod tests {
 
     #[test]
     fn delays_grow_up_to_ten_minutes() {
-        let mut pending = RejectedPatch::default();
+        let mut rejected = RejectedPatch::default();
         let now = Timestamp::from_micros(0);
-        let rejected = map(json!({"status": {"a": 1}}));
-        let pauses: Vec<f64> = (0..12).map(|_| pending.reject(rejected.clone(), now)).collect();
+        let patch = map(json!({"status": {"a": 1}}));
+        let pauses: Vec<f64> = (0..12).map(|_| rejected.reject(patch.clone(), now)).collect();
         assert_eq!(pauses, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 600.0, 600.0]);
-        assert_eq!(pending.due(), Some(now.plus(600.0)));
+        assert_eq!(rejected.due(), Some(now.plus(600.0)));
     }
 
     #[test]
     fn newer_values_replace_older_ones() {
-        let mut pending = RejectedPatch::default();
+        let mut rejected = RejectedPatch::default();
         let now = Timestamp::from_micros(0);
-        pending.reject(map(json!({"status": {"a": 1, "b": 1}})), now);
-        pending.reject(map(json!({"status": {"a": 2}})), now);
-        assert_eq!(pending.patch(), &map(json!({"status": {"a": 2, "b": 1}})));
-        pending.remove(&map(json!({"status": {"a": 3}, "metadata": {}})));
-        assert_eq!(pending.patch(), &map(json!({"status": {"b": 1}})));
-        assert!(pending.due().is_some());
-        pending.remove(&map(json!({"status": {"b": 3}})));
-        assert_eq!(pending, RejectedPatch::default());
+        rejected.reject(map(json!({"status": {"a": 1, "b": 1}})), now);
+        rejected.reject(map(json!({"status": {"a": 2}})), now);
+        assert_eq!(rejected.patch(), &map(json!({"status": {"a": 2, "b": 1}})));
+        rejected.remove(&map(json!({"status": {"a": 3}, "metadata": {}})));
+        assert_eq!(rejected.patch(), &map(json!({"status": {"b": 1}})));
+        assert!(rejected.due().is_some());
+        rejected.remove(&map(json!({"status": {"b": 3}})));
+        assert_eq!(rejected, RejectedPatch::default());
     }
 
     #[test]
     fn fields_that_the_object_already_has_are_not_sent() {
-        let mut pending = RejectedPatch::default();
-        pending.reject(map(json!({"status": {"a": 1, "b": 1}})), Timestamp::from_micros(0));
-        pending.retain(map(json!({"status": {"b": 1}})));
-        assert_eq!(pending.patch(), &map(json!({"status": {"b": 1}})));
-        pending.retain(Map::new());
-        assert_eq!(pending, RejectedPatch::default());
+        let mut rejected = RejectedPatch::default();
+        rejected.reject(map(json!({"status": {"a": 1, "b": 1}})), Timestamp::from_micros(0));
+        rejected.retain(map(json!({"status": {"b": 1}})));
+        assert_eq!(rejected.patch(), &map(json!({"status": {"b": 1}})));
+        rejected.retain(Map::new());
+        assert_eq!(rejected, RejectedPatch::default());
     }
 }

@@ -7,9 +7,11 @@ use std::hash::{Hash, Hasher};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
+mod discovery;
 mod namespaces;
 mod selector;
 
+pub use discovery::{DiscoveryError, decode_groups, decode_version};
 pub use namespaces::{is_exact_namespace, match_namespace};
 pub use selector::{AnyName, Selector};
 

@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use crate::backoff::Backoff;
+
 /// Seconds between attempts.
 pub type Backoffs = Vec<f64>;
 
@@ -21,6 +23,16 @@ pub enum ErrorBackoffs {
         /// Whether the iterable has more values than were drawn: requests are retried without a limit.
         endless: bool,
     },
+}
+
+impl ErrorBackoffs {
+    /// The retry policy of the request with this number.
+    pub fn policy(&self, request: usize) -> Backoff<'_> {
+        match self {
+            Self::Fixed(delays) => Backoff::limited(delays),
+            Self::Drawn { series, endless } => Backoff::series(series, request, *endless),
+        }
+    }
 }
 
 impl From<Backoffs> for ErrorBackoffs {

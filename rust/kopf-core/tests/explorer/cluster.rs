@@ -1,6 +1,6 @@
 //! The API server of the model: one object, its versions, and undelivered watch events.
 //!
-//! The module must not depend on operators, handlers, or laws.
+//! The module must not depend on operators, handlers, or invariants.
 
 use kopf_core::cause::EventType;
 use kopf_core::object::Object;
@@ -96,6 +96,8 @@ pub struct Cluster {
     pub now: Timestamp,
     /// Maximum delay of watch events, in seconds.
     pub lag: f64,
+    /// The duration of a handler's call, in seconds.
+    pub call_time: f64,
     /// Whether the operator wrote the latest version.
     pub ours: bool,
     /// Number of writes of the operator that changed the object.
@@ -105,7 +107,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn new(lag: f64) -> Self {
+    pub fn new(lag: f64, call_time: f64) -> Self {
         let body = json!({"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "spec": {"x": 0},
                           "metadata": {"name": "x", "namespace": "ns", "uid": "u"}});
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
@@ -118,6 +120,7 @@ impl Cluster {
             stream: VecDeque::from([event]),
             now,
             lag,
+            call_time,
             ours: false,
             writes: 0,
             history,

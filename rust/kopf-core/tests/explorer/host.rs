@@ -1,10 +1,10 @@
 //! The host of the model: calls of handlers, with their results and their changes of the patch.
 
 use crate::cluster::{Cluster, Version};
-use crate::flaws::Flaw;
-use crate::laws::Oracle;
-use crate::worlds::World;
-use kopf_core::activation::{Activation, Command, CommandResult, Completion, LoadedState, StoreRequest};
+use crate::injected_defects::Defect;
+use crate::oracle::Oracle;
+use crate::scenarios::Scenario;
+use kopf_core::activation::{Activation, Command, CommandResult, Completion, FetchedState, StoreRequest};
 use kopf_core::handling::attempt::{Attempt, CallResult, Outcome};
 use kopf_core::handling::change::Change;
 use kopf_core::handling::sub_handlers::{SubHandler, SubHandlers};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// An activation of a cycle about one version.
 pub struct Call<'a> {
-    pub world: &'a World,
+    pub scenario: &'a Scenario,
     pub cluster: &'a mut Cluster,
     pub oracle: &'a mut Oracle,
     pub version: &'a Version,
@@ -28,35 +28,41 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub fn answer(&mut self, script: &Activation, patch: &mut Map<String, Value>) -> Completion {
+    pub fn complete(&mut self, script: &Activation, patch: &mut Map<String, Value>) -> Completion {
         patch.extend(script.initial_patch.clone().unwrap_or_default());
         let mut fns = self.remaining_fns;
-        let mut steps = Vec::new();
-        for step in &script.steps {
-            let attempt = match step {
-                Command::Watch { attempt, .. } | Command::Handle { attempt } => attempt,
-                Command::Load { ids, extra_fields } => {
-                    steps.push(self.load_state(ids, extra_fields));
+        let mut results = Vec::new();
+        for command in &script.commands {
+            let attempt = match command {
+                Command::CallEventHandler { attempt, .. } | Command::CallChangeHandler { attempt } => attempt,
+                Command::FetchState { ids, extra_fields } => {
+                    results.push(self.load_state(ids, extra_fields));
                     continue;
                 }
-                Command::Store(request) => {
+                Command::StoreState(request) => {
                     self.store_state(request, patch);
-                    steps.push(CommandResult::Skipped);
+                    results.push(CommandResult::Skipped);
                     continue;
                 }
-                _ => panic!("unexpected command: {step:?}"),
+                _ => panic!("unexpected command: {command:?}"),
             };
+            self.cluster.now = self.cluster.now.plus(self.cluster.call_time);
             let outcome = self.call(attempt, script.change.as_deref(), patch);
-            let id = &self.world.rules.registry.handlers[attempt.handler].id;
-            if let (Command::Handle { .. }, Some(change)) = (step, &script.change) {
-                self.oracle.called(self.world, self.cluster, self.version, id, change, outcome.final_);
+            let id = &self.scenario.config.registry.handlers[attempt.handler].id;
+            if let (Command::CallChangeHandler { .. }, Some(change)) = (command, &script.change) {
+                self.oracle.called(self.scenario, self.cluster, self.version, id, change, outcome.final_);
                 if outcome.final_ {
-                    fns |= self.oracle.leaves_function(self.world, self.version, id);
+                    fns |= self.oracle.leaves_function(self.scenario, self.version, id);
                 }
             }
-            steps.push(CommandResult::Attempted(outcome));
+            results.push(CommandResult::Attempted(outcome));
         }
-        Completion { steps, patch: (!patch.is_empty()).then(|| patch.clone()), fns, ..Completion::default() }
+        Completion {
+            results,
+            patch: (!patch.is_empty()).then(|| patch.clone()),
+            fns,
+            ..Completion::default()
+        }
     }
 
     fn call(
@@ -65,20 +71,20 @@ impl Call<'_> {
         change: Option<&Change>,
         patch: &mut Map<String, Value>,
     ) -> Outcome {
-        let id = &self.world.rules.registry.handlers[attempt.handler].id;
+        let id = &self.scenario.config.registry.handlers[attempt.handler].id;
         let now = self.cluster.now;
-        let outcome = match (attempt.precheck(now), self.world.children(id), change) {
+        let outcome = match (attempt.precheck(now), self.scenario.children(id), change) {
             (Some(forbidden), ..) => forbidden.outcome,
             (None, Some(children), Some(change)) => self.call_children(attempt, children, change, patch),
-            _ => attempt.evaluate(&self.world.raises(attempt), now).outcome,
+            _ => attempt.evaluate(&self.scenario.raises(attempt), now).outcome,
         };
-        if let Some(more) = self.world.patches(id) {
+        if let Some(more) = self.scenario.patches(id) {
             patch.insert("status".to_owned(), more);
         }
-        if let Some(more) = self.world.stamps(id, self.version) {
+        if let Some(more) = self.scenario.stamps(id, self.version) {
             patch.insert("spec".to_owned(), more);
         }
-        if let Some(more) = self.world.writes(id, self.version)
+        if let Some(more) = self.scenario.writes(id, self.version)
             && self.cluster.exists
         {
             self.cluster.edit(&more);
@@ -96,7 +102,7 @@ impl Call<'_> {
     ) -> Outcome {
         let (storage, now) = (Persistence::default().progress_storage, self.cluster.now);
         let ids: Vec<Arc<str>> = children.iter().map(|child| Arc::clone(&child.id)).collect();
-        let is_known = self.world.flaw != Some(Flaw::ForgetsSubHandlers);
+        let is_known = self.scenario.defect != Some(Defect::ForgetsSubHandlers);
         let known = ids.iter().filter(|_| is_known);
         let records = known
             .filter_map(|id| Some((Arc::clone(id), storage.fetch(&self.object, id).unwrap()?)))
@@ -105,11 +111,11 @@ impl Call<'_> {
         for (index, _) in batch.due(now) {
             let child = batch.attempt(index).unwrap();
             let outcome = child.precheck(now).unwrap_or_else(|| {
-                let raised = self.world.raises_child(&ids[index], child.retry);
+                let raised = self.scenario.raises_child(&ids[index], child.retry);
                 child.evaluate(&raised, now)
             });
             let is_final = outcome.outcome.final_;
-            self.oracle.called(self.world, self.cluster, self.version, &ids[index], change, is_final);
+            self.oracle.called(self.scenario, self.cluster, self.version, &ids[index], change, is_final);
             batch.record_outcome(&outcome.outcome);
         }
         let mut whole = Patch(std::mem::take(patch));
@@ -122,7 +128,7 @@ impl Call<'_> {
         } else {
             CallResult::Children { message: "unfinished".to_owned(), delay: batch.delay(now) }
         };
-        let subrefs = if self.world.flaw == Some(Flaw::LeavesSubHandlers) {
+        let subrefs = if self.scenario.defect == Some(Defect::LeavesSubHandlers) {
             Vec::new()
         } else {
             ids.iter().map(ToString::to_string).collect()
@@ -142,13 +148,13 @@ impl Call<'_> {
             Some((id.to_string(), Value::Object(record.to_map())))
         });
         let new = essence(&self.object, &ours, extra_fields);
-        CommandResult::Loaded(Box::new(LoadedState { old, new, records: records.collect() }))
+        CommandResult::Fetched(Box::new(FetchedState { old, new, records: records.collect() }))
     }
 
     fn store_state(&self, request: &StoreRequest, patch: &mut Map<String, Value>) {
         let ours = Persistence::default();
         let mut whole = Patch(std::mem::take(patch));
-        let is_kept = self.world.flaw != Some(Flaw::StoresNoProgress);
+        let is_kept = self.scenario.defect != Some(Defect::StoresNoProgress);
         for (id, record) in request.records.iter().filter(|_| is_kept) {
             match record {
                 Some(record) => ours.progress_storage.store(&self.object, &mut whole, id, record),
@@ -156,7 +162,7 @@ impl Call<'_> {
             }
         }
         if request.essence {
-            let new = essence(&self.object, &ours, &self.world.plan.extra_fields);
+            let new = essence(&self.object, &ours, &self.scenario.resource_handlers.extra_fields);
             ours.diffbase_storage.store(&self.object, &mut whole, &new);
         }
         *patch = whole.0;

@@ -1,10 +1,10 @@
 //! The model: the API server, an operator, an oracle, and all possible next steps.
 
 use crate::cluster::{Cluster, Version};
-use crate::flaws::Flaw;
-use crate::laws::Oracle;
+use crate::injected_defects::Defect;
 use crate::operator::{Operator, Reply, Stage};
-use crate::worlds::World;
+use crate::oracle::Oracle;
+use crate::scenarios::Scenario;
 use kopf_core::cause::EventType;
 use kopf_core::object_worker::QueuedEvent;
 use serde_json::{Value, json};
@@ -113,16 +113,19 @@ pub struct Model {
 
 impl Model {
     pub fn new(budget: Budget, lag: f64) -> Self {
-        let cluster = Cluster::new(lag);
+        // A change can be made again after its reversal: the records of both calls must differ. Otherwise, there are fewer states
+        // if calls take no time.
+        let call_time = if budget.edits > 1 { 0.001 } else { 0.0 };
+        let cluster = Cluster::new(lag, call_time);
         let mut oracle = Oracle::default();
         oracle.observed.record(&cluster.latest);
         Self { cluster, operator: Operator::new(), oracle, budget }
     }
 
     /// All possible next steps.
-    pub fn choices(&self, world: &World) -> Vec<Act> {
-        let mut acts = self.own_choices(world);
-        acts.extend(self.foreign_choices(world).into_iter().filter(|act| self.affords(*act)));
+    pub fn choices(&self, scenario: &Scenario) -> Vec<Act> {
+        let mut acts = self.own_choices(scenario);
+        acts.extend(self.foreign_choices(scenario).into_iter().filter(|act| self.affords(*act)));
         acts
     }
 
@@ -132,7 +135,7 @@ impl Model {
     }
 
     /// Possible next steps of the operator and its watch.
-    pub fn own_choices(&self, world: &World) -> Vec<Act> {
+    pub fn own_choices(&self, scenario: &Scenario) -> Vec<Act> {
         let (cluster, operator) = (&self.cluster, &self.operator);
         if !operator.up {
             return vec![Act::Restart];
@@ -145,7 +148,7 @@ impl Model {
             acts.push(Act::Exit);
         }
         let is_sleeping = operator.is_sleeping();
-        let is_interrupted = is_sleeping && operator.worker.has_news();
+        let is_interrupted = is_sleeping && operator.worker.has_events();
         // Cycles that wait for a daemon would repeat without end.
         let waits_for_exit = is_sleeping && acts.contains(&Act::Exit);
         let may_go_on = is_interrupted
@@ -153,14 +156,14 @@ impl Model {
                 .sleeping_until(cluster.now)
                 .is_none_or(|until| !waits_for_exit && cluster.may_pass(until));
         let waits = matches!(operator.stage, Stage::Waiting(_))
-            && !operator.worker.has_news()
+            && !operator.worker.has_events()
             && !cluster.stream.is_empty()
             && !operator.paused;
         if operator.is_busy() && may_go_on && !waits {
             acts.push(Act::Step(Reply::Accepted));
             if matches!(operator.stage, Stage::Writing(_)) {
                 acts.extend([Act::Step(Reply::Rejected), Act::Step(Reply::Lost)]);
-                if world.partial {
+                if scenario.partial {
                     acts.push(Act::Step(Reply::Refused));
                 }
             }
@@ -173,16 +176,20 @@ impl Model {
     }
 
     /// Possible next steps of other clients, and failures.
-    fn foreign_choices(&self, world: &World) -> Vec<Act> {
+    fn foreign_choices(&self, scenario: &Scenario) -> Vec<Act> {
         let mut acts = Vec::new();
         if self.cluster.exists {
             let latest = &self.cluster.latest;
             let is = |value: u8| latest.body.pointer("/spec/x") == Some(&json!(value));
             acts.extend((0..3).filter(|value| !is(*value)).map(Act::Edit));
-            if world.filtered {
+            if scenario.filtered {
                 acts.push(Act::Label(latest.object.label("on").is_none()));
             }
-            acts.extend([Act::Noise, Act::Strip]);
+            acts.push(Act::Noise);
+            // A cycle that runs on through a pause may or may not restore them.
+            if !self.operator.paused && !self.oracle.is_resuming() {
+                acts.push(Act::Strip);
+            }
             acts.push(Act::ForeignFinalizer(!latest.has_theirs()));
             if !latest.is_deleting() {
                 acts.push(Act::Delete);
@@ -190,17 +197,20 @@ impl Model {
         }
         if self.operator.up {
             if !self.operator.paused {
-                acts.extend([Act::Relist, Act::Pause(true)]);
+                acts.push(Act::Relist);
             }
-            // After a restart, the operator cannot recognise changes made by clients in handlers.
-            if !world.is_writing() {
+            // After a restart or a pause, the operator cannot recognise changes made by clients in handlers.
+            if !scenario.is_writing() {
                 acts.push(Act::Crash);
+                if self.operator.may_pause() {
+                    acts.push(Act::Pause(true));
+                }
             }
         }
         acts
     }
 
-    pub fn act(&mut self, world: &World, act: Act) {
+    pub fn act(&mut self, scenario: &Scenario, act: Act) {
         if let Some(left) = self.budget.of(act) {
             *left -= 1;
         }
@@ -217,48 +227,48 @@ impl Model {
             }
             Act::Strip => {
                 cluster.strip();
-                oracle.annotations_removed = true;
+                oracle.stripped(scenario, &cluster.latest);
             }
             Act::ForeignFinalizer(on) => cluster.set_foreign_finalizer(on),
             Act::Delete => cluster.delete(),
             Act::Deliver => {
                 if let Some(event) = cluster.stream.pop_front() {
-                    operator.deliver(world, event.kind, &event.version);
+                    operator.deliver(scenario, event.kind, &event.version);
                 }
             }
-            Act::Relist => self.relist(world),
+            Act::Relist => self.relist(scenario),
             Act::Step(reply) => {
-                operator.step(world, cluster, oracle, reply);
+                operator.step(scenario, cluster, oracle, reply);
             }
-            Act::Exit => operator.exit(world),
+            Act::Exit => operator.exit(scenario),
             Act::Pause(true) => {
                 cluster.stream.clear();
-                operator.pause(world);
+                operator.pause(scenario);
             }
             Act::Pause(false) => {
                 operator.resume();
-                oracle.resumed();
-                if world.flaw == Some(Flaw::ContinuesWithoutListing) {
+                oracle.resumed(operator.is_in_cycle());
+                if scenario.defect == Some(Defect::ContinuesWithoutListing) {
                     cluster.stream.clear();
                 } else {
-                    self.relist(world);
+                    self.relist(scenario);
                 }
             }
             Act::Crash => operator.crash(oracle),
             Act::Restart => {
                 operator.up = true;
-                self.relist(world);
+                self.relist(scenario);
             }
         }
         self.oracle.observed.record(&self.cluster.latest);
     }
 
     /// Discards undelivered watch events, and lists the object.
-    fn relist(&mut self, world: &World) {
+    fn relist(&mut self, scenario: &Scenario) {
         self.cluster.stream.clear();
         if self.cluster.exists {
             let latest = Arc::clone(&self.cluster.latest);
-            self.operator.deliver(world, EventType::Listed, &latest);
+            self.operator.deliver(scenario, EventType::Listed, &latest);
         } else {
             self.operator.vanish();
         }
@@ -272,45 +282,45 @@ impl Model {
             && !self.operator.is_busy()
     }
 
-    /// Checks the laws of an idle state.
-    pub fn check_idle(&mut self, world: &World) {
-        self.oracle.became_idle(world, &self.cluster, self.operator.known);
+    /// Checks the invariants of an idle state.
+    pub fn check_idle(&mut self, scenario: &Scenario) {
+        self.oracle.became_idle(scenario, &self.cluster, self.operator.known);
     }
 
     /// Runs without interference until idle, within bounds; then relists, which must cause no work.
-    pub fn run_until_idle(&mut self, world: &World) {
+    pub fn run_until_idle(&mut self, scenario: &Scenario) {
         self.budget = Budget::default();
         let before = self.cluster.writes;
-        if !self.run(world, 300) {
+        if !self.run(scenario, 300) {
             return self.oracle.report_violation("the operator does not become idle");
         }
         if self.cluster.writes > before + 40 {
             self.oracle.report_violation("the number of writes grows without bound");
         }
-        self.check_idle(world);
+        self.check_idle(scenario);
         if self.oracle.violation.is_some() {
             return;
         }
-        if world.is_repetitive() {
+        if scenario.is_repetitive() {
             // A rejected patch of an event handler is written again only with the next event.
-            self.relist(world);
-            self.run(world, 50);
+            self.relist(scenario);
+            self.run(scenario, 50);
         }
         let before = self.cluster.latest.number;
-        self.relist(world);
-        let is_idle = self.run(world, 50);
+        self.relist(scenario);
+        let is_idle = self.run(scenario, 50);
         if !is_idle || self.cluster.latest.number != before {
             self.oracle.report_violation("a relist of a handled object causes work");
         }
     }
 
     /// Runs without interference and returns the steps as text.
-    pub fn end(&mut self, world: &World) -> Vec<String> {
+    pub fn end(&mut self, scenario: &Scenario) -> Vec<String> {
         let mut lines = Vec::new();
         while !self.is_idle() && self.oracle.violation.is_none() && lines.len() < 40 {
-            let Some(act) = self.own_choices(world).first().copied() else { break };
+            let Some(act) = self.own_choices(scenario).first().copied() else { break };
             let before = self.cluster.latest.number;
-            self.act(world, act);
+            self.act(scenario, act);
             let body = if self.cluster.latest.number == before {
                 String::new()
             } else {
@@ -321,14 +331,14 @@ impl Model {
         lines
     }
 
-    fn run(&mut self, world: &World, limit: usize) -> bool {
+    fn run(&mut self, scenario: &Scenario, limit: usize) -> bool {
         for _ in 0..limit {
             if self.is_idle() || self.oracle.violation.is_some() {
                 return true;
             }
             // The operator does not wait for the finalizer of another controller.
-            let Some(act) = self.own_choices(world).first().copied() else { return false };
-            self.act(world, act);
+            let Some(act) = self.own_choices(scenario).first().copied() else { return false };
+            self.act(scenario, act);
         }
         false
     }
@@ -347,6 +357,7 @@ impl Model {
             add(&cluster.version_of(&event.object), hasher);
         };
         ((cluster.exists, cluster.ours), budget, oracle, cluster.now).hash(&mut hasher);
+        oracle.awaited().map(|number| newest - number).hash(&mut hasher);
         add(&cluster.latest, &mut hasher);
         for event in &cluster.stream {
             (event.kind, event.by).hash(&mut hasher);
@@ -357,7 +368,7 @@ impl Model {
         operator.paused.hash(&mut hasher);
         (flags, &operator.running).hash(&mut hasher);
         format!("{:?}{:?}{:?}", worker.memory, worker.consistency, worker.backoff).hash(&mut hasher);
-        (worker.gone, worker.membership).hash(&mut hasher);
+        (worker.gone, worker.selector_match).hash(&mut hasher);
         worker.pending().for_each(|event| add_event(event, &mut hasher));
         if let Some((event, until)) = worker.sleep() {
             add_event(event, &mut hasher);
@@ -375,7 +386,7 @@ impl Model {
                 add_event(waiting.running.event(), &mut hasher);
             }
             Stage::Writing(writing) => {
-                let what = format!("{:?}{:?}", writing.write.patch, writing.write.outcomes);
+                let what = format!("{:?}{:?}", writing.write.patch, writing.write.final_progress);
                 let edits =
                     format!("{:?}{}{:?}", writing.write.finalizer, writing.write.fns, writing.rejected);
                 (4, writing.merged, writing.recomposed, what, edits).hash(&mut hasher);

@@ -6,7 +6,7 @@
 
 use crate::cluster::{Version, intent};
 use kopf_core::handling::change::Change;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub struct ObservedStates {
     /// Essences, each with the number of its first version.
     states: Vec<(u64, String)>,
+    /// The positions of all states that any handler has observed.
+    observed: BTreeSet<usize>,
     /// The states observed by each handler.
     reached: BTreeMap<Arc<str>, Reached>,
 }
@@ -77,6 +79,16 @@ impl ObservedStates {
             || self.reached.keys().any(|other| other != id && self.is_reached(other, old))
     }
 
+    /// Whether any handler has ever observed this essence.
+    pub fn was_observed(&self, essence: &str) -> bool {
+        self.observed.iter().any(|position| self.states.get(*position).is_some_and(|(_, it)| it == essence))
+    }
+
+    /// Whether the state at this position has one of these essences.
+    pub fn is_one_of(&self, position: usize, essences: &BTreeSet<String>) -> bool {
+        self.states.get(position).is_some_and(|(_, essence)| essences.contains(essence))
+    }
+
     /// Position of the last state with this essence.
     pub fn last_position(&self, essence: &str) -> Option<usize> {
         self.states.iter().rposition(|(_, it)| it == essence)
@@ -90,6 +102,7 @@ impl ObservedStates {
     /// A handler has finished the creation in this version.
     pub fn creation_finished(&mut self, id: &Arc<str>, view: &Version) {
         let new = self.position(view);
+        self.observed.insert(new);
         let before = self.reached.get(id).copied().unwrap_or(Reached::at(new));
         self.reached.insert(Arc::clone(id), Reached { now: new, before: before.now, ..before });
     }
@@ -98,6 +111,7 @@ impl ObservedStates {
     pub fn change_finished(&mut self, id: &Arc<str>, change: &Change, view: &Version) -> Result<(), String> {
         let old = change.old().map(intent).unwrap_or_default();
         let new = self.position(view);
+        self.observed.insert(new);
         // The first change starts from the state of the creation.
         let Some(reached) = self.reached.get(id).copied() else {
             self.reached.insert(Arc::clone(id), Reached::at(new));
@@ -121,6 +135,13 @@ impl ObservedStates {
         }
     }
 
+    /// The progress of these handlers is removed from the object: stored are only states up to the diff-base.
+    pub fn lose_progress(&mut self, base: Option<usize>, is_lost: impl Fn(&str) -> bool) {
+        for (_, it) in self.reached.iter_mut().filter(|(id, _)| is_lost(id)) {
+            it.persisted = it.persisted.min(base);
+        }
+    }
+
     /// Forgets states that are not stored on the object, as after a crash.
     pub fn forget_unpersisted(&mut self) {
         self.reached.retain(|_, it| {
@@ -131,9 +152,29 @@ impl ObservedStates {
         });
     }
 
-    /// Forgets all observed states: the object is handled as a new one.
-    pub fn reset(&mut self) {
-        self.reached.clear();
+    /// It is unknown which state the handler observed last: it counts as this one.
+    pub fn assume(&mut self, id: &Arc<str>, position: usize) {
+        if let Some(it) = self.reached.get_mut(id) {
+            *it = Reached { persisted: Some(position), ..Reached::at(position) };
+        }
+    }
+
+    /// Forgets the observed states, except for those of some handlers: the object is handled as a new one.
+    pub fn reset(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.reached.retain(|id, _| is_kept(id));
+    }
+
+    /// Whether one of these handlers has observed this essence last, in a state after the one of the diff-base.
+    pub fn is_observed_after(
+        &self,
+        base: Option<usize>,
+        essence: &str,
+        is_meant: impl Fn(&Arc<str>) -> bool,
+    ) -> bool {
+        self.reached.iter().filter(|(id, _)| is_meant(id)).any(|(_, it)| {
+            base.is_some_and(|base| it.now > base)
+                && self.states.get(it.now).is_some_and(|(_, known)| known == essence)
+        })
     }
 
     /// Fails unless these handlers have observed the last essence.
@@ -154,6 +195,7 @@ impl Hash for ObservedStates {
         for (_, essence) in &self.states {
             essence.hash(state);
         }
+        self.observed.hash(state);
         self.reached.hash(state);
     }
 }

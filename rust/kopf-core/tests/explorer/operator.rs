@@ -5,17 +5,17 @@
 //! they came about.
 
 use crate::cluster::{Cluster, Version};
-use crate::flaws::Flaw;
 use crate::host;
-use crate::laws::Oracle;
-use crate::worlds::World;
+use crate::injected_defects::Defect;
+use crate::oracle::Oracle;
+use crate::scenarios::Scenario;
 use kopf_core::cause::EventType;
 use kopf_core::cycle::Decision;
 use kopf_core::daemon;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::object_worker::{
-    Concluded, CycleEffect, DecidedWrite, Next, ObjectWorker, OperatorState, QueuedEvent, Reaction,
-    RunningCycle, WorkerContext,
+    CycleEffect, DecidedWrite, DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent,
+    Reaction, RunningCycle, WorkerContext,
 };
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::HandlingStatus;
@@ -92,7 +92,7 @@ pub struct Operator {
     pub seen: Option<Arc<Version>>,
     /// Whether the awaited watch event may never come.
     pub in_doubt: bool,
-    /// Whether the next event is ignored (`Flaw::SkipsNext`).
+    /// Whether the next event is ignored (`Defect::SkipsNext`).
     pub skipping: bool,
     /// Whether the operator is paused: other operators may handle the object.
     pub paused: bool,
@@ -122,11 +122,11 @@ impl Operator {
     }
 
     /// The operator is paused: the watch ends.
-    pub fn pause(&mut self, world: &World) {
+    pub fn pause(&mut self, scenario: &Scenario) {
         self.paused = true;
         // The watch event of the last write will not come.
         self.in_doubt = true;
-        if world.flaw != Some(Flaw::SleepsThroughPause) {
+        if scenario.defect != Some(Defect::SleepsThroughPause) {
             self.worker.on_pause();
         }
     }
@@ -138,11 +138,11 @@ impl Operator {
     }
 
     /// The watch delivers an event.
-    pub fn deliver(&mut self, world: &World, kind: EventType, version: &Arc<Version>) {
+    pub fn deliver(&mut self, scenario: &Scenario, kind: EventType, version: &Arc<Version>) {
         if !self.known {
             self.known = true;
             self.worker = ObjectWorker::new(kind);
-        } else if world.flaw == Some(Flaw::ResumesAgain) && kind == EventType::Listed {
+        } else if scenario.defect == Some(Defect::ResumesAgain) && kind == EventType::Listed {
             self.worker.memory.noticed_by_listing = true;
             self.worker.memory.fully_handled_once = false;
         }
@@ -152,19 +152,19 @@ impl Operator {
         }
         self.seen = Some(Arc::clone(version));
         let mut event = QueuedEvent::of(kind, Arc::clone(&version.object));
-        if !world.every_event {
+        if !scenario.every_event {
             let mut pending = self.worker.pending();
-            if world.flaw == Some(Flaw::KeepsOldest) && pending.next().is_some() {
+            if scenario.defect == Some(Defect::KeepsOldest) && pending.next().is_some() {
                 return;
             }
-            if world.flaw == Some(Flaw::MergesKinds) {
+            if scenario.defect == Some(Defect::MergesKinds) {
                 event.kind = self.worker.pending().next().map_or(event.kind, |first| first.kind);
             }
         }
-        if world.flaw == Some(Flaw::SleepsThrough) && self.worker.sleep().is_some() {
+        if scenario.defect == Some(Defect::SleepsThrough) && self.worker.sleep().is_some() {
             return;
         }
-        let reaction = self.worker.on_event(event, context(world));
+        let reaction = self.worker.on_event(event, context(scenario));
         self.react(reaction);
     }
 
@@ -183,13 +183,13 @@ impl Operator {
     }
 
     /// The daemons exit after a stop request.
-    pub fn exit(&mut self, world: &World) {
+    pub fn exit(&mut self, scenario: &Scenario) {
         self.running.clear();
         self.stop_requested = false;
-        if world.flaw != Some(Flaw::EndsUnnoticed)
+        if scenario.defect != Some(Defect::EndsUnnoticed)
             && self.known
             && let Some(version) = &self.seen
-            && let Some(reaction) = self.worker.on_wake(Arc::clone(&version.object))
+            && let Some(reaction) = self.worker.on_wake(Arc::clone(&version.object), self.state(scenario))
         {
             self.react(reaction);
         }
@@ -216,39 +216,50 @@ impl Operator {
         !matches!(self.stage, Stage::Idle)
     }
 
+    /// Whether a cycle has begun and not ended.
+    pub fn is_in_cycle(&self) -> bool {
+        matches!(self.stage, Stage::Waiting(_) | Stage::Writing(_))
+    }
+
+    /// Whether a pause can begin. An event that has started a cycle opens it at once.
+    pub fn may_pause(&self) -> bool {
+        !self.paused && !matches!(self.stage, Stage::Started(_))
+    }
+
+    /// The state of the operator, as its worker is informed.
+    fn state(&self, scenario: &Scenario) -> OperatorState {
+        let paused = self.paused && scenario.defect != Some(Defect::SleepsThroughPause);
+        OperatorState { paused, stopping: false }
+    }
+
     /// Executes the next effect.
-    pub fn step(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, reply: Reply) {
+    pub fn step(&mut self, scenario: &Scenario, cluster: &mut Cluster, oracle: &mut Oracle, reply: Reply) {
         match std::mem::replace(&mut self.stage, Stage::Idle) {
             Stage::Idle => {}
-            Stage::Started(event) => self.begin(world, cluster, oracle, event),
-            Stage::Free => self.proceed(world, cluster, oracle),
-            Stage::Waiting(waiting) => self.wait(world, cluster, oracle, waiting),
-            Stage::Writing(writing) => self.write(world, cluster, oracle, *writing, reply),
+            Stage::Started(event) => self.begin(scenario, cluster, oracle, event),
+            Stage::Free => self.proceed(scenario, cluster, oracle),
+            Stage::Waiting(waiting) => self.wait(scenario, cluster, oracle, waiting),
+            Stage::Writing(writing) => self.write(scenario, cluster, oracle, *writing, reply),
         }
     }
 
     /// Executes the actions between two cycles, and starts the next cycle.
-    fn proceed(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle) {
+    fn proceed(&mut self, scenario: &Scenario, cluster: &mut Cluster, oracle: &mut Oracle) {
         loop {
-            let paused = self.paused && world.flaw != Some(Flaw::SleepsThroughPause);
-            let operator = OperatorState { paused, stopping: false };
-            let was_sleeping = self.is_sleeping();
-            match self.worker.next(context(world), operator, cluster.now).next {
-                Next::Start(event) => {
-                    if event.requeued && was_sleeping {
-                        oracle.requeued(self.paused);
-                    }
-                    return self.begin(world, cluster, oracle, event);
+            match self.worker.next(context(scenario), self.state(scenario), cluster.now).next {
+                NextAction::Start(event) => {
+                    oracle.started_waiting(event.kind, self.paused);
+                    return self.begin(scenario, cluster, oracle, event);
                 }
-                Next::Sleep { until, .. } => cluster.now = cluster.now.max(until),
-                Next::Touch(_) => panic!("only in compat mode"),
-                Next::Idle => return self.rest(),
+                NextAction::Sleep { until, .. } => cluster.now = cluster.now.max(until),
+                NextAction::Touch(_) => panic!("only in compat mode"),
+                NextAction::Idle => return self.on_idle(),
             }
         }
     }
 
     /// A cycle has ended: the driver continues, if there is more to do.
-    pub fn rest(&mut self) {
+    pub fn on_idle(&mut self) {
         self.stage = Stage::Idle;
         if self.worker.needs_driver() {
             self.stage = Stage::Free;
@@ -258,47 +269,63 @@ impl Operator {
     }
 
     /// A cycle waits for the watch event of our last write.
-    fn wait(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, mut waiting: Box<Waiting>) {
-        let is_reached = match self.worker.await_consistency(cluster.now) {
-            Ok(is_reached) => is_reached,
-            Err(_) if !cluster.stream.is_empty() && !self.paused => {
-                self.stage = Stage::Waiting(waiting);
-                return;
-            }
-            Err(deadline) => {
-                if !self.in_doubt && !self.paused {
-                    oracle.report_violation("the operator waits for a watch event that cannot come");
+    fn wait(
+        &mut self,
+        scenario: &Scenario,
+        cluster: &mut Cluster,
+        oracle: &mut Oracle,
+        mut waiting: Box<Waiting>,
+    ) {
+        let is_reached =
+            match self.worker.await_consistency(context(scenario), self.state(scenario), cluster.now) {
+                Ok(is_reached) => is_reached,
+                Err(_) if !cluster.stream.is_empty() && !self.paused => {
+                    self.stage = Stage::Waiting(waiting);
+                    return;
                 }
-                cluster.now = cluster.now.max(deadline);
-                self.worker.await_consistency(cluster.now).unwrap()
-            }
-        };
+                Err(deadline) => {
+                    if !self.in_doubt && !self.paused {
+                        oracle.report_violation("the operator waits for a watch event that cannot come");
+                    }
+                    cluster.now = cluster.now.max(deadline);
+                    oracle.handled(self.paused);
+                    self.worker
+                        .await_consistency(context(scenario), self.state(scenario), cluster.now)
+                        .unwrap()
+                }
+            };
         waiting.running.on_consistency(is_reached, cluster.now);
-        self.run_cycle(world, cluster, oracle, *waiting);
+        self.run_cycle(scenario, cluster, oracle, *waiting);
     }
 
-    fn begin(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, event: QueuedEvent) {
-        oracle.cycle_started(world, &cluster.version_of(&event.object));
-        self.spoil_inputs(world, &event);
+    fn begin(&mut self, scenario: &Scenario, cluster: &mut Cluster, oracle: &mut Oracle, event: QueuedEvent) {
+        oracle.cycle_started(scenario, &cluster.version_of(&event.object));
+        self.spoil_inputs(scenario, &event);
         let was_awaiting = self.worker.consistency.is_some();
-        let start = self.worker.prepare(event, context(world), cluster.now);
+        let start = self.worker.prepare(event, context(scenario), cluster.now);
         self.in_doubt &= !was_awaiting || self.worker.consistency.is_some();
-        let (plan, rules) = (Arc::clone(&world.plan), Arc::clone(&world.rules));
-        let running = RunningCycle::open(start, plan, rules, 0, cluster.now);
-        self.run_cycle(world, cluster, oracle, Waiting { running, opened: cluster.now, patch: Map::new() });
+        let (resource_handlers, config) =
+            (Arc::clone(&scenario.resource_handlers), Arc::clone(&scenario.config));
+        let running = RunningCycle::open(start, resource_handlers, config, 0, cluster.now);
+        self.run_cycle(
+            scenario,
+            cluster,
+            oracle,
+            Waiting { running, opened: cluster.now, patch: Map::new() },
+        );
     }
 
-    /// Injects the flaws in the inputs of a cycle.
-    fn spoil_inputs(&mut self, world: &World, event: &QueuedEvent) {
-        match world.flaw {
-            Some(Flaw::NoWaiting) => self.worker.consistency = None,
-            Some(Flaw::ExactVersion | Flaw::AwaitsNoop) => {
+    /// Injects the defects in the inputs of a cycle.
+    fn spoil_inputs(&mut self, scenario: &Scenario, event: &QueuedEvent) {
+        match scenario.defect {
+            Some(Defect::NoWaiting) => self.worker.consistency = None,
+            Some(Defect::ExactVersion | Defect::AwaitsNoop) => {
                 if let Some(consistency) = &mut self.worker.consistency {
                     let version = event.object.resource_version().map(|number| format!("v{number}"));
-                    consistency.seen(version.as_deref());
+                    consistency.observe(version.as_deref());
                 }
             }
-            Some(Flaw::ForgetsStripped) if !event.object.raw().contains(crate::cluster::BASE) => {
+            Some(Defect::ForgetsStripped) if !event.object.raw().contains(crate::cluster::BASE) => {
                 self.worker.invalidate();
             }
             _ => {}
@@ -306,11 +333,17 @@ impl Operator {
     }
 
     /// Executes the effects of a cycle until it has to wait, or is decided.
-    fn run_cycle(&mut self, world: &World, cluster: &mut Cluster, oracle: &mut Oracle, mut waiting: Waiting) {
+    fn run_cycle(
+        &mut self,
+        scenario: &Scenario,
+        cluster: &mut Cluster,
+        oracle: &mut Oracle,
+        mut waiting: Waiting,
+    ) {
         let version = cluster.version_of(&waiting.running.event().object);
         loop {
             for message in waiting.running.drain_log() {
-                oracle.logged(&message, &version);
+                oracle.logged(scenario, &message, &version);
             }
             let running = &mut waiting.running;
             match running.effect().unwrap() {
@@ -318,12 +351,12 @@ impl Operator {
                     let remaining_fns = self.worker.memory.remaining_fns;
                     let object = Arc::clone(running.object());
                     let version = &version;
-                    let mut call = host::Call { world, cluster, oracle, version, object, remaining_fns };
-                    let completion = call.answer(&activation, &mut waiting.patch);
+                    let mut call = host::Call { scenario, cluster, oracle, version, object, remaining_fns };
+                    let completion = call.complete(&activation, &mut waiting.patch);
                     running.on_completion(completion, cluster.now);
                 }
                 CycleEffect::Spawn(desired) => {
-                    let (delay, holds) = self.sync_daemons(world, &desired);
+                    let (delay, holds) = self.sync_daemons(scenario, &desired);
                     running.on_daemons(delay, holds, cluster.now);
                 }
                 CycleEffect::AwaitConsistency => {
@@ -331,36 +364,36 @@ impl Operator {
                     return;
                 }
                 CycleEffect::Decide(decision) => {
-                    return self.conclude(world, cluster, oracle, (&waiting.running, &version), *decision);
+                    return self.conclude(scenario, cluster, oracle, (&waiting.running, &version), *decision);
                 }
             }
         }
     }
 
-    fn sync_daemons(&mut self, world: &World, desired: &daemon::DesiredDaemons) -> (Option<f64>, bool) {
-        let assessed = daemon::diff(desired, &self.running, &self.ended, &world.rules.registry, None);
+    fn sync_daemons(&mut self, scenario: &Scenario, desired: &daemon::DesiredDaemons) -> (Option<f64>, bool) {
+        let assessed = daemon::diff(desired, &self.running, &self.ended, &scenario.config.registry, None);
         self.running.extend(assessed.start);
         self.stop_requested |= !assessed.stop.is_empty();
-        let is_watched = !assessed.stop.is_empty() && world.flaw != Some(Flaw::EndsUnnoticed);
+        let is_watched = !assessed.stop.is_empty() && scenario.defect != Some(Defect::EndsUnnoticed);
         (is_watched.then_some(60.0), assessed.holds)
     }
 
     fn conclude(
         &mut self,
-        world: &World,
+        scenario: &Scenario,
         cluster: &Cluster,
         oracle: &mut Oracle,
         (running, version): (&RunningCycle, &Version),
         mut decision: Decision,
     ) {
         assert_eq!(decision.error, None);
-        if world.flaw == Some(Flaw::ReleasesEarly) && version.is_deleting() && version.is_blocked() {
+        if scenario.defect == Some(Defect::ReleasesEarly) && version.is_deleting() && version.is_blocked() {
             decision.finalizer = Some(Edit::Allow);
         }
-        if world.flaw == Some(Flaw::KeepsNoProgress) && decision.delay.is_some() {
+        if scenario.defect == Some(Defect::KeepsNoProgress) && decision.delay.is_some() {
             decision.patch = Patch::default();
         }
-        if world.flaw == Some(Flaw::ForgetsSeen) {
+        if scenario.defect == Some(Defect::ForgetsSeen) {
             decision.handling_status = HandlingStatus::Over(ObservedEssences::default());
         }
         if running.event().kind == EventType::Deleted {
@@ -368,12 +401,12 @@ impl Operator {
             (self.running, self.ended, self.stop_requested) = (Vec::new(), Vec::new(), false);
             self.in_doubt = false;
         }
-        match self.worker.on_decision(running, decision, context(world), cluster.now) {
-            Concluded::Finished(_) => {
+        match self.worker.on_decision(running, decision, context(scenario), cluster.now) {
+            DecisionResult::Finished(_) => {
                 oracle.succeeded();
-                self.rest();
+                self.on_idle();
             }
-            Concluded::Write(write) => {
+            DecisionResult::Write(write) => {
                 let (requests, merged, latest, recomposed) = (None, false, None, false);
                 let transformed = Map::new();
                 let (write, rejected) = (*write, Patch::default());
@@ -385,6 +418,10 @@ impl Operator {
 }
 
 /// The configuration of the object's state machine.
-pub fn context(world: &World) -> WorkerContext<'_> {
-    WorkerContext { plan: &world.plan, rules: &world.rules, current: &world.rules }
+pub fn context(scenario: &Scenario) -> WorkerContext<'_> {
+    WorkerContext {
+        resource_handlers: &scenario.resource_handlers,
+        startup_config: &scenario.config,
+        live_config: &scenario.config,
+    }
 }

@@ -1,7 +1,7 @@
 //! Searches of the model: exhaustive within a budget, or random; and the description of findings.
 
 use crate::model::{Act, Budget, Model};
-use crate::worlds::World;
+use crate::scenarios::Scenario;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
@@ -29,8 +29,8 @@ pub struct Finding {
 }
 
 /// Explores all states within the budget, up to `limit` states.
-pub fn explore_exhaustively(world: &World, budget: Budget, lag: f64, limit: usize) -> Report {
-    let budget = world.within(budget);
+pub fn explore_exhaustively(scenario: &Scenario, budget: Budget, lag: f64, limit: usize) -> Report {
+    let budget = scenario.within(budget, lag);
     let mut report = Report { complete: true, ..Report::default() };
     let mut seen = HashSet::new();
     let mut history: Vec<(usize, Option<Act>)> = vec![(0, None)];
@@ -44,14 +44,14 @@ pub fn explore_exhaustively(world: &World, budget: Budget, lag: f64, limit: usiz
             report.complete = false;
             break;
         }
-        if let Some(violation) = judge(world, &model, &mut report) {
+        if let Some(violation) = judge(scenario, &model, &mut report) {
             let acts = path(&history, position);
-            report.found = Some(minimize(world, budget, lag, &violation, acts));
+            report.found = Some(minimize(scenario, budget, lag, &violation, acts));
             break;
         }
-        for act in model.choices(world) {
+        for act in model.choices(scenario) {
             let mut next = model.clone();
-            next.act(world, act);
+            next.act(scenario, act);
             report.acts += 1;
             history.push((position, Some(act)));
             stack.push((history.len() - 1, next));
@@ -61,24 +61,24 @@ pub fn explore_exhaustively(world: &World, budget: Budget, lag: f64, limit: usiz
 }
 
 /// Explores the given number of random runs, each within a random part of the budget.
-pub fn explore_randomly(world: &World, rich: Budget, lag: f64, seed: u64, runs: usize) -> Report {
+pub fn explore_randomly(scenario: &Scenario, rich: Budget, lag: f64, seed: u64, runs: usize) -> Report {
     let mut report = Report::default();
     let mut random = Random(seed);
     for _ in 0..runs {
-        let RandomRun { budget, acts, violation } = random_run(world, rich, lag, &mut random, &mut report);
+        let RandomRun { budget, acts, violation } = random_run(scenario, rich, lag, &mut random, &mut report);
         if let Some(violation) = violation {
-            report.found = Some(minimize(world, budget, lag, &violation, acts));
+            report.found = Some(minimize(scenario, budget, lag, &violation, acts));
             break;
         }
     }
     report
 }
 
-/// Whether one of the random runs violates a law with this text; other violations are ignored.
-pub fn finds(world: &World, rich: Budget, lag: f64, violation: &str, runs: usize) -> bool {
+/// Whether one of the random runs violates an invariant with this text; other violations are ignored.
+pub fn finds(scenario: &Scenario, rich: Budget, lag: f64, violation: &str, runs: usize) -> bool {
     let (mut report, mut random) = (Report::default(), Random(0));
     (0..runs).any(|_| {
-        let run = random_run(world, rich, lag, &mut random, &mut report);
+        let run = random_run(scenario, rich, lag, &mut random, &mut report);
         run.violation.is_some_and(|found| found.contains(violation))
     })
 }
@@ -90,36 +90,42 @@ struct RandomRun {
     violation: Option<String>,
 }
 
-fn random_run(world: &World, rich: Budget, lag: f64, random: &mut Random, report: &mut Report) -> RandomRun {
-    let budget = world.within(rich.map(|most| random.up_to(most)));
+fn random_run(
+    scenario: &Scenario,
+    rich: Budget,
+    lag: f64,
+    random: &mut Random,
+    report: &mut Report,
+) -> RandomRun {
+    let budget = scenario.within(rich.map(|most| random.up_to(most)), lag);
     let mut model = Model::new(budget, lag);
     let mut acts = Vec::new();
     for _ in 0..80 {
         // Mostly the operator continues; interference at each step would leave no progress.
-        let own = model.own_choices(world);
-        let choices = if random.below(4) > 0 && !own.is_empty() { own } else { model.choices(world) };
+        let own = model.own_choices(scenario);
+        let choices = if random.below(4) > 0 && !own.is_empty() { own } else { model.choices(scenario) };
         if choices.is_empty() || model.oracle.violation.is_some() {
             break;
         }
         let act = choices[random.below(choices.len())];
         acts.push(act);
-        model.act(world, act);
+        model.act(scenario, act);
         report.acts += 1;
     }
     report.states += 1;
-    let violation = judge(world, &model, report);
+    let violation = judge(scenario, &model, report);
     RandomRun { budget, acts, violation }
 }
 
-/// Returns the violation of a law, here or after the operator has become idle.
-fn judge(world: &World, model: &Model, report: &mut Report) -> Option<String> {
+/// Returns the violation of an invariant, here or after the operator has become idle.
+fn judge(scenario: &Scenario, model: &Model, report: &mut Report) -> Option<String> {
     let mut last = model.clone();
     if last.oracle.violation.is_none() && last.is_idle() {
         report.idle_states += 1;
-        last.check_idle(world);
+        last.check_idle(scenario);
     }
     if last.oracle.violation.is_none() {
-        last.run_until_idle(world);
+        last.run_until_idle(scenario);
     }
     last.oracle.violation
 }
@@ -136,45 +142,47 @@ fn path(history: &[(usize, Option<Act>)], position: usize) -> Vec<Act> {
 }
 
 /// Reduces a finding to as few acts as possible, and describes it act by act.
-fn minimize(world: &World, budget: Budget, lag: f64, violation: &str, mut acts: Vec<Act>) -> Finding {
+fn minimize(scenario: &Scenario, budget: Budget, lag: f64, violation: &str, mut acts: Vec<Act>) -> Finding {
     let mut violation = violation.to_owned();
-    let mut position = 0;
-    while position < acts.len() {
-        let mut fewer = acts.clone();
-        fewer.remove(position);
-        match replay(world, budget, lag, &fewer) {
-            Some((same, taken)) if taken == fewer => {
-                (violation, acts, position) = (same, fewer, 0);
-            }
-            _ => position += 1,
-        }
+    while let Some((same, fewer)) = shortened(&acts, |fewer| replay(scenario, budget, lag, fewer)) {
+        (violation, acts) = (same, fewer);
     }
-    let mut text = format!("In the world \"{}\": {violation}\n", world.name);
+    let mut text = format!("In the scenario \"{}\": {violation}\n", scenario.name);
     let mut model = Model::new(budget, lag);
     for act in &acts {
         let before = model.cluster.latest.number;
-        model.act(world, *act);
+        model.act(scenario, *act);
         let latest = &model.cluster.latest;
         let body = if latest.number == before { String::new() } else { format!(" -> {}", latest.body) };
         let _ = writeln!(text, "  {act:?}{body}");
     }
     let _ = writeln!(text, "then, until idle:");
-    let _ = writeln!(text, "{}", model.end(world).join("\n"));
+    let _ = writeln!(text, "{}", model.end(scenario).join("\n"));
     Finding { violation, acts, text }
 }
 
-/// Executes the acts. Returns the violation, if any, and the executed acts; none if an act is impossible.
-fn replay(world: &World, budget: Budget, lag: f64, acts: &[Act]) -> Option<(String, Vec<Act>)> {
+/// The acts without one or two of them, with the result of the replay, if it has one. Some acts are possible only together, such
+/// as a crash and a restart.
+fn shortened(acts: &[Act], replay: impl Fn(&[Act]) -> Option<String>) -> Option<(String, Vec<Act>)> {
+    let positions = 0..acts.len();
+    let pairs = positions.clone().flat_map(|one| (one + 1..acts.len()).map(move |other| (one, other)));
+    positions.map(|one| (one, one)).chain(pairs).find_map(|(one, other)| {
+        let kept = acts.iter().enumerate().filter(|(position, _)| ![one, other].contains(position));
+        let fewer: Vec<Act> = kept.map(|(_, act)| *act).collect();
+        Some((replay(&fewer)?, fewer))
+    })
+}
+
+/// Executes the acts. Returns the violation, if any; none if an act is impossible.
+fn replay(scenario: &Scenario, budget: Budget, lag: f64, acts: &[Act]) -> Option<String> {
     let mut model = Model::new(budget, lag);
-    let mut taken = Vec::new();
     for act in acts {
-        if !model.choices(world).contains(act) {
+        if !model.choices(scenario).contains(act) {
             return None;
         }
-        model.act(world, *act);
-        taken.push(*act);
+        model.act(scenario, *act);
     }
-    judge(world, &model, &mut Report::default()).map(|violation| (violation, taken))
+    judge(scenario, &model, &mut Report::default())
 }
 
 /// A random number generator, the same on all platforms.

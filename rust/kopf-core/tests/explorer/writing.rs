@@ -1,10 +1,10 @@
 //! The writes of the operator: the requests of a decision, and the report of their result to the object's worker.
 
 use crate::cluster::{BASE, Cluster, OURS, Rejection, Version};
-use crate::flaws::Flaw;
-use crate::laws::Oracle;
+use crate::injected_defects::Defect;
 use crate::operator::{Operator, Reply, Stage, Writing, context};
-use crate::worlds::World;
+use crate::oracle::Oracle;
+use crate::scenarios::Scenario;
 use kopf_core::json::json_patch::{apply_merge, merge_patch};
 use kopf_core::json::merge_patch::{Patch, subtract};
 use kopf_core::object::Object;
@@ -22,33 +22,34 @@ impl Operator {
     /// Sends the next request of a decision, or finishes the writing.
     pub fn write(
         &mut self,
-        world: &World,
+        scenario: &Scenario,
         cluster: &mut Cluster,
         oracle: &mut Oracle,
         mut writing: Writing,
         reply: Reply,
     ) {
         if !writing.merged {
-            let requests = writing.requests.get_or_insert_with(|| world.requests(&writing.write));
+            let requests = writing.requests.get_or_insert_with(|| scenario.requests(&writing.write));
             let patch = requests.pop_front();
             writing.merged = requests.is_empty();
             if let Some(mut patch) = patch {
-                if world.flaw == Some(Flaw::KeepsFreshest) {
+                if scenario.defect == Some(Defect::KeepsFreshest) {
                     freshen(&mut patch, cluster);
                 }
                 let is_last = writing.merged && writing.write.finalizer.is_none() && !writing.write.fns;
+                let before = Arc::clone(&cluster.latest);
                 let sent = self.send(cluster, reply, |cluster| cluster.merge_patch(&patch));
                 if matches!(sent, Ok(_) | Err(Failure::Lost)) {
-                    oracle.wrote(world, cluster);
+                    oracle.wrote(scenario, cluster, &before);
                 }
                 match sent {
                     Ok(version) => writing.latest = Some(version),
                     Err(Failure::Refused) if may_be_split(&writing.write, &patch) => {
-                        split(world, cluster, oracle, &mut writing, &patch);
+                        split(scenario, cluster, oracle, &mut writing, &patch);
                     }
                     Err(failure) => {
                         writing.merged = false;
-                        return self.ended(world, cluster, oracle, writing, Some(failure));
+                        return self.ended(scenario, cluster, oracle, writing, Some(failure));
                     }
                 }
                 if matches!(reply, Reply::Accepted | Reply::Refused) && !is_last {
@@ -58,11 +59,11 @@ impl Operator {
             }
         }
         let mut failure = None;
-        if let Some((base, body)) = transform(world, cluster, oracle, &writing) {
+        if let Some((base, body)) = transform(scenario, cluster, oracle, &writing) {
             let desired_body = body.clone();
             let before = Arc::clone(&cluster.latest);
-            let sent = match world.flaw {
-                Some(Flaw::OverwritesFinalizers) => {
+            let sent = match scenario.defect {
+                Some(Defect::OverwritesFinalizers) => {
                     let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
                     let patch = json!({"metadata": {"finalizers": finalizers}});
                     self.send(cluster, reply, |cluster| cluster.merge_patch(&patch))
@@ -74,7 +75,7 @@ impl Operator {
                 oracle.report_violation("a released deletion is released again");
             }
             if matches!(sent, Ok(_) | Err(Failure::Lost)) {
-                oracle.edited(world, cluster, &before, !self.running.is_empty());
+                oracle.edited(scenario, cluster, &before, !self.running.is_empty());
             }
             match sent {
                 Ok(version) => {
@@ -90,21 +91,21 @@ impl Operator {
                 Err(error) => failure = Some(error),
             }
         }
-        if failure.is_none() && !writing.write.pending.is_empty() {
+        if failure.is_none() && !writing.write.rejected_patch.is_empty() {
             self.write_pending(cluster, &mut writing, reply);
         }
-        self.ended(world, cluster, oracle, writing, failure);
+        self.ended(scenario, cluster, oracle, writing, failure);
     }
 
     /// Sends the parts that were rejected before.
     fn write_pending(&self, cluster: &mut Cluster, writing: &mut Writing, reply: Reply) {
-        let pending = Value::Object(writing.write.pending.clone());
-        match self.send(cluster, reply, |cluster| cluster.merge_patch(&pending)) {
+        let rejected_patch = Value::Object(writing.write.rejected_patch.clone());
+        match self.send(cluster, reply, |cluster| cluster.merge_patch(&rejected_patch)) {
             Ok(version) => {
                 writing.latest = Some(version);
-                writing.transformed = merged(&writing.transformed, &writing.write.pending);
+                writing.transformed = merged(&writing.transformed, &writing.write.rejected_patch);
             }
-            Err(_) => writing.rejected.merge(writing.write.pending.clone()),
+            Err(_) => writing.rejected.merge(writing.write.rejected_patch.clone()),
         }
     }
 
@@ -127,7 +128,7 @@ impl Operator {
     /// The writing has ended: reports its result to the object's worker.
     fn ended(
         &mut self,
-        world: &World,
+        scenario: &Scenario,
         cluster: &Cluster,
         oracle: &mut Oracle,
         mut writing: Writing,
@@ -148,8 +149,8 @@ impl Operator {
         merged.merge(std::mem::take(&mut writing.transformed));
         let stale =
             writing.latest.as_ref().map(|latest| stale_copy(writing.write.event.object.raw(), latest));
-        let latest = writing.latest.as_ref().map(|latest| match (&stale, world.flaw) {
-            (Some(stale), Some(Flaw::TakesOwnForOthers)) => stale,
+        let latest = writing.latest.as_ref().map(|latest| match (&stale, scenario.defect) {
+            (Some(stale), Some(Defect::TakesOwnForOthers)) => stale,
             _ => &*latest.object,
         });
         let outcome = WriteOutcome {
@@ -158,27 +159,28 @@ impl Operator {
             carry: (is_failed || has_conflict) && writing.write.fns,
             merged: merged.0,
             unwritten: if is_failed && !is_merged { patch.0.clone() } else { Map::new() },
-            rejected: if world.flaw == Some(Flaw::ForgetsRejectedPart) {
+            rejected: if scenario.defect == Some(Defect::ForgetsRejectedPart) {
                 Patch::default()
             } else {
                 writing.rejected.clone()
             },
             failure: is_failed.then(|| WriteFailure {
                 is_rejection: failure == Some(Failure::Refused),
-                is_of_unknown_fate: failure == Some(Failure::Lost) && world.flaw != Some(Flaw::TrustsFailure),
+                is_outcome_unknown: failure == Some(Failure::Lost)
+                    && scenario.defect != Some(Defect::TrustsFailure),
                 ..WriteFailure::default()
             }),
             ..WriteOutcome::default()
         };
         let before = self.worker.consistency.clone();
-        if is_failed && world.flaw == Some(Flaw::NeverSlower) {
+        if is_failed && scenario.defect == Some(Defect::NeverSlower) {
             self.worker.backoff = None;
         }
         let write = writing.write.clone();
-        self.worker.on_write_result(write, outcome, context(world), cluster.now);
+        self.worker.on_write_result(write, outcome, context(scenario), cluster.now);
         self.note_doubt(cluster, &writing, failure);
-        self.spoil(world, cluster, &writing, (before, failure, is_failed, !patch.is_empty()));
-        self.rest();
+        self.spoil(scenario, cluster, &writing, (before, failure, is_failed, !patch.is_empty()));
+        self.on_idle();
     }
 
     /// Whether the watch event that the worker awaits may never come.
@@ -192,36 +194,36 @@ impl Operator {
         self.in_doubt |= is_gone || failure == Some(Failure::Lost);
     }
 
-    /// Injects the flaws in what remains after a write.
+    /// Injects the defects in what remains after a write.
     fn spoil(
         &mut self,
-        world: &World,
+        scenario: &Scenario,
         cluster: &Cluster,
         writing: &Writing,
         (before, failure, is_failed, has_patch): (Option<Box<Consistency>>, Option<Failure>, bool, bool),
     ) {
         let is_gone = failure == Some(Failure::Rejected(Rejection::Gone));
-        match world.flaw {
-            Some(Flaw::ForgetsHandledDeletion) => self.worker.memory.deletion_handled = false,
-            Some(Flaw::ForgetsHandledDeletionAfterPatch) if is_failed && has_patch => {
+        match scenario.defect {
+            Some(Defect::ForgetsHandledDeletion) => self.worker.memory.deletion_handled = false,
+            Some(Defect::ForgetsHandledDeletionAfterPatch) if is_failed && has_patch => {
                 self.worker.memory.deletion_handled = false;
             }
-            Some(Flaw::ForgetsFunctions) => self.worker.memory.remaining_fns = false,
-            Some(Flaw::ForgetsMissing) if is_gone => self.worker.consistency = before,
-            Some(Flaw::ForgetsHalf) if is_failed && failure != Some(Failure::Lost) => {
+            Some(Defect::ForgetsFunctions) => self.worker.memory.remaining_fns = false,
+            Some(Defect::ForgetsMissing) if is_gone => self.worker.consistency = before,
+            Some(Defect::ForgetsHalf) if is_failed && failure != Some(Failure::Lost) => {
                 self.worker.consistency = before;
             }
-            Some(Flaw::ForgetsFailed) if is_failed && self.worker.pending().all(|event| event.requeued) => {
+            Some(Defect::ForgetsFailed) if is_failed && self.worker.pending().all(|event| event.requeued) => {
                 self.worker.release();
             }
-            Some(Flaw::ExpectsEvent) if writing.latest.is_some() => self.worker.on_pause(),
-            Some(Flaw::SkipsNext) => self.skipping |= writing.latest.is_some(),
-            Some(Flaw::ExactVersion | Flaw::AwaitsNoop) => {
+            Some(Defect::ExpectsEvent) if writing.latest.is_some() => self.worker.on_pause(),
+            Some(Defect::SkipsNext) => self.skipping |= writing.latest.is_some(),
+            Some(Defect::ExactVersion | Defect::AwaitsNoop) => {
                 let Some(latest) = &writing.latest else { return };
                 let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
                 let version = format!("v{}", latest.number);
                 let seen = writing.write.event.object.resource_version().map(|number| format!("v{number}"));
-                let seen = seen.filter(|_| world.flaw == Some(Flaw::ExactVersion));
+                let seen = seen.filter(|_| scenario.defect == Some(Defect::ExactVersion));
                 let mut consistency = Consistency::default();
                 let written = Written { version: &version, vanishing };
                 consistency.record_write(written, seen.as_deref(), WINDOW, cluster.now);
@@ -242,15 +244,22 @@ fn may_be_split(write: &DecidedWrite, patch: &Value) -> bool {
 }
 
 /// Writes the acceptable part of a rejected patch, which are our annotations, and keeps the rest for later.
-fn split(world: &World, cluster: &mut Cluster, oracle: &mut Oracle, writing: &mut Writing, patch: &Value) {
+fn split(
+    scenario: &Scenario,
+    cluster: &mut Cluster,
+    oracle: &mut Oracle,
+    writing: &mut Writing,
+    patch: &Value,
+) {
     let Value::Object(patch) = patch else { return };
-    let persistence = &world.rules.settings.persistence;
+    let persistence = &scenario.config.settings.persistence;
     let kept = own_annotations::own_annotations(&writing.write.object, patch, persistence);
+    let before = Arc::clone(&cluster.latest);
     if !kept.is_empty() && cluster.merge_patch(&Value::Object(kept.clone())).is_ok() {
-        oracle.wrote(world, cluster);
+        oracle.wrote(scenario, cluster, &before);
         writing.latest = Some(Arc::clone(&cluster.latest));
     }
-    writing.rejected.merge(subtract(subtract(patch.clone(), &kept), &writing.write.outcomes.0));
+    writing.rejected.merge(subtract(subtract(patch.clone(), &kept), &writing.write.final_progress.0));
 }
 
 fn merged(one: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
@@ -261,7 +270,7 @@ fn merged(one: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, V
 
 /// The latest version known to the writing, and its body with the JSON patch; none if that changes nothing.
 fn transform(
-    world: &World,
+    scenario: &Scenario,
     cluster: &Cluster,
     oracle: &mut Oracle,
     writing: &Writing,
@@ -275,18 +284,25 @@ fn transform(
     if write.fns {
         body["status"] = json!({"done": base.number});
     }
-    let persistence = &world.rules.settings.persistence;
+    let persistence = &scenario.config.settings.persistence;
     let holds = |edit: &Edit| {
-        world.custom
-            || world.flaw == Some(Flaw::TrustsFreshest)
-            || finalizer::holds(*edit, &write.object, &base.object, persistence, &world.plan.extra_fields)
+        scenario.custom
+            || scenario.defect == Some(Defect::TrustsFreshest)
+            || finalizer::holds(
+                *edit,
+                &write.object,
+                &base.object,
+                persistence,
+                &scenario.resource_handlers.extra_fields,
+            )
     };
     if let Some(edit) = write.finalizer.filter(|edit| write.deletion_handled || holds(edit)) {
         finalizer::edit(&mut body, OURS, edit);
-        if edit == Edit::Allow && base.is_deleting() && !world.custom {
+        if edit == Edit::Allow && base.is_deleting() && !scenario.custom {
             let looked_at = writing.latest.as_ref().map_or(&write.object, |latest| &latest.object);
-            let stale = pending_state::stale_progress(looked_at, persistence, &world.plan);
-            if stale != pending_state::stale_progress(&base.object, persistence, &world.plan) {
+            let stale = pending_state::stale_progress(looked_at, persistence, &scenario.resource_handlers);
+            if stale != pending_state::stale_progress(&base.object, persistence, &scenario.resource_handlers)
+            {
                 oracle.report_violation("progress is to be removed that is not on the object");
             }
             apply_merge(&mut body, &stale.0);

@@ -1,4 +1,4 @@
-//! A simulation of one operator and one object, for stories and laws. It executes the effects of the object's worker, applies
+//! A simulation of one operator and one object, for scenarios and properties. It executes the effects of the object's worker, applies
 //! patches to the object, and returns prepared results in place of Python.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
@@ -7,7 +7,7 @@
 
 use kopf_core::activation::log::LogMessage;
 use kopf_core::activation::{
-    Activation, Command, CommandResult, Completion, FilterResult, LoadedState, StoreRequest,
+    Activation, Command, CommandResult, Completion, FetchedState, FilterResult, StoreRequest,
 };
 use kopf_core::cause::EventType;
 use kopf_core::cycle::{Decision, OperatorConfig};
@@ -20,7 +20,7 @@ use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::FieldPath;
 use kopf_core::object::Object;
 use kopf_core::object_worker::{
-    Concluded, CycleEffect, ObjectWorker, QueuedEvent, RunningCycle, WorkerContext, WriteOutcome,
+    CycleEffect, DecisionResult, ObjectWorker, QueuedEvent, RunningCycle, WorkerContext, WriteOutcome,
 };
 use kopf_core::persistence::Persistence;
 use kopf_core::persistence::consistency::Consistency;
@@ -37,7 +37,7 @@ use std::sync::Arc;
 /// One object, its operator, and the prepared results of handlers.
 #[derive(Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "they are independent facts")]
-pub struct World {
+pub struct Simulation {
     pub handlers: Vec<Handler>,
     pub settings: Settings,
     pub lifecycle: Lifecycle,
@@ -50,15 +50,15 @@ pub struct World {
     pub remembers: bool,
     pub entropy: u64,
     /// Results of the next calls, per handler id; with an empty queue, a handler succeeds.
-    pub raises: BTreeMap<String, VecDeque<CallResult>>,
+    pub call_results: BTreeMap<String, VecDeque<CallResult>>,
     /// Changes of the patch by the next calls, per handler id.
     pub patches: BTreeMap<String, VecDeque<Value>>,
     /// Results of callable filters that do not match: prematch, full match.
     pub filter_results: BTreeMap<String, (bool, bool)>,
     /// Handler ids selected by the next calls of the lifecycle function.
-    pub picks: VecDeque<Vec<String>>,
+    pub selections: VecDeque<Vec<String>>,
     /// Error of the next activation.
-    pub script_error: Option<String>,
+    pub activation_error: Option<String>,
     /// Set if the next cycle starts before the watch event of our last write; true if waiting ends with that event.
     pub inconsistent: Option<bool>,
     /// Running daemons and timers, as positions in `handlers`.
@@ -66,7 +66,7 @@ pub struct World {
     /// Ids of daemons and timers that exited and are not to be restarted.
     pub ended: Vec<Arc<str>>,
     /// Seconds that daemons take to exit after a stop request; they exit at once if none.
-    pub lingering: Option<f64>,
+    pub exit_delay: Option<f64>,
     /// Whether handlers leave transformation functions in the patch.
     pub fns: bool,
     /// The API server rejects the next edit of the finalizers with a conflict.
@@ -85,7 +85,7 @@ pub struct Run {
     pub changed: bool,
 }
 
-impl World {
+impl Simulation {
     pub fn new() -> Self {
         Self {
             handlers: Vec::new(),
@@ -99,15 +99,15 @@ impl World {
             worker: ObjectWorker::default(),
             remembers: false,
             entropy: 0,
-            raises: BTreeMap::new(),
+            call_results: BTreeMap::new(),
             patches: BTreeMap::new(),
             filter_results: BTreeMap::new(),
-            picks: VecDeque::new(),
-            script_error: None,
+            selections: VecDeque::new(),
+            activation_error: None,
             inconsistent: None,
             running: Vec::new(),
             ended: Vec::new(),
-            lingering: None,
+            exit_delay: None,
             fns: false,
             conflict: false,
         }
@@ -159,10 +159,14 @@ impl World {
     pub fn cycle(&mut self, event: EventType) -> Run {
         let mut run = Run::default();
         let registry = Arc::new(Registry { handlers: self.handlers.clone() });
-        let plan = Arc::new(registry.plan(&resource(), &|_| true));
+        let resource_handlers = Arc::new(registry.handlers_of(&resource(), &|_| true));
         let settings = Arc::new(self.settings.clone());
-        let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: self.lifecycle });
-        let context = WorkerContext { plan: &plan, rules: &rules, current: &rules };
+        let config = Arc::new(OperatorConfig { registry, settings, lifecycle: self.lifecycle });
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
         let consistency = self.inconsistent.take();
         self.worker.consistency = consistency.map(|_| {
             let mut unknown = Consistency::default();
@@ -170,11 +174,17 @@ impl World {
             Box::new(unknown)
         });
         // Without change handlers, nothing is loaded from the object into the memory.
-        let none = Arc::new(Arc::new(Registry::default()).plan(&resource(), &|_| true));
-        let known = if self.remembers { context } else { WorkerContext { plan: &none, ..context } };
+        let none = Arc::new(Arc::new(Registry::default()).handlers_of(&resource(), &|_| true));
+        let known =
+            if self.remembers { context } else { WorkerContext { resource_handlers: &none, ..context } };
         let start = self.worker.prepare(QueuedEvent::of(event, self.object()), known, self.now);
-        let mut running =
-            RunningCycle::open(start, Arc::clone(&plan), Arc::clone(&rules), self.entropy, self.now);
+        let mut running = RunningCycle::open(
+            start,
+            Arc::clone(&resource_handlers),
+            Arc::clone(&config),
+            self.entropy,
+            self.now,
+        );
         let mut patch = Map::new();
         loop {
             for message in running.drain_log() {
@@ -183,7 +193,7 @@ impl World {
             match running.effect().unwrap() {
                 CycleEffect::Run(activation) => {
                     run.activations += 1;
-                    let reply = self.answer(&activation, &mut patch, &mut run);
+                    let reply = self.complete(&activation, &mut patch, &mut run);
                     running.on_completion(reply, self.now);
                 }
                 CycleEffect::AwaitConsistency => {
@@ -211,14 +221,14 @@ impl World {
     fn record(&mut self, run: &Run, running: &RunningCycle, context: WorkerContext<'_>) {
         let carry = self.worker.memory.remaining_fns;
         let latest = self.object();
-        let concluded = self.worker.on_decision(running, run.decision.clone(), context, self.now);
-        if let Concluded::Write(write) = concluded {
+        let result = self.worker.on_decision(running, run.decision.clone(), context, self.now);
+        if let DecisionResult::Write(write) = result {
             let latest = run.changed.then_some(&*latest);
             let outcome =
                 WriteOutcome { latest, carry, merged: write.patch.0.clone(), ..WriteOutcome::default() };
             self.worker.on_write_result(*write, outcome, context, self.now);
         }
-        // Each cycle of a story is started by its command, without sleeps.
+        // Each cycle of a scenario is started by its command, without sleeps.
         self.worker.release();
         self.worker.backoff = None;
         if !self.remembers {
@@ -235,7 +245,7 @@ impl World {
         }
     }
 
-    /// Starts and stops daemons and timers. They exit at once unless `lingering` is set.
+    /// Starts and stops daemons and timers. They exit at once unless `exit_delay` is set.
     fn sync_daemons(&mut self, desired: &DesiredDaemons, run: &mut Run) -> (Option<f64>, bool) {
         let registry = Registry { handlers: self.handlers.clone() };
         let assessed = daemon::diff(desired, &self.running, &self.ended, &registry, None);
@@ -248,7 +258,7 @@ impl World {
             let id = self.id(self.running[position]);
             let why = if reason == StopReasons::RESOURCE_DELETED { "deletion" } else { "mismatch" };
             run.transcript.push(format!("stop {id} for {why}"));
-            delay = self.lingering;
+            delay = self.exit_delay;
             if delay.is_none() {
                 self.running.remove(position);
             }
@@ -300,22 +310,23 @@ impl World {
         self.handlers[handler].id.to_string()
     }
 
-    fn answer(
+    fn complete(
         &mut self,
         activation: &Activation,
         patch: &mut Map<String, Value>,
         run: &mut Run,
     ) -> Completion {
-        if let Some(error) = self.script_error.take() {
+        if let Some(error) = self.activation_error.take() {
             return Completion { error: Some(error), ..Completion::default() };
         }
         let reason = activation.change.as_ref().map_or("", |change| change.reason.as_str());
-        let steps: Vec<_> = activation.steps.iter().map(|step| self.step(step, reason, patch, run)).collect();
+        let results: Vec<_> =
+            activation.commands.iter().map(|command| self.execute(command, reason, patch, run)).collect();
         let patch = (!patch.is_empty()).then(|| patch.clone());
-        Completion { steps, patch, fns: self.fns, ..Completion::default() }
+        Completion { results, patch, fns: self.fns, ..Completion::default() }
     }
 
-    fn step(
+    fn execute(
         &mut self,
         step: &Command,
         reason: &'static str,
@@ -323,8 +334,8 @@ impl World {
         run: &mut Run,
     ) -> CommandResult {
         match step {
-            Command::Index(_) => panic!("a cycle runs no index handlers"),
-            Command::Watch { handler, guarded, attempt } => {
+            Command::CallIndexers(_) => panic!("a cycle runs no index handlers"),
+            Command::CallEventHandler { handler, guarded, attempt } => {
                 let id = self.id(*handler);
                 if *guarded && self.filter_results.get(&id).is_some_and(|result| !result.0) {
                     run.transcript.push(format!("skip {id}"));
@@ -334,25 +345,25 @@ impl World {
                     CommandResult::Attempted(self.attempt(attempt, patch, run))
                 }
             }
-            Command::Spawn { handlers } => self.filter(handlers, "spawning", run),
-            Command::Match { handlers } => self.filter(handlers, reason, run),
-            Command::Pick { handlers } => {
+            Command::FilterDaemons { handlers } => self.filter(handlers, "spawning", run),
+            Command::FilterHandlers { handlers } => self.filter(handlers, reason, run),
+            Command::SelectHandlers { handlers } => {
                 let shown: Vec<String> = handlers
                     .iter()
                     .map(|(handler, retries)| format!("{}#{retries}", self.id(*handler)))
                     .collect();
                 run.transcript.push(format!("pick from {}", shown.join(", ")));
-                let picked = self.picks.pop_front().unwrap_or_default();
+                let picked = self.selections.pop_front().unwrap_or_default();
                 let index =
                     |id: &String| self.handlers.iter().position(|handler| *handler.id == **id).unwrap();
-                CommandResult::Picked(picked.iter().map(index).collect())
+                CommandResult::Selected(picked.iter().map(index).collect())
             }
-            Command::Load { ids, extra_fields } => self.load_state(ids, extra_fields),
-            Command::Store(keep) => {
+            Command::FetchState { ids, extra_fields } => self.load_state(ids, extra_fields),
+            Command::StoreState(keep) => {
                 self.store_state(keep, patch);
                 CommandResult::Skipped
             }
-            Command::Handle { attempt } => {
+            Command::CallChangeHandler { attempt } => {
                 let id = self.id(attempt.handler);
                 let forbidden = attempt.precheck(self.now).is_some();
                 let verb = if forbidden { "skip" } else { "call" };
@@ -371,7 +382,7 @@ impl World {
         run.transcript.push(format!("match {} for {reason}", ids.join(", ")));
         let result = |id: &String| self.filter_results.get(id).copied().unwrap_or((true, true));
         let answers = ids.iter().map(result).map(|(prematch, full)| FilterResult { prematch, full });
-        CommandResult::Matched(answers.collect())
+        CommandResult::Filtered(answers.collect())
     }
 
     /// Loads state as a storage implemented in Python. It is equivalent to the default storage, so that both can be compared.
@@ -386,7 +397,7 @@ impl World {
             Some((id.to_string(), Value::Object(record.to_map())))
         });
         let new = essence(&object, &ours, extra_fields);
-        CommandResult::Loaded(Box::new(LoadedState { old, new, records: records.collect() }))
+        CommandResult::Fetched(Box::new(FetchedState { old, new, records: records.collect() }))
     }
 
     fn store_state(&mut self, keep: &StoreRequest, patch: &mut Map<String, Value>) {
@@ -399,9 +410,9 @@ impl World {
             }
         }
         if keep.essence {
-            let plan = Registry { handlers: self.handlers.clone() };
-            let plan = Arc::new(plan).plan(&resource(), &|_| true);
-            let new = essence(&object, &ours, &plan.extra_fields);
+            let resource_handlers = Registry { handlers: self.handlers.clone() };
+            let resource_handlers = Arc::new(resource_handlers).handlers_of(&resource(), &|_| true);
+            let new = essence(&object, &ours, &resource_handlers.extra_fields);
             ours.diffbase_storage.store(&object, &mut whole, &new);
         }
         if !whole.is_empty() || keep.written {
@@ -419,7 +430,7 @@ impl World {
                 *patch = whole.as_object().cloned().unwrap();
             }
             let raised =
-                self.raises.get_mut(&id).and_then(VecDeque::pop_front).unwrap_or(CallResult::Nothing);
+                self.call_results.get_mut(&id).and_then(VecDeque::pop_front).unwrap_or(CallResult::Nothing);
             attempt.evaluate(&raised, self.now)
         });
         if let Some(line) = settled.log {
@@ -431,7 +442,7 @@ impl World {
 
 fn formatted(message: &LogMessage, object: &Object) -> String {
     let text = message.text(object);
-    // Whole bodies would make the stories unreadable.
+    // Whole bodies would make the scenarios unreadable.
     let text = match message {
         LogMessage::InProgress(_) => text.split('{').next().unwrap().to_owned() + "{...}",
         _ => text,

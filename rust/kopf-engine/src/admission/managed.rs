@@ -8,8 +8,8 @@ use std::time::Duration;
 use http::Method;
 use kopf_core::admission::AdmissionResources;
 use kopf_core::admission::configuration::{self, WebhookType};
+use kopf_core::backoff::Backoff;
 use kopf_core::handler::registry::Registry;
-use kopf_core::handling::backoff::Backoff;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::resource::Resource;
@@ -17,13 +17,12 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::admission::AdmissionState;
-use crate::client::{Api, RequestBody};
+use crate::admission::{AdmissionState, LOGGER};
+use crate::client::{Client, RequestBody};
 use crate::error::{Failure, RequestError};
 use crate::host::{Host, LogRecord};
 use crate::time::duration::seconds;
 
-const LOGGER: &str = "kopf._core.engines.admission";
 const COLLECTION: &str = "/apis/admissionregistration.k8s.io/v1";
 /// The delays before retries of temporary failures.
 const RETRIES: Backoff = Backoff::endless(&[10.0]);
@@ -32,7 +31,7 @@ const CLEANUP: Duration = Duration::from_secs(10);
 
 /// Manages the webhook configurations of one operator.
 pub struct Managed {
-    api: Api,
+    client: Client,
     host: Arc<dyn Host>,
     registry: Arc<Registry>,
     site: watch::Receiver<AdmissionState>,
@@ -43,13 +42,13 @@ pub struct Managed {
 impl Managed {
     /// Writes nothing yet.
     pub fn new(
-        api: Api,
+        client: Client,
         host: Arc<dyn Host>,
         registry: Arc<Registry>,
         site: watch::Receiver<AdmissionState>,
         name: String,
     ) -> Self {
-        Self { api, host, registry, site, name, written: vec![] }
+        Self { client, host, registry, site, name, written: vec![] }
     }
 
     /// Creates the configurations and writes every change of them. Temporary failures are logged and retried; returns
@@ -65,7 +64,7 @@ impl Managed {
                         self.name
                     );
                     self.log(Level::Error, text);
-                    self.api.clock().sleep(seconds(pause)).await;
+                    self.client.clock().sleep(seconds(pause)).await;
                 }
             }
         }
@@ -130,7 +129,7 @@ impl Managed {
         });
         let url = format!("{COLLECTION}/{}", flavour.plural());
         let created =
-            self.api.request(&Method::POST, &url, RequestBody::Json(body.to_string().as_bytes())).await;
+            self.client.request(&Method::POST, &url, RequestBody::Json(body.to_string().as_bytes())).await;
         match created {
             Err(error) if error.status() == Some(409) => Ok(()),
             Err(error) => {
@@ -171,7 +170,7 @@ impl Managed {
     async fn write(&self, flavour: WebhookType, webhooks: &[Value]) -> Result<(), RequestError> {
         let patch = Value::Object(configuration::patch(webhooks.to_vec())).to_string();
         let url = format!("{COLLECTION}/{}/{}", flavour.plural(), self.name);
-        self.api.request(&Method::PATCH, &url, RequestBody::MergePatch(patch.as_bytes())).await.map(drop)
+        self.client.request(&Method::PATCH, &url, RequestBody::MergePatch(patch.as_bytes())).await.map(drop)
     }
 
     fn webhooks(
@@ -205,7 +204,9 @@ enum ManageError {
 impl From<RequestError> for ManageError {
     fn from(error: RequestError) -> Self {
         match &error {
-            RequestError::Transport(_) | RequestError::Timeout => Self::Failed(error),
+            RequestError::Transport(_) | RequestError::Unsent(_) | RequestError::Timeout => {
+                Self::Failed(error)
+            }
             RequestError::Api(api_error) if api_error.status == 429 || api_error.status >= 500 => {
                 Self::Failed(error)
             }

@@ -4,24 +4,28 @@
 //! from one that the user wrote. `managed` writes the webhook configurations. `kopf_core::admission` decides which
 //! handlers are called and how their results are merged.
 
-use crate::host::admission::{Rejection, Review, ReviewTask};
+use crate::host::admission::{AdmissionReviewTask, Rejection, Review};
 use std::sync::{Arc, OnceLock};
 
-use kopf_core::admission::{AdmissionResources, Request, ReviewError, ReviewFilter, answer, candidates};
+use kopf_core::admission::{
+    AdmissionResources, Request, ReviewError, ReviewFilter, admission_response, candidates,
+};
 use kopf_core::handler::registry::Registry;
 use kopf_core::handler::{Handler, Kind};
 use kopf_core::json::value::Value;
+use kopf_core::log_level::Level;
 use tokio::sync::watch;
 
 use crate::admission::server::{Backend, Call};
-
-use crate::client::Api;
+use crate::client::Client;
 use crate::error::RequestError;
-use crate::host::{Host, HostTask};
+use crate::host::{Host, HostTask, LogRecord};
 
 pub mod managed;
 pub mod server;
 pub mod tls;
+
+const LOGGER: &str = "kopf._core.engines.admission";
 
 /// The state of the router that changes while the operator runs.
 #[derive(Debug, Clone, Default)]
@@ -37,14 +41,14 @@ pub struct AdmissionRouter {
     registry: Arc<Registry>,
     host: Arc<dyn Host>,
     site: watch::Sender<AdmissionState>,
-    api: OnceLock<Api>,
+    client: OnceLock<Client>,
     compat: bool,
 }
 
 impl AdmissionRouter {
     /// A router without resources: the cluster is not scanned yet.
     pub fn new(registry: Arc<Registry>, host: Arc<dyn Host>) -> Self {
-        Self { registry, host, site: watch::Sender::default(), api: OnceLock::new(), compat: false }
+        Self { registry, host, site: watch::Sender::default(), client: OnceLock::new(), compat: false }
     }
 
     /// Whether reviews for unknown handlers, or with an empty handler id, are allowed without calling handlers, as in
@@ -60,21 +64,21 @@ impl AdmissionRouter {
     }
 
     /// Sets the client of the API server.
-    pub fn connect(&self, api: Api) {
+    pub fn connect(&self, client: Client) {
         // Called once per operator.
-        let _first = self.api.set(api);
+        let _first = self.client.set(client);
     }
 
     /// The address of the API server and its version. A webhook server uses them to recognise the kind of cluster.
     pub async fn locate(&self) -> Result<(String, String), RequestError> {
         let unknown =
             || RequestError::Malformed("The operator is not connected to a cluster yet.".to_owned());
-        let api = self.api.get().ok_or_else(unknown)?;
-        let version = api.get("/version").await?;
+        let client = self.client.get().ok_or_else(unknown)?;
+        let version = client.get("/version").await?;
         let version: Value = serde_json::from_slice(&version)
             .map_err(|error| RequestError::Malformed(format!("the version cannot be read: {error}")))?;
         let version = version.get("gitVersion").and_then(Value::as_str).unwrap_or_default();
-        Ok((api.server().await?, version.to_owned()))
+        Ok((client.server().await?, version.to_owned()))
     }
 
     /// Sets the resources that have admission handlers.
@@ -122,18 +126,22 @@ impl AdmissionRouter {
 }
 
 impl Backend for AdmissionRouter {
+    fn log_error(&self, text: String) {
+        self.host.log(LogRecord::general(Level::Error, LOGGER, text));
+    }
+
     fn call(&self, call: Call) {
         let Call { webhook, headers, peer, body, reply } = call;
         let _gone = match self.open(&body, ReviewFilter { webhook: Some(&webhook), reason: None }) {
             Err(ReviewError::TooDeep { denial, .. }) => reply.send(Ok(denial.into_bytes())),
             Err(problem) => reply.send(Err(problem.into())),
             Ok(review) if review.candidates.is_empty() => {
-                let text = answer(&review.request, &[], &[], &[]).to_string();
+                let text = admission_response(&review.request, &[], &[], &[]).to_string();
                 reply.send(Ok(text.into_bytes()))
             }
             Ok(review) => {
-                let job = ReviewTask { review, headers, peer, reply };
-                self.host.submit(HostTask::Review(Box::new(job)));
+                let task = AdmissionReviewTask { review, headers, peer, reply };
+                self.host.submit(HostTask::AdmissionReview(Box::new(task)));
                 Ok(())
             }
         };

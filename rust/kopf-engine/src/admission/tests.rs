@@ -16,12 +16,12 @@ use crate::host::LogRecord;
 /// A host that only keeps its tasks.
 #[derive(Default)]
 struct Python {
-    jobs: Mutex<Vec<HostTask>>,
+    tasks: Mutex<Vec<HostTask>>,
 }
 
 impl Host for Python {
-    fn submit(&self, job: HostTask) {
-        self.jobs.lock().unwrap().push(job);
+    fn submit(&self, task: HostTask) {
+        self.tasks.lock().unwrap().push(task);
     }
 
     fn log(&self, _: LogRecord) {}
@@ -59,37 +59,37 @@ fn call(
     webhook: &str,
     body: &str,
 ) -> oneshot::Receiver<Result<Vec<u8>, Rejection>> {
-    let (reply, answer) = oneshot::channel();
+    let (reply, receiver) = oneshot::channel();
     let body = Bytes::from(body.to_owned());
     admission_router.call(Call { webhook: webhook.to_owned(), headers: vec![], peer: None, body, reply });
-    answer
+    receiver
 }
 
 #[test]
 fn a_review_becomes_a_job_with_its_handlers() {
     let python = Arc::new(Python::default());
-    let answer = call(&admission_router(&python), "fn", &review("ks").to_string());
-    let Some(HostTask::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
-    assert_eq!(job.review.candidates, [Candidate { handler: 0, guarded: false }]);
-    job.reply.send(Ok(b"yes".to_vec())).unwrap();
-    assert_eq!(answer.blocking_recv().unwrap(), Ok(b"yes".to_vec()));
+    let receiver = call(&admission_router(&python), "fn", &review("ks").to_string());
+    let Some(HostTask::AdmissionReview(task)) = python.tasks.lock().unwrap().pop() else { panic!("no task") };
+    assert_eq!(task.review.candidates, [Candidate { handler: 0, guarded: false }]);
+    task.reply.send(Ok(b"yes".to_vec())).unwrap();
+    assert_eq!(receiver.blocking_recv().unwrap(), Ok(b"yes".to_vec()));
 }
 
 #[test]
 fn reviews_without_handlers_are_allowed_without_calling_python() {
     let python = Arc::new(Python::default());
     let allowed = |admission_router: &AdmissionRouter, webhook| {
-        let answer =
+        let response =
             call(admission_router, webhook, &review("ks").to_string()).blocking_recv().unwrap().unwrap();
-        let answer: Value = serde_json::from_slice(&answer).unwrap();
-        assert_eq!(answer["response"], json!({"uid": "u1", "allowed": true}));
+        let review: Value = serde_json::from_slice(&response).unwrap();
+        assert_eq!(review["response"], json!({"uid": "u1", "allowed": true}));
     };
     allowed(&admission_router(&python), "labelled");
     let compatible = admission_router(&python).with_compat(true);
     for webhook in ["labelled", "unknown", ""] {
         allowed(&compatible, webhook);
     }
-    assert!(python.jobs.lock().unwrap().is_empty());
+    assert!(python.tasks.lock().unwrap().is_empty());
 }
 
 #[test]
@@ -98,15 +98,15 @@ fn reviews_for_unknown_handlers_are_rejected() {
     let rejection = call(&admission_router(&python), "unknown", "{}").blocking_recv().unwrap().unwrap_err();
     assert_eq!(rejection.status, 404);
     assert_eq!(rejection.reason, "There is no admission handler with the id \"unknown\".");
-    assert!(python.jobs.lock().unwrap().is_empty());
+    assert!(python.tasks.lock().unwrap().is_empty());
 }
 
 #[test]
 fn reviews_without_an_id_are_for_all_handlers() {
     let python = Arc::new(Python::default());
     let _answer = call(&admission_router(&python), "", &review("ks").to_string());
-    let Some(HostTask::Review(job)) = python.jobs.lock().unwrap().pop() else { panic!("no job") };
-    assert_eq!(job.review.candidates, [Candidate { handler: 0, guarded: false }]);
+    let Some(HostTask::AdmissionReview(task)) = python.tasks.lock().unwrap().pop() else { panic!("no task") };
+    assert_eq!(task.review.candidates, [Candidate { handler: 0, guarded: false }]);
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn an_object_that_is_too_deep_to_be_checked_is_denied() {
     for (levels, is_asked) in [(200, true), (400, false), (100_000, false)] {
         let body =
             review("ks").to_string().replace(r#""name":"x""#, &format!(r#""name":"x","y":{}"#, deep(levels)));
-        let answer = call(&admission_router(&python), "fn", &body);
-        assert_eq!(python.jobs.lock().unwrap().pop().is_some(), is_asked, "{levels}");
+        let receiver = call(&admission_router(&python), "fn", &body);
+        assert_eq!(python.tasks.lock().unwrap().pop().is_some(), is_asked, "{levels}");
         if !is_asked {
-            let answer: Value = serde_json::from_slice(&answer.blocking_recv().unwrap().unwrap()).unwrap();
-            let response = &answer["response"];
+            let review: Value = serde_json::from_slice(&receiver.blocking_recv().unwrap().unwrap()).unwrap();
+            let response = &review["response"];
             assert_eq!((&response["uid"], &response["allowed"]), (&json!("u1"), &json!(false)));
             let message = response["status"]["message"].as_str().unwrap();
             assert!(message.starts_with("The object cannot be checked: nested too deeply"), "{message}");

@@ -172,7 +172,7 @@ impl Plugin {
     }
 
     async fn renew(&self, clock: &Clock) -> Result<HeaderValue, LoginError> {
-        let status = exec::run(&self.config).await.map_err(|error| plugin_error(&error))?;
+        let status = exec::run(&self.config).await.map_err(|error| exec::plugin_error(&error))?;
         let current = current_of(&status, clock)?.ok_or_else(|| {
             LoginError("The auth plugin gives a certificate now, where it gave a token before.".to_owned())
         })?;
@@ -180,11 +180,6 @@ impl Plugin {
         *lock(&self.current) = current;
         Ok(value)
     }
-}
-
-/// The login error for a failed plugin.
-pub(crate) fn plugin_error(error: &exec::ExecError) -> LoginError {
-    LoginError(format!("The kubeconfig cannot be used: {error}"))
 }
 
 /// The expiration in the output of a plugin, if it has one.

@@ -22,7 +22,7 @@ use tower::{BoxError, Layer as _, ServiceExt as _};
 use crate::client::authorization::Authorization;
 use crate::client::config::{config_of, header_of, identity_of};
 use crate::client::connector::Proxy;
-use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions};
+use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions, Unsent};
 use crate::client::redact::{explained, is_about_certificates};
 use crate::error::{LoginError, RequestError};
 use crate::host::credentials::Credentials;
@@ -49,13 +49,17 @@ pub struct ConnectionOptions {
 
 /// A request without its body.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RequestHead<'r> {
-    pub(crate) method: &'r Method,
+pub struct RequestHead<'r> {
+    /// The HTTP method.
+    pub method: &'r Method,
     /// The path and the query.
-    pub(crate) url: &'r str,
-    pub(crate) accept: &'r str,
+    pub url: &'r str,
+    /// The accepted content types.
+    pub accept: &'r str,
     /// The content type of the body, if there is one.
-    pub(crate) content_type: Option<&'r str>,
+    pub content_type: Option<&'r str>,
+    /// Whether it may be sent again if a reused connection fails before the response.
+    pub is_idempotent: bool,
 }
 
 /// The reason why there is no response.
@@ -194,6 +198,7 @@ impl Connection {
     pub(crate) async fn send(
         &self,
         head: RequestHead<'_>,
+        headers: &HeaderMap,
         body: &[u8],
         authorization: Option<HeaderValue>,
         connect_timeout: Option<Duration>,
@@ -201,25 +206,29 @@ impl Connection {
         let body = Bytes::copy_from_slice(body);
         let request = || -> Result<_, SendError> {
             let mut request = self.request(head).map_err(SendError::Request)?;
+            for (name, value) in headers {
+                request.headers_mut().append(name, value.clone());
+            }
             if let Some(value) = &authorization {
                 request.headers_mut().insert(header::AUTHORIZATION, value.clone());
             }
             Ok(request.map(|()| Full::new(body.clone())))
         };
         let options = SendOptions {
-            // The engine repeats patches after failures in any case; creations are not repeated, as they are not
-            // idempotent.
-            is_repeatable: matches!(*head.method, Method::GET | Method::PATCH),
+            is_idempotent: head.is_idempotent,
             connect_timeout: connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         };
         self.client.send(request, options).await.map_err(|error| match error {
             SendError::Request(error) => error,
-            SendError::Transport(error) => self.unreachable(&*error),
+            SendError::Transport(error) => match error.downcast::<Unsent>() {
+                Ok(unsent) => RequestError::Unsent(self.unreachable(&*unsent.0)),
+                Err(error) => RequestError::Transport(self.unreachable(&*error)),
+            },
         })
     }
 
     fn request(&self, head: RequestHead<'_>) -> Result<Request<()>, RequestError> {
-        let RequestHead { method, url, accept, content_type } = head;
+        let RequestHead { method, url, accept, content_type, .. } = head;
         check_path(url)?;
         let malformed =
             |error: &dyn std::fmt::Display| RequestError::Malformed(format!("{method} {url}: {error}"));
@@ -237,11 +246,11 @@ impl Connection {
         Ok(request)
     }
 
-    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> RequestError {
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> String {
         if is_about_certificates(error) {
             self.distrust.store(true, Ordering::Relaxed);
         }
-        RequestError::Transport(format!("cannot reach {}: {}", self.server, explained(error)))
+        format!("cannot reach {}: {}", self.server, explained(error))
     }
 }
 
@@ -258,10 +267,7 @@ pub(crate) async fn read_body(mut body: ResponseBody, limit: usize) -> Result<By
         })?;
         let Ok(data) = frame.into_data() else { continue };
         if first.len() + rest.len() + data.len() > limit {
-            return Err(RequestError::Malformed(format!(
-                "the response is longer than {} MiB: if it is a listing, set settings.watching.chunk_size to less",
-                limit / 1024 / 1024
-            )));
+            return Err(too_long(limit));
         }
         match (first.is_empty(), rest.is_empty()) {
             (true, true) => first = data,
@@ -273,6 +279,14 @@ pub(crate) async fn read_body(mut body: ResponseBody, limit: usize) -> Result<By
         }
     }
     Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// The error of a response that is longer than the limit.
+pub(super) fn too_long(limit: usize) -> RequestError {
+    RequestError::Malformed(format!(
+        "the response is longer than {} MiB: if it is a listing, set settings.watching.chunk_size to less",
+        limit / 1024 / 1024
+    ))
 }
 
 /// Rejects paths with a segment that is empty, `.`, or `..`: servers and proxies would normalise them to other paths.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
-use kopf_core::handling::backoff::{Backoff, Retries};
+use kopf_core::backoff::{Backoff, Retries};
 use kopf_core::log_level::Level;
 use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
@@ -320,9 +320,9 @@ impl Store {
         let happened = std::mem::replace(&mut self.logins().happened, true);
         let title = if happened { "Re-authentication" } else { "Initial authentication" };
         self.log(Level::Info, LOGGER, format!("{title} has been initiated."));
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         self.host.submit(HostTask::Login(LoginTask { reply }));
-        let login = answer.await.map_err(|_| LoginFailure::Final(LoginError(INTERRUPTED.to_owned())))?;
+        let login = receiver.await.map_err(|_| LoginFailure::Final(LoginError(INTERRUPTED.to_owned())))?;
         let login = match login {
             Ok(login) => login,
             Err(text) => return Err(self.failed(LoginError(text)).await),
@@ -331,6 +331,11 @@ impl Store {
             // The files may be incomplete while they are being written.
             Login::Provided(items) => self.connect(items).map_err(LoginFailure::Passing)?,
             Login::Fallback => self.fall_back().await.map_err(LoginFailure::Passing)?,
+            Login::Kubeconfig { path, context } => {
+                let options = &self.options.connections;
+                let connecting = Connection::from_context(path.as_deref(), context.as_deref(), options);
+                vec![connecting.await.map_err(LoginFailure::Passing)?]
+            }
         };
         let fresh: Vec<_> = {
             let mut logins = self.logins();

@@ -11,9 +11,11 @@ use kube::config::{ExecConfig, ExecInteractiveMode};
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
+
+use crate::error::LoginError;
 
 /// How long a plugin may run, if it is not interactive.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -54,6 +56,8 @@ pub(crate) enum ExecError {
     Start { command: String, source: io::Error, hint: String },
     #[error("the command of the auth plugin failed with {0}: run it by hand to see its output")]
     Exit(std::process::ExitStatus),
+    #[error("the command of the auth plugin failed with {0}: {1}")]
+    ExitWithMessage(std::process::ExitStatus, String),
     #[error("the auth plugin {0:?} was killed, since it did not end in {secs} seconds", secs = .1.as_secs())]
     Timeout(String, Duration),
     #[error("the output of the auth plugin is longer than {MAX_OUTPUT} bytes")]
@@ -66,8 +70,51 @@ pub(crate) enum ExecError {
     Read(#[source] io::Error),
 }
 
+/// Whether the standard error of a plugin without a terminal is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Messages {
+    /// It is discarded, as logs must not contain secrets.
+    Discarded,
+    /// Its last line is in the error, for the person who has called a command.
+    Shown,
+}
+
+/// The credentials that a plugin has printed.
+#[derive(Debug)]
+pub struct PluginCredentials {
+    /// The bearer token.
+    pub token: Option<SecretString>,
+    /// The client's certificate in the PEM format.
+    pub certificate: Option<String>,
+    /// The client's private key in the PEM format.
+    pub private_key: Option<SecretString>,
+}
+
+/// Runs a plugin for a command. Unlike those of operators, its errors contain the last line of its standard error.
+///
+/// # Errors
+/// The plugin has returned no credentials.
+pub async fn plugin_credentials(config: &ExecConfig) -> Result<PluginCredentials, LoginError> {
+    let ran = run_with(config, Messages::Shown).await;
+    let status = ran.map_err(|error| plugin_error(&error))?;
+    Ok(PluginCredentials {
+        token: status.token,
+        certificate: status.client_certificate_data,
+        private_key: status.client_key_data,
+    })
+}
+
+/// The login error for a failed plugin.
+pub(crate) fn plugin_error(error: &ExecError) -> LoginError {
+    LoginError(format!("The kubeconfig cannot be used: {error}"))
+}
+
 /// Runs a plugin. The plugin is killed when this is cancelled or the timeout expires.
 pub(crate) async fn run(config: &ExecConfig) -> Result<ExecStatus, ExecError> {
+    run_with(config, Messages::Discarded).await
+}
+
+async fn run_with(config: &ExecConfig, messages: Messages) -> Result<ExecStatus, ExecError> {
     let name = config.command.clone().ok_or(ExecError::NoCommand)?;
     let is_interactive = match config.interactive_mode {
         Some(ExecInteractiveMode::Never) => false,
@@ -77,6 +124,9 @@ pub(crate) async fn run(config: &ExecConfig) -> Result<ExecStatus, ExecError> {
         _ => io::stdin().is_terminal(),
     };
     let mut command = command(config, &name, is_interactive)?;
+    if messages == Messages::Shown && !is_interactive {
+        command.stderr(Stdio::piped());
+    }
     let limit = if is_interactive { INTERACTIVE_TIMEOUT } else { TIMEOUT };
     let output = timeout(limit, output(&mut command, config, &name)).await;
     let output = output.map_err(|_| ExecError::Timeout(name, limit))??;
@@ -111,15 +161,30 @@ async fn output(command: &mut Command, config: &ExecConfig, name: &str) -> Resul
         source,
         hint: config.install_hint.as_ref().map_or_else(String::new, |hint| format!(" ({hint})")),
     })?;
-    let mut output = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
-        stdout.take(MAX_OUTPUT + 1).read_to_end(&mut output).await.map_err(ExecError::Read)?;
-    }
+    // Both are read at the same time: a full pipe would block the plugin.
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (output, messages) = tokio::try_join!(read(stdout), read(stderr)).map_err(ExecError::Read)?;
     if output.len() as u64 > MAX_OUTPUT {
         return Err(ExecError::TooLong);
     }
     let status = child.wait().await.map_err(ExecError::Read)?;
-    if status.success() { Ok(output) } else { Err(ExecError::Exit(status)) }
+    if status.success() {
+        return Ok(output);
+    }
+    let messages = String::from_utf8_lossy(&messages);
+    Err(match messages.trim_end().lines().next_back() {
+        Some(last) => ExecError::ExitWithMessage(status, last.to_owned()),
+        None => ExecError::Exit(status),
+    })
+}
+
+/// Reads a pipe up to the limit.
+async fn read(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(MAX_OUTPUT + 1).read_to_end(&mut text).await?;
+    }
+    Ok(text)
 }
 
 /// Parses YAML, hence also JSON, as kubectl does.
@@ -185,6 +250,17 @@ mod tests {
             let text = run(&config).await.err().unwrap().to_string();
             assert!(text.contains(part) && !text.contains("planted"), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn commands_show_the_last_message_of_a_plugin() {
+        let failing = shell("echo first >&2; echo last >&2; echo planted; exit 3");
+        let text = plugin_credentials(&failing).await.err().unwrap().to_string();
+        assert!(text.ends_with("exit status: 3: last") && !text.contains("planted"), "{text}");
+        let discarded = run(&failing).await.err().unwrap().to_string();
+        assert!(!discarded.contains("last"), "{discarded}");
+        let credentials = plugin_credentials(&shell("echo 'status: {token: t}'")).await.unwrap();
+        assert!(credentials.token.is_some() && credentials.certificate.is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@
 //!
 //! A server may close an idle connection at any moment, also while a request is on its way. If a reused connection
 //! breaks before a byte of the response, a request is sent again over another connection only if that is safe: it is
-//! idempotent ([`SendOptions::is_repeatable`]), or no byte of it was sent.
+//! idempotent ([`SendOptions::is_idempotent`]), or no byte of it was sent.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -22,6 +23,8 @@ use hyper::client::conn::http1;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tower::BoxError;
+
+use crate::supervision::guarded;
 
 /// Idle connections are closed after this time; API servers close them somewhat later.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -53,7 +56,7 @@ pub(crate) struct Http1Client {
 pub(crate) struct SendOptions {
     /// Whether the request is idempotent: then it is repeated if a reused connection fails before the response, although
     /// the server may have received it.
-    pub(crate) is_repeatable: bool,
+    pub(crate) is_idempotent: bool,
     /// The timeout for opening a connection.
     pub(crate) connect_timeout: Duration,
 }
@@ -78,21 +81,22 @@ impl Http1Client {
         while let Some(connection) = self.pool.take() {
             let mut guard = CloseIdleOnFailure(Some(&self.pool));
             let exchange = self.exchange(connection, request()?);
-            let limit = if options.is_repeatable { REUSED_TIMEOUT } else { Duration::MAX };
+            let limit = if options.is_idempotent { REUSED_TIMEOUT } else { Duration::MAX };
             match timeout(limit, exchange).await {
                 Ok(Ok(response)) => {
                     guard.0 = None;
                     return Ok(response);
                 }
-                Ok(Err(failure)) if !options.is_repeatable && !failure.is_unsent => {
-                    return Err(failure.error.into());
+                Ok(Err(failure)) if !options.is_idempotent && !failure.is_unsent => {
+                    return Err(failure.into_error().into());
                 }
                 _ => {}
             }
         }
         let request = request()?;
-        let connection = self.connect(options.connect_timeout).await?;
-        self.exchange(connection, request).await.map_err(|failure| failure.error.into())
+        let connected = self.connect(options.connect_timeout).await;
+        let connection = connected.map_err(|error| E::from(Box::new(Unsent(error)) as BoxError))?;
+        self.exchange(connection, request).await.map_err(|failure| failure.into_error().into())
     }
 
     async fn connect(&self, limit: Duration) -> Result<Box<Connection>, BoxError> {
@@ -136,6 +140,17 @@ struct ExchangeFailure {
     /// The connection was closed before a byte of the request was sent: any request can be repeated.
     is_unsent: bool,
 }
+
+impl ExchangeFailure {
+    fn into_error(self) -> BoxError {
+        if self.is_unsent { Box::new(Unsent(self.error)) } else { self.error }
+    }
+}
+
+/// An error before a byte of the request was sent.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(crate) struct Unsent(pub(crate) BoxError);
 
 /// Closes the idle connections if a reused connection fails or is abandoned without a response: they were idle for
 /// longer.
@@ -244,9 +259,14 @@ impl Pool {
     fn put(self: &Arc<Self>, connection: Box<Connection>) {
         let mut state = self.lock();
         state.idle.push((connection, Instant::now()));
-        if state.closing.is_none() {
-            let closing = tokio::spawn(close_idle(Arc::downgrade(self)));
-            state.closing = Some(AbortOnDropHandle::new(closing));
+        // The task of the last time has panicked if it is finished but still here.
+        if state.closing.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+            let closing = guarded("The closing of idle connections", close_idle(Arc::downgrade(self)));
+            state.closing = Some(AbortOnDropHandle::new(tokio::spawn(closing.map(|ended| {
+                if let Err(panicked) = ended {
+                    tracing::error!(name: "panic", %panicked);
+                }
+            }))));
         }
     }
 

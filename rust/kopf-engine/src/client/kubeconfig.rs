@@ -7,7 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use kopf_core::json::value::{Map, Value, python_repr};
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError};
+pub use kube::config::AuthInfo;
+use kube::config::{Cluster, Context, Kubeconfig, KubeconfigError};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::client::redact::{explained, place};
@@ -90,6 +91,14 @@ fn expanded(path: &Path) -> PathBuf {
 /// A file cannot be read, or cannot be parsed as a kubeconfig.
 pub fn read() -> Result<Kubeconfig, ReadError> {
     read_files(&paths())
+}
+
+/// Reads one file.
+///
+/// # Errors
+/// The file cannot be read, or cannot be parsed as a kubeconfig.
+pub fn read_file(path: &Path) -> Result<Kubeconfig, ReadError> {
+    read_files(&[expanded(path)])
 }
 
 fn read_files(paths: &[PathBuf]) -> Result<Kubeconfig, ReadError> {

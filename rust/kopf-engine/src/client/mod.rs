@@ -1,6 +1,6 @@
 //! Requests to the API server: sending, retrying, reading.
 //!
-//! The engine sends every request through [`Api`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
+//! The engine sends every request through [`Client`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
 //! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others.
 //! Watches are opened here; `watch` reads and restarts them.
 //!
@@ -9,24 +9,25 @@
 //! they are posted at least once, so that a lost response may lead to a second event, as in Kopf 1.45.
 
 pub(crate) mod authorization;
+mod bodies;
+mod compression;
 pub(crate) mod config;
 pub mod connection;
 pub(crate) mod connector;
 pub mod credentials;
-pub(crate) mod exec;
+pub mod exec;
 pub(crate) mod http1;
 pub mod kubeconfig;
 pub(crate) mod redact;
+mod user_requests;
 
 use crate::time::duration::seconds;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode, header};
-use http_body_util::BodyExt as _;
-use hyper::body::Frame;
-use kopf_core::handling::backoff::{Backoff, override_text};
+use http::{HeaderMap, Method, Response, StatusCode, header};
+use kopf_core::backoff::override_text;
 use kopf_core::log_level::Level;
 use kopf_core::object::redaction::is_discreet_path;
 use kopf_core::settings::{ErrorBackoffs, Settings};
@@ -34,76 +35,19 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, Span, field};
 
-use crate::client::connection::{MAX_BODY, RequestHead, read_body};
+pub use crate::client::bodies::{RequestBody, StreamBody};
+use crate::client::compression::read_whole;
+use crate::client::connection::MAX_BODY;
+pub use crate::client::connection::RequestHead;
 use crate::client::credentials::CredentialStore;
 use crate::client::http1::ResponseBody;
+pub use crate::client::user_requests::Received;
 use crate::error::{ApiError, RequestError};
 use crate::host::{Host, LogRecord};
 use crate::time::clock::Clock;
 use crate::time::virtual_time::Busy;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
-
-/// Lists of objects with their metadata only, or full objects from servers that do not support that. Supporting servers
-/// distinguish strictly between lists and single objects.
-const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-const ACCEPT_OBJECTS: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-/// The body of a request with its content type.
-#[derive(Debug, Clone, Copy)]
-pub enum RequestBody<'a> {
-    /// No body.
-    None,
-    /// No body; the response is to be a list with only the metadata of objects.
-    PartialList,
-    /// No body; the response is to be a stream of objects with only their metadata.
-    PartialObjects,
-    /// A new object.
-    Json(&'a [u8]),
-    /// A merge patch, RFC 7386.
-    MergePatch(&'a [u8]),
-    /// A JSON patch, RFC 6902.
-    JsonPatch(&'a [u8]),
-}
-
-impl<'a> RequestBody<'a> {
-    fn accept(self) -> &'static str {
-        match self {
-            Self::PartialList => ACCEPT_LIST,
-            Self::PartialObjects => ACCEPT_OBJECTS,
-            _ => "application/json",
-        }
-    }
-
-    fn bytes(self) -> &'a [u8] {
-        match self {
-            Self::None | Self::PartialList | Self::PartialObjects => b"",
-            Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes,
-        }
-    }
-
-    fn content_type(self) -> Option<&'static str> {
-        match self {
-            Self::None | Self::PartialList | Self::PartialObjects => None,
-            Self::Json(_) => Some("application/json"),
-            Self::MergePatch(_) => Some("application/merge-patch+json"),
-            Self::JsonPatch(_) => Some("application/json-patch+json"),
-        }
-    }
-}
-
-/// The body of a watch, read piece by piece.
-pub struct WatchBody(ResponseBody);
-
-impl WatchBody {
-    /// The next piece; none at the end.
-    ///
-    /// # Errors
-    /// The connection failed.
-    pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-        self.0.frame().await
-    }
-}
 
 /// A response whose body is not read yet.
 struct OpenStream<'a> {
@@ -115,19 +59,25 @@ struct OpenStream<'a> {
 
 /// The client of the API server for the whole engine.
 #[derive(Clone)]
-pub struct Api {
+pub struct Client {
     credential_store: Arc<CredentialStore>,
     settings: Arc<Settings>,
     host: Arc<dyn Host>,
     /// Limits the concurrent requests, apart from watches.
     permits: Arc<Semaphore>,
+    /// Limits the concurrent requests of users' code further, so that the engine never waits for all of them.
+    user_permits: Arc<Semaphore>,
+    /// The headers of requests, in addition to those of the connection.
+    headers: Arc<HeaderMap>,
+    /// The same for streams, which are not compressed.
+    stream_headers: Arc<HeaderMap>,
     /// The clock of the delays between attempts; timeouts do not use it.
     clock: Clock,
     /// The number of requests sent.
     requests: Arc<AtomicUsize>,
 }
 
-impl Api {
+impl Client {
     /// A client with the credentials of the store, and with the timeouts and back-offs of the settings.
     pub fn new(
         credential_store: Arc<CredentialStore>,
@@ -137,7 +87,21 @@ impl Api {
     ) -> Self {
         let limit = settings.networking.request_limit.unwrap_or(Semaphore::MAX_PERMITS);
         let permits = Arc::new(Semaphore::new(limit.clamp(1, Semaphore::MAX_PERMITS)));
-        Self { credential_store, settings, host, permits, clock, requests: Arc::default() }
+        let for_users =
+            limit.saturating_sub(user_requests::RESERVED_PERMITS).clamp(1, Semaphore::MAX_PERMITS);
+        let headers = user_requests::headers_of(&settings);
+        let client = Self {
+            credential_store,
+            host,
+            permits,
+            user_permits: Arc::new(Semaphore::new(for_users)),
+            headers: Arc::default(),
+            stream_headers: Arc::default(),
+            settings,
+            clock,
+            requests: Arc::default(),
+        };
+        client.with_all_headers(headers)
     }
 
     /// The clock of the delays.
@@ -188,9 +152,9 @@ impl Api {
         payload: RequestBody<'_>,
         backoffs: &ErrorBackoffs,
     ) -> Result<Bytes, RequestError> {
-        let request = self.requests.fetch_add(1, Ordering::Relaxed);
+        let request = self.next_request();
         let enforced = self.settings.networking.enforce_retry_after;
-        let policy = Backoff::of_request(backoffs, request).with_retry_after_enforced(enforced);
+        let policy = backoffs.policy(request).with_retry_after_enforced(enforced);
         let total = policy.attempts().map(|total| format!("/{total}")).unwrap_or_default();
         let mut retries = policy.retries();
         loop {
@@ -236,8 +200,10 @@ impl Api {
         let limit = self.settings.networking.request_timeout;
         let span = request_span(method, url);
         let attempt = async {
-            let opened = self.open(method, url, payload, (limit, Some(&self.permits)), &span).await?;
-            within(opened.deadline, read_body(opened.response.into_body(), MAX_BODY)).await
+            let head = head_of(method, url, payload);
+            let content = (&*self.headers, payload.bytes());
+            let opened = self.open(head, content, (limit, Some(&self.permits)), &span).await?;
+            Ok(within(opened.deadline, read_whole(opened.response, MAX_BODY)).await?.into_body())
         };
         let result = attempt.instrument(span.clone()).await;
         record_result(&span, &result);
@@ -248,7 +214,12 @@ impl Api {
     ///
     /// The head of the response must arrive before the request timeout, and before
     /// `settings.watching.inactivity_timeout` at the latest.
-    pub async fn stream(&self, url: &str, payload: RequestBody<'_>) -> Result<WatchBody, RequestError> {
+    pub async fn stream(&self, url: &str, payload: RequestBody<'_>) -> Result<StreamBody, RequestError> {
+        self.open_stream(head_of(&Method::GET, url, payload)).await
+    }
+
+    /// The same for another stream.
+    pub async fn open_stream(&self, head: RequestHead<'_>) -> Result<StreamBody, RequestError> {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
@@ -256,12 +227,12 @@ impl Api {
             (Some(limit), Some(silence)) => Some(limit.min(silence)),
             (limit, silence) => limit.or(silence),
         };
-        let span = request_span(&Method::GET, url);
-        let opening = self.open(&Method::GET, url, payload, (limit, None), &span);
+        let span = request_span(head.method, head.url);
+        let opening = self.open(head, (&*self.stream_headers, b""), (limit, None), &span);
         let opened = opening.instrument(span.clone()).await;
         record_result(&span, &opened);
         let opened = opened?;
-        Ok(WatchBody(opened.response.into_body()))
+        Ok(StreamBody(opened.response.into_body()))
     }
 
     /// Sends a request, and returns the head of a successful response. Rejected credentials are replaced until there
@@ -270,14 +241,11 @@ impl Api {
     /// The timeout and the permit are for the request alone, not for waiting for a login.
     async fn open<'a>(
         &self,
-        method: &Method,
-        url: &str,
-        payload: RequestBody<'_>,
+        head: RequestHead<'_>,
+        (headers, body): (&HeaderMap, &[u8]),
         (limit, permits): (Option<f64>, Option<&'a Semaphore>),
         span: &Span,
     ) -> Result<OpenStream<'a>, RequestError> {
-        let head =
-            RequestHead { method, url, accept: payload.accept(), content_type: payload.content_type() };
         let connect_timeout = self.settings.networking.connect_timeout.map(seconds);
         loop {
             let connection = self.credential_store.connection().await?;
@@ -289,7 +257,7 @@ impl Api {
             };
             let busy = self.clock.busy();
             let deadline = limit.and_then(|limit| Instant::now().checked_add(seconds(limit)));
-            let sent = connection.send(head, payload.bytes(), authorization, connect_timeout);
+            let sent = connection.send(head, headers, body, authorization, connect_timeout);
             let sent = within(deadline, sent).await;
             let response = match sent {
                 Ok(response) => response,
@@ -309,7 +277,7 @@ impl Api {
                 span.record("status", status.as_u16());
                 return Ok(OpenStream { response, deadline, _permit: permit, _busy: busy });
             }
-            let error = within(deadline, read_error(response, url)).await?;
+            let error = within(deadline, read_error(response, head.url)).await?;
             drop((permit, busy));
             if status != StatusCode::UNAUTHORIZED {
                 return Err(RequestError::Api(Box::new(error)));
@@ -329,6 +297,18 @@ impl Api {
     }
 }
 
+/// The head of a request of the engine. The engine repeats patches after failures in any case; creations are not repeated, as
+/// they are not idempotent.
+fn head_of<'r>(method: &'r Method, url: &'r str, payload: RequestBody<'_>) -> RequestHead<'r> {
+    RequestHead {
+        method,
+        url,
+        accept: payload.accept(),
+        content_type: payload.content_type(),
+        is_idempotent: matches!(*method, Method::GET | Method::PATCH),
+    }
+}
+
 /// The span of a request. The query is left out: it may be long, and selectors may contain values of objects.
 fn request_span(method: &Method, url: &str) -> Span {
     let path = url.split('?').next().unwrap_or_default();
@@ -342,7 +322,7 @@ fn record_result<T>(span: &Span, result: &Result<T, RequestError>) {
     match error {
         RequestError::Api(error) => span.record("status", error.status),
         RequestError::Timeout => span.record("error", "timeout"),
-        RequestError::Transport(_) => span.record("error", "transport"),
+        RequestError::Transport(_) | RequestError::Unsent(_) => span.record("error", "transport"),
         RequestError::Malformed(_) => span.record("error", "malformed"),
         RequestError::Login(_) => span.record("error", "login"),
     };
@@ -353,7 +333,7 @@ fn record_result<T>(span: &Span, result: &Result<T, RequestError>) {
 fn is_retriable(error: &RequestError) -> bool {
     match error {
         RequestError::Api(api_error) => matches!(api_error.status, 403 | 429 | 500..),
-        RequestError::Transport(_) | RequestError::Timeout => true,
+        RequestError::Transport(_) | RequestError::Unsent(_) | RequestError::Timeout => true,
         RequestError::Malformed(_) | RequestError::Login(_) => false,
     }
 }
@@ -370,8 +350,8 @@ async fn read_error(response: Response<ResponseBody>, url: &str) -> Result<ApiEr
     let status = response.status().as_u16();
     let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = header.map(str::to_owned);
-    let body = read_body(response.into_body(), MAX_BODY).await?;
-    let error = ApiError::from_response(status, retry_after.as_deref(), &body);
+    let response = read_whole(response, MAX_BODY).await?;
+    let error = ApiError::from_response(status, retry_after.as_deref(), response.body());
     Ok(if is_discreet_path(url) { error.redacted() } else { error })
 }
 

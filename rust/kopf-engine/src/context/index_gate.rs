@@ -1,4 +1,4 @@
-//! The index gate: it holds handlers back until all indices are filled.
+//! The index gate: it holds handlers back until all indices and required caches are filled.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +8,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::{Host, LogRecord};
-use crate::metrics::Health;
 use crate::time::duration::seconds;
+use crate::watch_health::WatchHealth;
 
 const LOGGER: &str = "kopf._core.reactor.orchestration";
 /// Seconds until the log line that handlers wait for the indices; the last delay repeats.
@@ -49,11 +49,11 @@ impl IndexGate {
     }
 
     /// Logs, at increasing intervals, which resources the gate waits for.
-    pub async fn log_waiting(&self, health: &Health, host: &dyn Host) {
-        for pause in LOG_DELAYS.iter().copied().chain(std::iter::repeat(LAST_LOG_DELAY)) {
+    pub async fn log_waiting(&self, health: &WatchHealth, host: &dyn Host) {
+        for delay in LOG_DELAYS.iter().copied().chain(std::iter::repeat(LAST_LOG_DELAY)) {
             tokio::select! {
                 () = self.opened() => return,
-                () = sleep(seconds(pause)) => {}
+                () = sleep(seconds(delay)) => {}
             }
             let whats = self.blockers().into_iter().map(|what| {
                 let error = health.error_of(&what).map(|error| format!(" ({error})"));
@@ -61,10 +61,15 @@ impl IndexGate {
             });
             let whats = whats.collect::<Vec<_>>().join("; ");
             let text = format!(
-                "No handlers are called yet: the indices are not filled. They wait for the objects of: {whats}."
+                "No handlers are called yet: the indices and caches are not filled. They wait for the objects of: {whats}."
             );
             host.log(LogRecord::general(Level::Warning, LOGGER, text));
         }
+    }
+
+    /// Whether the gate is open.
+    pub fn is_open(&self) -> bool {
+        self.opened.is_cancelled()
     }
 
     /// Waits until the gate is open.
@@ -108,23 +113,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_reason_of_a_closed_gate_is_logged_rarely() {
-        let other_side = crate::testing::OtherSide::default();
-        let health = Health::new(crate::time::clock::Clock::start());
-        health.troubled(
+        let host = crate::testing::FakeHost::default();
+        let health = WatchHealth::new(crate::time::clock::Clock::start());
+        health.record_failure(
             "things cluster-wide",
-            crate::metrics::StreamFailure::Rejected,
+            crate::watch_health::StreamFailure::Rejected,
             Some("403".to_owned()),
         );
         let index_gate = Arc::new(IndexGate::default());
         let gate_guard = index_gate.block("things cluster-wide");
-        let logging = index_gate.log_waiting(&health, &other_side);
+        let logging = index_gate.log_waiting(&health, &host);
         let waiting = async {
             sleep(seconds(29.0)).await;
-            assert_eq!(other_side.lines("").len(), 0);
+            assert_eq!(host.lines("").len(), 0);
             sleep(seconds(2.0)).await;
-            assert_eq!(other_side.lines("").len(), 1);
+            assert_eq!(host.lines("").len(), 1);
             sleep(seconds(600.0)).await;
-            assert_eq!(other_side.lines("They wait for the objects of: things cluster-wide (403).").len(), 2);
+            assert_eq!(host.lines("They wait for the objects of: things cluster-wide (403).").len(), 2);
             drop(gate_guard);
         };
         tokio::join!(logging, waiting);

@@ -1,58 +1,37 @@
-//! The context of an operator, shared by its tasks.
+//! The context of the dispatchers and their workers.
 
 pub mod index_gate;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use kopf_core::cycle::OperatorConfig;
+use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::client::Api;
 use crate::daemons::DaemonContext;
-use crate::host::{CycleId, Host};
-use crate::live_config::LiveConfig;
-use crate::metrics::Health;
+use crate::operator_pause::Pause;
 use crate::patching::Denials;
-use crate::supervision::Failing;
-use crate::time::clock::Clock;
-use crate::time::pause::Pause;
+use crate::task_context::TaskContext;
 use index_gate::IndexGate;
 
-/// The context of an operator, shared by its tasks.
-pub struct OperatorContext {
-    /// The handlers and the settings at the start.
-    pub rules: Arc<OperatorConfig>,
-    /// The current handlers and settings.
-    pub current: LiveConfig,
-    /// The API client.
-    pub api: Api,
-    /// The host: Python, or a test's.
-    pub host: Arc<dyn Host>,
-    /// The clock.
-    pub clock: Clock,
-    /// Cancelled when the operator begins to stop: delays are cut short.
-    pub stopping: CancellationToken,
+/// The context of the dispatchers and their workers.
+pub struct DispatchContext {
+    /// The part that all tasks share.
+    pub base: Arc<TaskContext>,
     /// Cancelled at the end of the grace period: running work is cancelled.
-    pub killing: CancellationToken,
+    pub force_stopping: CancellationToken,
     /// The tasks of all workers.
     pub workers: TaskTracker,
     /// Notified when a worker ends: backpressure is checked again.
     pub freed: Notify,
     /// Number of workers that only sleep: they do not count for backpressure.
-    pub sleeping_workers: AtomicUsize,
+    sleeping_workers: AtomicUsize,
     /// The daemons and timers.
     pub daemons: Arc<DaemonContext>,
-    /// The source of cycle ids.
-    pub cycles: Arc<AtomicU64>,
     /// Whether the operator is paused, and why.
     pub pause: Arc<Pause>,
-    /// The health of the watches.
-    pub health: Arc<Health>,
-    /// This operator's identity among its peers.
-    pub identity: String,
     /// Closed until the indices are filled; none for operators without indices.
     pub index_gate: Option<Arc<IndexGate>>,
     /// The dispatchers that may own detached cycles.
@@ -61,12 +40,21 @@ pub struct OperatorContext {
     pub denials: Denials,
     /// Bytes of the objects that wait in the backlogs of all watches.
     pub parked: Arc<AtomicUsize>,
-    /// The fatal error of the operator, if there is one.
-    pub failing: Arc<Failing>,
+    /// What holds the deletion of objects apart from their handlers and daemons: reconcilers.
+    pub deletion_holds: OnceLock<Arc<dyn DeletionHolds>>,
 }
 
-/// Excludes a sleeping worker from [`OperatorContext::working`] until this is dropped.
-pub struct SleepingGuard<'a>(&'a OperatorContext);
+/// Whether objects need the operator's finalizer for other reasons than their handlers and daemons.
+pub trait DeletionHolds: Send + Sync {
+    /// Whether the object with this key needs the finalizer.
+    fn holds(&self, key: &str) -> bool;
+
+    /// Waits until no call runs that began before the deletion of the object. Cancel safe.
+    fn await_ordinary_calls<'a>(&'a self, key: &'a str) -> BoxFuture<'a, ()>;
+}
+
+/// Excludes a sleeping worker from [`DispatchContext::working`] until this is dropped.
+pub struct SleepingGuard<'a>(&'a DispatchContext);
 
 impl Drop for SleepingGuard<'_> {
     fn drop(&mut self) {
@@ -74,7 +62,29 @@ impl Drop for SleepingGuard<'_> {
     }
 }
 
-impl OperatorContext {
+impl DispatchContext {
+    /// A context without work. Handlers wait for the index gate, if there is one.
+    pub fn new(
+        base: Arc<TaskContext>,
+        daemons: Arc<DaemonContext>,
+        index_gate: Option<Arc<IndexGate>>,
+    ) -> Self {
+        Self {
+            base,
+            force_stopping: CancellationToken::new(),
+            workers: TaskTracker::new(),
+            freed: Notify::new(),
+            sleeping_workers: AtomicUsize::new(0),
+            daemons,
+            pause: Arc::default(),
+            index_gate,
+            detached: DetachedRegistry::default(),
+            denials: Denials::default(),
+            parked: Arc::default(),
+            deletion_holds: OnceLock::new(),
+        }
+    }
+
     /// Marks the calling worker as sleeping.
     pub fn sleeping(&self) -> SleepingGuard<'_> {
         self.sleeping_workers.fetch_add(1, Ordering::Relaxed);
@@ -85,11 +95,6 @@ impl OperatorContext {
     /// Number of objects that are worked on.
     pub fn working(&self) -> usize {
         self.workers.len().saturating_sub(self.sleeping_workers.load(Ordering::Relaxed))
-    }
-
-    /// An id for a new cycle.
-    pub fn next_cycle(&self) -> CycleId {
-        self.cycles.fetch_add(1, Ordering::Relaxed)
     }
 }
 

@@ -12,10 +12,10 @@ mod termination;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kopf_core::cycle::{EffectResult, OperatorConfig};
+use kopf_core::cycle::EffectResult;
 use kopf_core::daemon::{DesiredDaemons, StopReasons, diff};
 use kopf_core::object::Object;
 use kopf_core::persistence::memory::Accepted;
@@ -24,17 +24,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::client::Api;
-use crate::host::{Host, RunId};
-use crate::live_config::LiveConfig;
 use crate::object_key::key_of;
-use crate::supervision::Failing;
-use crate::time::clock::Clock;
+use crate::task_context::TaskContext;
 use crate::time::duration::seconds;
 
 pub use channel::CommandSender;
 pub use object::ObjectDaemons;
 pub use scheduler::run_scheduler;
+pub(crate) use scheduler::{WRITE_RETRIES, rejected};
 
 use object::commands::SchedulerCommand;
 use object::effects::Effects;
@@ -51,26 +48,14 @@ pub struct DaemonManager {
     terminations: TaskTracker,
     /// The tasks that write patches.
     writers: TaskTracker,
+    /// Cancelled at the end of the grace period: patches that are not written yet are lost.
+    giving_up: CancellationToken,
 }
 
-/// The context of daemons and timers: their part of the operator's context.
+/// The context of daemons and timers.
 pub struct DaemonContext {
-    /// The handlers and the settings at the start.
-    pub rules: Arc<OperatorConfig>,
-    /// The current handlers and settings.
-    pub current: LiveConfig,
-    /// The client of the API server.
-    pub api: Api,
-    /// The host of the handlers.
-    pub host: Arc<dyn Host>,
-    /// The clock.
-    pub clock: Clock,
-    /// Cancelled when the operator begins to stop.
-    pub stopping: CancellationToken,
-    /// The source of the ids of cycles and runs.
-    pub cycles: Arc<AtomicU64>,
-    /// The fatal error of the operator, if there is one.
-    pub failing: Arc<Failing>,
+    /// The part that all tasks share.
+    pub base: Arc<TaskContext>,
     /// All daemons and timers.
     pub manager: DaemonManager,
 }
@@ -86,7 +71,7 @@ pub trait ObjectOwner: Send + Sync {
 }
 
 /// The result of reconciling the desired and the running daemons.
-pub enum Reconciled {
+pub enum DaemonDiffResult {
     /// Nothing is left to wait for.
     Done(EffectResult),
     /// Some are stopping, which may take a moment: see `ObjectDaemons::terminate_step`.
@@ -130,20 +115,15 @@ impl DaemonManager {
 }
 
 impl DaemonContext {
-    /// The id of a new run.
-    pub(crate) fn next_run(&self) -> RunId {
-        self.cycles.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Starts and stops daemons and timers, as far as possible without waiting.
-    pub(crate) fn reconcile_daemons(
+    pub(crate) fn apply_daemon_diff(
         self: &Arc<Self>,
         owner: &Arc<dyn ObjectOwner>,
         (known, is_gone): (&mut Option<Arc<ObjectDaemons>>, bool),
         object: &Arc<Object>,
         desired: &DesiredDaemons,
-    ) -> Reconciled {
-        let nothing = |holds| Reconciled::Done(EffectResult::Spawned { delay: None, holds });
+    ) -> DaemonDiffResult {
+        let nothing = |holds| DaemonDiffResult::Done(EffectResult::Spawned { delay: None, holds });
         let shared = self;
         if desired.gone || is_gone {
             // No further cycle of the object will stop them.
@@ -152,7 +132,7 @@ impl DaemonContext {
             }
             return nothing(false);
         }
-        let now = shared.clock.now();
+        let now = shared.base.clock.now();
         let object_daemons = match &*known {
             Some(object_daemons) => Arc::clone(object_daemons),
             None if desired.handlers.is_empty() => return nothing(false),
@@ -170,7 +150,8 @@ impl DaemonContext {
             }
             let halted = shared.manager.halted();
             let running = state.running();
-            let assessed = diff(desired, &running, &state.ended, &shared.rules.registry, halted);
+            let assessed =
+                diff(desired, &running, &state.ended, &shared.base.startup_config.registry, halted);
             state.ask_to_stop(shared, &object_daemons, &assessed.stop, now, &mut out);
             for handler in assessed.start {
                 state.start(shared, &object_daemons, handler, now, &mut out);
@@ -184,7 +165,7 @@ impl DaemonContext {
         {
             shared.terminate_daemons(vec![Arc::clone(&object_daemons)], reason);
         }
-        if stopping { Reconciled::Stopping { object_daemons, holds } } else { nothing(holds) }
+        if stopping { DaemonDiffResult::Stopping { object_daemons, holds } } else { nothing(holds) }
     }
 
     /// Stops all daemons and timers and starts no others: another operator has taken over.
@@ -208,8 +189,11 @@ impl DaemonContext {
         self.manager.terminations.close();
         self.manager.terminations.wait().await;
         self.manager.writers.close();
-        let grace = seconds(self.current.get().settings.queueing.exit_timeout);
+        let grace = seconds(self.base.live_config.get().settings.queueing.exit_timeout);
         // Patches that are not written in time are lost, as those of workers.
-        let _ = timeout(grace, self.manager.writers.wait()).await;
+        if timeout(grace, self.manager.writers.wait()).await.is_err() {
+            self.manager.giving_up.cancel();
+            self.manager.writers.wait().await;
+        }
     }
 }

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use kopf_core::daemon::Action;
+use kopf_core::backoff::Backoff;
+use kopf_core::daemon::DaemonAction;
 use kopf_core::handler::label;
 use kopf_core::handling::attempt::Outcome;
-use kopf_core::handling::backoff::Backoff;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
 use kopf_core::time::Timestamp;
@@ -16,7 +16,7 @@ use super::object::commands::{ScheduledRun, SchedulerCommand};
 use super::object::effects::Effects;
 use super::object::{ObjectDaemons, Run, RunState, State, declared};
 use crate::daemons::DaemonContext;
-use crate::host::{LogRecord, RunId, RunReply};
+use crate::host::{CallDaemonReply, LogRecord, RunId};
 use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
 use crate::time::duration::seconds;
 
@@ -27,12 +27,12 @@ const COALESCE_ABOVE: usize = 100;
 /// Seconds between coalesced wake-ups.
 const COALESCE_WINDOW: f64 = 0.008;
 /// The delays before a failed patch is sent again.
-const WRITE_RETRIES: Backoff = Backoff::limited(&[1.0, 2.0, 5.0]);
+pub(crate) const WRITE_RETRIES: Backoff = Backoff::limited(&[1.0, 2.0, 5.0]);
 
 /// Runs the scheduler until the end of the operator.
 pub async fn run_scheduler(shared: Arc<DaemonContext>) {
     let Some(mut receiver) = shared.manager.command_sender.take() else { return };
-    let clock = shared.clock.clone();
+    let clock = shared.base.clock.clone();
     let mut scheduler = Scheduler { shared, heap: BinaryHeap::new(), coalesced_at: None };
     let mut messages = Vec::new();
     loop {
@@ -79,7 +79,7 @@ impl Scheduler {
 
     /// Starts all runs that are due.
     fn run_due(&mut self, out: &mut Effects) {
-        let now = self.shared.clock.now();
+        let now = self.shared.base.clock.now();
         if self.next().is_none_or(|next| next > now) {
             return;
         }
@@ -93,7 +93,14 @@ impl Scheduler {
             if run.state != RunState::Sleeping || run.turn != due.turn {
                 continue;
             }
-            state.apply_action(&self.shared, &object_daemons, position, Action::Sleep(due.at), now, out);
+            state.apply_action(
+                &self.shared,
+                &object_daemons,
+                position,
+                DaemonAction::Sleep(due.at),
+                now,
+                out,
+            );
         }
         self.coalesced_at = Some(now);
     }
@@ -132,7 +139,7 @@ impl Scheduler {
     ) {
         let mut state = object_daemons.state();
         let Some(position) = state.find(run) else { return };
-        let now = self.shared.clock.now();
+        let now = self.shared.base.clock.now();
         let run = &state.runs[position];
         match delay {
             Some(delay) if !run.stopping.is_requested() => {
@@ -147,7 +154,7 @@ impl Scheduler {
         &self,
         object_daemons: Arc<ObjectDaemons>,
         run: RunId,
-        reply: Option<RunReply>,
+        reply: Option<CallDaemonReply>,
         out: &mut Effects,
     ) {
         let mut state = object_daemons.state();
@@ -163,20 +170,20 @@ impl Scheduler {
         let run_state = &mut state.runs[position];
         run_state.state = RunState::Writing;
         // While the error backoff of earlier failures lasts, a patch is sent once.
-        let may_retry =
-            !self.shared.rules.settings.compat && !is_throttled(run_state, self.shared.clock.now());
+        let may_retry = !self.shared.base.startup_config.settings.compat
+            && !is_throttled(run_state, self.shared.base.clock.now());
         let object = Arc::clone(state.patched.as_ref().unwrap_or(&state.object));
         let resource = Arc::clone(&state.resource);
         drop(state);
-        let (shared, whole) = (Arc::clone(&self.shared), Arc::clone(&self.shared));
+        let shared = Arc::clone(&self.shared);
         let writing = async move {
             let change = WriteRequest { patch, functions: reply.fns, ..WriteRequest::of(run) };
             let patching = Patching {
-                api: &shared.api,
-                host: &shared.host,
+                client: &shared.base.client,
+                host: &shared.base.host,
                 resource: &resource,
-                finalizer: &shared.current.get().settings.persistence.finalizer,
-                compat: shared.rules.settings.compat,
+                finalizer: &shared.base.live_config.get().settings.persistence.finalizer,
+                compat: shared.base.startup_config.settings.compat,
                 release_cleanup: None,
             };
             let mut retries = if may_retry { WRITE_RETRIES } else { Backoff::NEVER }.retries();
@@ -191,15 +198,16 @@ impl Scheduler {
                 let delay = retries.next(None, 0.0).filter(|_| !patch.is_empty());
                 let Some(delay) = delay else { break result };
                 tokio::select! {
-                    () = shared.clock.sleep(seconds(delay.seconds)) => {}
-                    () = shared.stopping.cancelled() => {}
+                    () = shared.base.clock.sleep(seconds(delay.seconds)) => {}
+                    () = shared.base.stopping.cancelled() => {}
                 }
                 change = WriteRequest { patch, functions, ..WriteRequest::of(run) };
             };
             shared.manager.send(SchedulerCommand::Written { object_daemons, run, outcome, result });
         };
-        let guarded =
-            async move { whole.failing.guard("The patching after a daemon or timer", writing).await };
+        let giving_up = self.shared.manager.giving_up.clone();
+        let writing = async move { giving_up.run_until_cancelled(writing).await.unwrap_or_default() };
+        let guarded = self.shared.base.failing.guard("The patching after a daemon or timer", writing);
         self.shared.manager.writers.spawn(guarded);
     }
 
@@ -215,8 +223,8 @@ impl Scheduler {
         if run.stopping.is_requested() {
             return state.exit(&self.shared, object_daemons, position, out);
         }
-        let now = self.shared.clock.now();
-        let delay = self.shared.current.get().settings.execution.default_backoff;
+        let now = self.shared.base.clock.now();
+        let delay = self.shared.base.live_config.get().settings.execution.default_backoff;
         if let Some(handler) = declared(&self.shared, run) {
             let label = label::label(handler);
             let text = format!(
@@ -224,17 +232,24 @@ impl Scheduler {
             );
             out.entries.push(LogRecord::posted(Level::Error, &state.object, text));
         }
-        state.apply_action(&self.shared, object_daemons, position, Action::Sleep(now.plus(delay)), now, out);
+        state.apply_action(
+            &self.shared,
+            object_daemons,
+            position,
+            DaemonAction::Sleep(now.plus(delay)),
+            now,
+            out,
+        );
     }
 
     /// The log level of a patch that has failed. Repeated failures of a run are errors only at the growing intervals of
     /// the error backoff, since a timer may call its handler every second.
     fn level_of_failure(&self, run: &mut Run, is_over: bool) -> Level {
-        let now = self.shared.clock.now();
+        let now = self.shared.base.clock.now();
         if !is_over && is_throttled(run, now) {
             return Level::Debug;
         }
-        run.write_errors.fail(&self.shared.current.get().settings.queueing.error_delays, now);
+        run.write_errors.fail(&self.shared.base.live_config.get().settings.queueing.error_delays, now);
         Level::Error
     }
 
@@ -247,9 +262,9 @@ impl Scheduler {
         out: &mut Effects,
     ) {
         if let Ok(applied) = &result
-            && let Some(home) = object_daemons.home()
+            && let Some(owner) = object_daemons.owner()
         {
-            home.record_write(&object_daemons.key, applied.accepted());
+            owner.record_write(&object_daemons.key, applied.accepted());
         }
         let mut state = object_daemons.state();
         let Some(position) = state.find(run) else { return };
@@ -264,17 +279,21 @@ impl Scheduler {
             }
             Err(PatchFailure { error, .. }) => {
                 // After a rejected patch, the daemon or timer continues.
-                let is_over =
-                    self.shared.rules.settings.compat || matches!(error, PatchingError::Function(_));
+                let is_over = self.shared.base.startup_config.settings.compat
+                    || matches!(error, PatchingError::Function(_));
                 let level = self.level_of_failure(&mut state.runs[position], is_over);
                 let handler = state.runs[position].routine.handler();
-                if let Some(handler) = self.shared.rules.registry.handlers.get(handler) {
+                if let Some(handler) = self.shared.base.startup_config.registry.handlers.get(handler) {
                     let label = label::label(handler);
                     let what = if is_over { " and ends" } else { "" };
                     let text = format!("{label} has failed to patch the object{what}: {error}");
                     let entry = LogRecord::posted(level, &state.object, text);
                     let has_traceback = matches!(error, PatchingError::Function(_));
-                    self.shared.host.log(if has_traceback { entry.with_exception_of(run) } else { entry });
+                    self.shared.base.host.log(if has_traceback {
+                        entry.with_exception_of(run)
+                    } else {
+                        entry
+                    });
                 }
                 if is_over {
                     state.exit(&self.shared, object_daemons, position, out);
@@ -291,8 +310,8 @@ fn is_throttled(run: &Run, now: Timestamp) -> bool {
     run.write_errors.remaining(now).is_some_and(|left| left > 0.0)
 }
 
-/// Converts rejected parts of a patch into a failure: for daemons and timers, they are not sent again later.
-fn rejected(result: Result<WriteResult, PatchFailure>) -> Result<WriteResult, PatchFailure> {
+/// Converts rejected parts of a patch into a failure: for daemons, timers and reconcilers, they are not sent again later.
+pub(crate) fn rejected(result: Result<WriteResult, PatchFailure>) -> Result<WriteResult, PatchFailure> {
     let mut applied = result?;
     let Some(last) = applied.rejections.pop() else { return Ok(applied) };
     let mut patch = Patch(last.patch);

@@ -11,7 +11,7 @@ use super::object::commands::SchedulerCommand;
 use super::object::effects::Effects;
 use super::object::{ObjectDaemons, RunState};
 use crate::daemons::DaemonContext;
-use crate::host::{HostTask, LogRecord, Responder, RunId, Signal, SignalTask};
+use crate::host::{HostTask, LogRecord, Responder, RunId, StopDaemonsTask, StopSignal};
 use crate::time::duration::seconds;
 
 /// Maximum number of seconds to wait for the last patches when no cycle waits for the daemons.
@@ -38,7 +38,7 @@ impl ObjectDaemons {
 
     /// Sends the stop reasons that were not signalled yet, and waits until they are delivered.
     async fn signal(self: &Arc<Self>, shared: &Arc<DaemonContext>) {
-        let signals: Vec<Signal> = {
+        let signals: Vec<StopSignal> = {
             let mut state = self.state();
             let pending = state.runs.iter_mut().filter(|run| run.signalled != run.stopping.reasons());
             let signals = pending.map(|run| {
@@ -46,7 +46,7 @@ impl ObjectDaemons {
                 let cancel = reasons.contains(StopReasons::CANCELLED)
                     && !run.signalled.contains(StopReasons::CANCELLED);
                 run.signalled = reasons;
-                Signal { run: run.id, reasons, cancel }
+                StopSignal { run: run.id, reasons, cancel }
             });
             signals.collect()
         };
@@ -57,20 +57,23 @@ impl ObjectDaemons {
         let this = Arc::clone(shared);
         // The reply uses the scheduler's channel: when it arrives, all earlier exits are processed.
         let reply = Responder::new(move |()| this.manager.send(SchedulerCommand::Flush(sender)));
-        shared.host.submit(HostTask::Signal(SignalTask { signals, reply }));
+        shared.base.host.submit(HostTask::StopDaemons(StopDaemonsTask { signals, reply }));
         // It fails only if the scheduler has ended, at the end of the operator.
         let _ = signalled.await;
     }
 
     /// Decides the next step for each stopping daemon; returns the seconds until the following one.
     fn plan_steps(&self, shared: &Arc<DaemonContext>, limited: bool) -> Vec<(RunId, Option<f64>)> {
-        let now = shared.clock.now();
+        let now = shared.base.clock.now();
         let mut state = self.state();
         let object = Arc::clone(&state.object);
         let mut delays = Vec::new();
         for run in state.runs.iter_mut().filter(|run| run.stopping.is_requested()) {
-            let Some(handler) = shared.rules.registry.handlers.get(run.routine.handler()) else { continue };
-            let policy = TerminationPolicy::of(handler, &shared.current.get().settings.background);
+            let Some(handler) = shared.base.startup_config.registry.handlers.get(run.routine.handler())
+            else {
+                continue;
+            };
+            let policy = TerminationPolicy::of(handler, &shared.base.live_config.get().settings.background);
             // The call has ended; only its patch is being written.
             if run.state == RunState::Writing {
                 delays.push((run.id, if limited { Some(WRITING) } else { policy.polling }));
@@ -80,7 +83,7 @@ impl ObjectDaemons {
             let step = run.stopping.advance(policy, now);
             delays.push((run.id, step.delay));
             if let Some(text) = step.text(&label::label(handler)) {
-                shared.host.log(LogRecord::posted(level(step), &object, text));
+                shared.base.host.log(LogRecord::posted(level(step), &object, text));
             }
         }
         delays
@@ -99,16 +102,14 @@ impl DaemonContext {
             let has_runs = {
                 let mut state = object_daemons.state();
                 let all: Vec<_> = (0..state.runs.len()).map(|position| (position, reason)).collect();
-                state.ask_to_stop(self, &object_daemons, &all, self.clock.now(), &mut out);
+                state.ask_to_stop(self, &object_daemons, &all, self.base.clock.now(), &mut out);
                 !state.runs.is_empty()
             };
             out.flush(self);
             if has_runs {
                 let shared = Arc::clone(self);
-                self.manager.terminations.spawn(async move {
-                    let waiting = shared.wait_for(&object_daemons);
-                    shared.failing.guard("The stopping of daemons", waiting).await;
-                });
+                let waiting = async move { shared.wait_for(&object_daemons).await };
+                self.manager.terminations.spawn(self.base.failing.guard("The stopping of daemons", waiting));
             }
         }
     }
@@ -126,7 +127,7 @@ impl DaemonContext {
             }
             rounds += u32::from(is_only_writing);
             tokio::select! {
-                () = self.clock.sleep(seconds(delay)) => {}
+                () = self.base.clock.sleep(seconds(delay)) => {}
                 () = exited => {}
             }
         }

@@ -17,11 +17,11 @@ use tokio::time::{Duration, Instant, sleep};
 use super::*;
 use crate::client::connection::Connection;
 use crate::client::credentials::CredentialStore;
-use crate::context::OperatorContext;
-use crate::feed::dispatch_handler::DispatchHandler;
-use crate::host::{Host, HostTask, LogRecord, RunReply, RunTask};
+use crate::context::DispatchContext;
+use crate::feed::dispatch_consumer::DispatchConsumer;
+use crate::host::{CallDaemonReply, CallDaemonTask, Host, HostTask, LogRecord};
 use crate::objects::dispatcher::Dispatcher;
-use crate::watch::EventHandler as _;
+use crate::watch::WatchConsumer as _;
 
 /// The host: calls return at once, or run until [`Python::leave`] if `holds_calls` is set.
 struct Python {
@@ -35,7 +35,9 @@ struct Python {
     patches: AtomicBool,
     /// The server rejects all patches.
     rejects: Arc<AtomicBool>,
-    held_calls: Mutex<Vec<RunTask>>,
+    /// The server does not respond to patches.
+    is_silent: Arc<AtomicBool>,
+    held_calls: Mutex<Vec<CallDaemonTask>>,
 }
 
 impl Python {
@@ -49,45 +51,45 @@ impl Python {
     }
 
     fn leave(&self) {
-        for job in self.held_calls.lock().unwrap().drain(..) {
-            self.answer(job);
+        for task in self.held_calls.lock().unwrap().drain(..) {
+            self.reply_to(task);
         }
     }
 
-    fn answer(&self, job: RunTask) {
-        let outcome = job.attempt.evaluate(&CallResult::Nothing, job.attempt.started).outcome;
+    fn reply_to(&self, task: CallDaemonTask) {
+        let outcome = task.attempt.evaluate(&CallResult::Nothing, task.attempt.started).outcome;
         let patch = json!({"status": {"ticks": 1}}).as_object().cloned();
         let patch = patch.filter(|_| self.patches.load(Ordering::Relaxed));
-        job.reply.send(Some(RunReply { outcome: Some(outcome), patch, fns: false }));
+        task.reply.send(Some(CallDaemonReply { outcome: Some(outcome), patch, fns: false }));
     }
 }
 
 impl Host for Python {
-    fn submit(&self, job: HostTask) {
-        match job {
-            HostTask::Run(job) => {
-                self.note(format!("call {}", job.attempt.label));
+    fn submit(&self, task: HostTask) {
+        match task {
+            HostTask::CallDaemon(task) => {
+                self.note(format!("call {}", task.attempt.label));
                 if self.holds_calls.load(Ordering::Relaxed) {
-                    self.held_calls.lock().unwrap().push(job);
+                    self.held_calls.lock().unwrap().push(task);
                 } else {
-                    self.answer(job);
+                    self.reply_to(task);
                 }
             }
-            HostTask::Signal(job) => {
-                for signal in &job.signals {
+            HostTask::StopDaemons(task) => {
+                for signal in &task.signals {
                     self.note(format!("signal {:b}", signal.reasons.bits()));
                     if signal.cancel && self.ends_on_cancel.load(Ordering::Relaxed) {
-                        self.held_calls.lock().unwrap().retain(|job| job.run != signal.run);
+                        self.held_calls.lock().unwrap().retain(|task| task.run != signal.run);
                     }
                 }
-                job.reply.send(());
+                task.reply.send(());
             }
-            HostTask::Dismiss { reasons, .. } => self.note(format!("dismiss {:b}", reasons.bits())),
-            HostTask::Delay(job) => {
+            HostTask::DaemonEnded { reasons, .. } => self.note(format!("dismiss {:b}", reasons.bits())),
+            HostTask::GetInitialDelay(task) => {
                 self.note("ask for the delay");
-                job.reply.send(Some(7.0));
+                task.reply.send(Some(7.0));
             }
-            HostTask::Refresh { .. } => self.note("refresh"),
+            HostTask::ObjectUpdated { .. } => self.note("refresh"),
             _ => {}
         }
     }
@@ -109,18 +111,18 @@ impl Host for Python {
     }
 }
 
-struct Stage {
+struct Fixture {
     python: Arc<Python>,
-    shared: Arc<OperatorContext>,
-    sink: DispatchHandler,
+    shared: Arc<DispatchContext>,
+    sink: DispatchConsumer,
 }
 
-fn stage(handlers: Value) -> Stage {
-    staged(handlers, false)
+fn fixture(handlers: Value) -> Fixture {
+    fixture_with(handlers, false)
 }
 
-/// A stage without credentials, or with a server for patches.
-fn staged(handlers: Value, has_server: bool) -> Stage {
+/// A fixture without credentials, or with a server for patches.
+fn fixture_with(handlers: Value, has_server: bool) -> Fixture {
     let python = Arc::new(Python {
         start: Instant::now(),
         seen: Mutex::default(),
@@ -128,6 +130,7 @@ fn staged(handlers: Value, has_server: bool) -> Stage {
         ends_on_cancel: AtomicBool::new(true),
         patches: AtomicBool::default(),
         rejects: Arc::new(AtomicBool::new(true)),
+        is_silent: Arc::default(),
         held_calls: Mutex::default(),
     });
     let host: Arc<dyn Host> = Arc::clone(&python) as Arc<dyn Host>;
@@ -136,27 +139,32 @@ fn staged(handlers: Value, has_server: bool) -> Stage {
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
         "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
     });
-    let plan = registry.plan(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
-    let rules = OperatorConfig { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
+    let resource_handlers =
+        registry.handlers_of(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
+    let config = OperatorConfig { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
     let credential_store = Arc::new(
         CredentialStore::new(Arc::clone(&host), crate::testing::credential_store_options(), &[]).unwrap(),
     );
-    let rejects = Arc::clone(&python.rejects);
+    let (rejects, is_silent) = (Arc::clone(&python.rejects), Arc::clone(&python.is_silent));
     let server = crate::testing::client(&Arc::default(), move |got| {
         let is_rejected = rejects.load(Ordering::Relaxed);
         let object = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "status": got.body["status"], "metadata": {"name": "x"}});
+        if is_silent.load(Ordering::Relaxed) {
+            return (0, None);
+        }
         if is_rejected { (422, Some(json!({}))) } else { (200, Some(object)) }
     });
     if has_server {
         credential_store.admit(Connection::fake("fake", server));
     }
-    let shared = crate::testing::shared(rules, credential_store, host);
+    let shared = crate::testing::shared(config, credential_store, host);
     tokio::spawn(run_scheduler(Arc::clone(&shared.daemons)));
-    let dispatcher = Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(plan), None);
-    Stage { python, shared, sink: DispatchHandler { dispatcher, gated: None } }
+    let dispatcher =
+        Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(resource_handlers), None);
+    Fixture { python, shared, sink: DispatchConsumer::new(dispatcher) }
 }
 
-impl Stage {
+impl Fixture {
     /// Dispatches the object with our finalizer already set.
     #[expect(clippy::needless_pass_by_value, reason = "literals at the call")]
     fn comes(&mut self, extra: Value) {
@@ -170,7 +178,7 @@ impl Stage {
         });
         metadata.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let body = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "metadata": metadata}).to_string();
-        self.sink.event(EventType::Modified, Object::decode(&body).unwrap());
+        self.sink.event(EventType::Modified, &Arc::new(Object::decode(&body).unwrap()));
     }
 
     async fn after(&self, seconds: f64) -> Vec<(f64, String)> {
@@ -185,19 +193,19 @@ fn at(list: &[(f64, &str)]) -> Vec<(f64, String)> {
 
 #[tokio::test(start_paused = true)]
 async fn a_timer_ticks_and_keeps_no_task() {
-    let mut stage = stage(json!([{"id": "t", "kind": "timer", "interval": 10, "initial_delay": 3}]));
-    stage.comes(json!({}));
-    let seen = stage.after(25.0).await;
+    let mut fixture = fixture(json!([{"id": "t", "kind": "timer", "interval": 10, "initial_delay": 3}]));
+    fixture.comes(json!({}));
+    let seen = fixture.after(25.0).await;
     assert_eq!(seen, at(&[(3.0, "call Timer 't'"), (13.0, "call Timer 't'"), (23.0, "call Timer 't'")]));
-    assert!(stage.shared.workers.is_empty());
-    assert!(stage.shared.daemons.manager.writers.is_empty());
+    assert!(fixture.shared.workers.is_empty());
+    assert!(fixture.shared.daemons.manager.writers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_initial_delay_function_is_called() {
-    let mut stage = stage(json!([{"id": "t", "kind": "timer", "initial_delay_callable": true}]));
-    stage.comes(json!({}));
-    let seen = stage.after(8.0).await;
+    let mut fixture = fixture(json!([{"id": "t", "kind": "timer", "initial_delay_callable": true}]));
+    fixture.comes(json!({}));
+    let seen = fixture.after(8.0).await;
     assert_eq!(seen[..2], at(&[(0.0, "ask for the delay"), (7.0, "call Timer 't'")]));
 }
 
@@ -207,13 +215,13 @@ async fn a_sleeping_timer_stops_at_once_when_it_does_not_match_any_more() {
         {"id": "t", "kind": "timer", "interval": 10, "labels": [["run", {"present": true}]]},
         {"id": "d", "kind": "daemon"},
     ]);
-    let mut stage = stage(handlers);
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.comes(json!({"labels": {"run": "yes"}}));
-    stage.python.leave();
-    stage.after(5.0).await;
-    stage.comes(json!({}));
-    let seen = stage.after(100.0).await;
+    let mut fixture = fixture(handlers);
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.comes(json!({"labels": {"run": "yes"}}));
+    fixture.python.leave();
+    fixture.after(5.0).await;
+    fixture.comes(json!({}));
+    let seen = fixture.after(100.0).await;
     assert_eq!(seen, at(&[(5.0, "refresh"), (5.0, "dismiss 11")]));
 }
 
@@ -222,31 +230,31 @@ async fn the_cycles_of_an_object_terminate_its_daemon_step_by_step() {
     let handlers = json!([
         {"id": "d", "kind": "daemon", "cancellation_backoff": 5, "cancellation_timeout": 10},
     ]);
-    let mut stage = stage(handlers);
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.python.ends_on_cancel.store(false, Ordering::Relaxed);
-    stage.comes(json!({}));
-    stage.after(1.0).await;
-    stage.comes(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
-    let seen = stage.after(14.0).await;
+    let mut fixture = fixture(handlers);
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.python.ends_on_cancel.store(false, Ordering::Relaxed);
+    fixture.comes(json!({}));
+    fixture.after(1.0).await;
+    fixture.comes(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    let seen = fixture.after(14.0).await;
     let expected = [(1.0, "refresh"), (1.0, "signal 100"), (1.0, "signal 100100"), (6.0, "signal 1100100")];
     assert_eq!(seen, at(&expected));
-    let seen = stage.after(3.0).await;
+    let seen = fixture.after(3.0).await;
     let warning = "Daemon 'd' did not exit in time. Leaving it orphaned.";
     assert_eq!(seen[..2], at(&[(16.0, warning), (16.0, "signal 11100100")]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_exit_of_a_daemon_starts_a_cycle_of_its_object() {
-    let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.comes(json!({}));
-    stage.comes(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
-    stage.after(2.0).await;
+    let mut fixture = fixture(json!([{"id": "d", "kind": "daemon"}]));
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.comes(json!({}));
+    fixture.comes(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    fixture.after(2.0).await;
     // The worker sleeps until the next termination step, in 60 seconds.
-    assert_eq!(stage.shared.workers.len(), 1);
-    stage.python.leave();
-    let seen = stage.after(1.0).await;
+    assert_eq!(fixture.shared.workers.len(), 1);
+    fixture.python.leave();
+    let seen = fixture.after(1.0).await;
     let allowed = "Removing the finalizer, thus allowing the actual deletion.";
     assert_eq!(seen, at(&[(2.0, "dismiss 101"), (2.0, allowed)]));
 }
@@ -254,37 +262,37 @@ async fn the_exit_of_a_daemon_starts_a_cycle_of_its_object() {
 #[tokio::test(start_paused = true)]
 async fn daemons_of_removed_objects_are_stopped() {
     let handlers = json!([{"id": "d", "kind": "daemon", "cancellation_timeout": 5}]);
-    let mut stage = stage(handlers);
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.sink.on_init();
-    stage.comes_as("x", &json!({}));
-    stage.comes_as("y", &json!({}));
-    stage.sink.on_init_done();
-    stage.after(1.0).await;
-    stage.sink.on_init();
-    stage.comes_as("y", &json!({}));
-    stage.sink.on_init_done();
-    let seen = stage.after(10.0).await;
+    let mut fixture = fixture(handlers);
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.sink.on_init();
+    fixture.comes_as("x", &json!({}));
+    fixture.comes_as("y", &json!({}));
+    fixture.sink.on_init_done();
+    fixture.after(1.0).await;
+    fixture.sink.on_init();
+    fixture.comes_as("y", &json!({}));
+    fixture.sink.on_init_done();
+    let seen = fixture.after(10.0).await;
     let expected = [(1.0, "refresh"), (1.0, "signal 100"), (1.0, "signal 1000100"), (1.0, "dismiss 1000101")];
     assert_eq!(seen, at(&expected));
-    assert_eq!(stage.python.held_calls.lock().unwrap().len(), 1);
+    assert_eq!(fixture.python.held_calls.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_stops_all_daemons_and_the_next_listing_starts_them_again() {
     let handlers = json!([{"id": "d", "kind": "daemon", "cancellation_timeout": 5}, {"id": "t", "kind": "timer", "interval": 2}]);
-    let mut stage = stage(handlers);
-    stage.comes(json!({}));
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.after(1.0).await;
-    stage.shared.daemons.pause_daemons();
-    stage.comes(json!({}));
-    let seen = stage.after(10.0).await;
+    let mut fixture = fixture(handlers);
+    fixture.comes(json!({}));
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.after(1.0).await;
+    fixture.shared.daemons.pause_daemons();
+    fixture.comes(json!({}));
+    let seen = fixture.after(10.0).await;
     assert_eq!(seen, at(&[(1.0, "dismiss 1001")]));
-    stage.shared.daemons.resume_daemons();
-    stage.comes(json!({}));
+    fixture.shared.daemons.resume_daemons();
+    fixture.comes(json!({}));
     // The daemon has exited on its own before the pause, and is not restarted.
-    assert_eq!(stage.after(1.0).await, at(&[(11.0, "call Timer 't'")]));
+    assert_eq!(fixture.after(1.0).await, at(&[(11.0, "call Timer 't'")]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,87 +302,99 @@ async fn the_operator_exit_waits_for_daemons_within_their_timeouts() {
         {"id": "b", "kind": "daemon"},
         {"id": "t", "kind": "timer", "initial_delay": 1000},
     ]);
-    let mut stage = stage(handlers);
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.python.ends_on_cancel.store(false, Ordering::Relaxed);
-    stage.comes(json!({}));
-    stage.after(1.0).await;
-    stage.shared.daemons.close_daemons().await;
-    let seen = stage.after(0.0).await;
+    let mut fixture = fixture(handlers);
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.python.ends_on_cancel.store(false, Ordering::Relaxed);
+    fixture.comes(json!({}));
+    fixture.after(1.0).await;
+    fixture.shared.daemons.close_daemons().await;
+    let seen = fixture.after(0.0).await;
     let warnings: Vec<_> = seen.iter().filter(|(_, what)| what.contains("in time")).collect();
     assert_eq!(warnings[0], &(1.0, "Daemon 'b' did not exit in time. Leaving it orphaned.".to_owned()));
     assert_eq!(warnings[1], &(6.0, "Daemon 'a' did not exit in time. Leaving it orphaned.".to_owned()));
-    stage.comes_as("y", &json!({}));
-    assert_eq!(stage.after(5000.0).await, []);
+    fixture.comes_as("y", &json!({}));
+    assert_eq!(fixture.after(5000.0).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_task_writes_a_patch_after_the_exit() {
+    let mut fixture = fixture_with(json!([{"id": "t", "kind": "timer", "interval": 1}]), true);
+    fixture.python.patches.store(true, Ordering::Relaxed);
+    fixture.python.is_silent.store(true, Ordering::Relaxed);
+    fixture.comes(json!({}));
+    fixture.after(2.0).await;
+    assert_eq!(fixture.shared.daemons.manager.writers.len(), 1);
+    fixture.shared.daemons.close_daemons().await;
+    assert!(fixture.shared.daemons.manager.writers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_object_deleted_at_once_starts_no_daemons() {
-    let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
+    let mut fixture = fixture(json!([{"id": "d", "kind": "daemon"}]));
     let body = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "metadata": {"name": "x", "uid": "x"}});
-    stage.sink.event(EventType::Deleted, Object::decode(&body.to_string()).unwrap());
-    assert_eq!(stage.after(5.0).await, []);
+    fixture.sink.event(EventType::Deleted, &Arc::new(Object::decode(&body.to_string()).unwrap()));
+    assert_eq!(fixture.after(5.0).await, []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_timers_are_coalesced_with_little_delay() {
-    let mut stage = stage(json!([{"id": "t", "kind": "timer", "interval": 1}]));
+    let mut fixture = fixture(json!([{"id": "t", "kind": "timer", "interval": 1}]));
     for number in 0..500 {
-        stage.comes_as(&format!("x{number}"), &json!({}));
+        fixture.comes_as(&format!("x{number}"), &json!({}));
         sleep(Duration::from_millis(2)).await;
     }
-    stage.python.seen();
-    let seen = stage.after(10.0).await;
+    fixture.python.seen();
+    let seen = fixture.after(10.0).await;
     // At most 8 milliseconds per second are lost.
     assert!((4_900..=5_000).contains(&seen.len()), "{}", seen.len());
-    assert!(stage.shared.workers.is_empty());
+    assert!(fixture.shared.workers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_keeps_no_task() {
-    let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.comes(json!({}));
-    let job = stage.python.held_calls.lock().unwrap().pop().unwrap();
-    let now = Timestamp::from_micros(job.attempt.started.micros());
+    let mut fixture = fixture(json!([{"id": "d", "kind": "daemon"}]));
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.comes(json!({}));
+    let task = fixture.python.held_calls.lock().unwrap().pop().unwrap();
+    let now = Timestamp::from_micros(task.attempt.started.micros());
     let raised = CallResult::Temporary { message: "boo".to_owned(), delay: Some(5.0) };
-    let outcome = job.attempt.evaluate(&raised, now).outcome;
-    job.reply.send(Some(RunReply { outcome: Some(outcome), patch: None, fns: false }));
-    let seen = stage.after(10.0).await;
+    let outcome = task.attempt.evaluate(&raised, now).outcome;
+    task.reply.send(Some(CallDaemonReply { outcome: Some(outcome), patch: None, fns: false }));
+    let seen = fixture.after(10.0).await;
     assert_eq!(seen, at(&[(0.0, "call Daemon 'd'"), (5.0, "call Daemon 'd'")]));
     // A cancelled call is an exit on its own.
-    let job = stage.python.held_calls.lock().unwrap().pop().unwrap();
-    job.reply.send(Some(RunReply::default()));
-    assert_eq!(stage.after(1.0).await[0], (10.0, "dismiss 1".to_owned()));
+    let task = fixture.python.held_calls.lock().unwrap().pop().unwrap();
+    task.reply.send(Some(CallDaemonReply::default()));
+    assert_eq!(fixture.after(1.0).await[0], (10.0, "dismiss 1".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_call_is_repeated_after_the_default_backoff() {
-    let mut stage = stage(json!([{"id": "d", "kind": "daemon"}]));
-    stage.python.holds_calls.store(true, Ordering::Relaxed);
-    stage.comes(json!({}));
-    drop(stage.python.held_calls.lock().unwrap().pop());
-    let seen = stage.after(100.0).await;
+    let mut fixture = fixture(json!([{"id": "d", "kind": "daemon"}]));
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.comes(json!({}));
+    drop(fixture.python.held_calls.lock().unwrap().pop());
+    let seen = fixture.after(100.0).await;
     let lost = "The call of Daemon 'd' was lost because of an internal error. It is repeated in 60 seconds.";
     assert_eq!(seen, at(&[(0.0, "call Daemon 'd'"), (0.0, lost), (60.0, "call Daemon 'd'")]));
-    let attempt = &stage.python.held_calls.lock().unwrap()[0].attempt;
+    let attempt = &fixture.python.held_calls.lock().unwrap()[0].attempt;
     assert_eq!(attempt.retry, 0, "it does not count as an attempt");
 }
 
 #[tokio::test(start_paused = true)]
 async fn patches_that_fail_again_and_again_are_errors_at_growing_intervals() {
-    let mut stage = staged(json!([{"id": "t", "kind": "timer", "interval": 1}]), true);
-    stage.python.patches.store(true, Ordering::Relaxed);
-    stage.comes(json!({}));
+    let mut fixture = fixture_with(json!([{"id": "t", "kind": "timer", "interval": 1}]), true);
+    fixture.python.patches.store(true, Ordering::Relaxed);
+    fixture.comes(json!({}));
     let is_error = |(_, what): &(f64, String)| what.contains("has failed to patch the object");
-    let seen = stage.after(1000.0).await;
+    let seen = fixture.after(1000.0).await;
     let errors: Vec<_> = seen.iter().filter(|one| is_error(one)).map(|(when, _)| *when).collect();
     let calls = seen.iter().filter(|(_, what)| what.starts_with("call ")).count();
     // The calls go on; the delays of the error backoff are 1, 1, 2, 3, 5, ... seconds.
     assert!((8..=14).contains(&errors.len()) && calls > 500, "{errors:?} of {calls} calls");
     // After a success, the next failure is an error at once.
-    stage.python.rejects.store(false, Ordering::Relaxed);
-    assert!(!stage.after(10.0).await.iter().any(is_error));
-    stage.python.rejects.store(true, Ordering::Relaxed);
-    assert!(stage.after(10.0).await.iter().any(is_error));
+    fixture.python.rejects.store(false, Ordering::Relaxed);
+    assert!(!fixture.after(10.0).await.iter().any(is_error));
+    fixture.python.rejects.store(true, Ordering::Relaxed);
+    assert!(fixture.after(10.0).await.iter().any(is_error));
 }

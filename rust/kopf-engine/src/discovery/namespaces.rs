@@ -77,10 +77,10 @@ impl NamespaceMatches {
         let is_unknown = |name: &&String| !namespace_scope.has(name) && !self.0.contains_key(*name);
         let names: Vec<String> = present.iter().filter(is_unknown).cloned().collect();
         if !names.is_empty() {
-            let (reply, answer) = oneshot::channel();
-            host.submit(HostTask::Locate(MatchNamespacesTask { names: names.clone(), reply }));
+            let (reply, receiver) = oneshot::channel();
+            host.submit(HostTask::MatchNamespaces(MatchNamespacesTask { names: names.clone(), reply }));
             // There is no reply only when the operator is exiting.
-            self.0.extend(names.into_iter().zip(answer.await.unwrap_or_default()));
+            self.0.extend(names.into_iter().zip(receiver.await.unwrap_or_default()));
         }
         let fits = |name: &String| namespace_scope.has(name) || self.0.get(name).copied().unwrap_or_default();
         present.into_iter().filter(fits).collect()

@@ -15,9 +15,10 @@ use kopf_core::resource::Resource;
 use tokio::sync::Notify;
 
 use crate::discovery::namespaces::NamespaceScope;
-use crate::error::{ApiError, RequestError};
+use crate::error::RequestError;
+use crate::feed::Consumer;
 use crate::host::{Host, LogRecord};
-use crate::watch::EventHandler;
+use crate::watch::WatchConsumer;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
 
@@ -28,8 +29,9 @@ pub enum DiscoveryEvent {
     Scanned(Scanned),
     /// The resources of this group may have changed. If a resource is named, it is served now or will be soon.
     Group(String, Option<String>),
-    /// They changed some time ago: the API server sends events of CRDs before it serves the changed resources.
-    Look(String),
+    /// They changed some time ago, and are scanned again: the API server sends events of CRDs before it serves the changed
+    /// resources.
+    Rescan(String),
     /// All existing namespaces that may match the operator's patterns.
     Namespaces(BTreeSet<String>),
     /// The watch of this observer is rejected permanently; the operator continues without it.
@@ -42,7 +44,7 @@ pub struct Scanned {
     /// The group.
     pub group: String,
     /// The number of the scan.
-    pub look: u64,
+    pub number: u64,
     /// The resources of the group.
     pub found: Result<Vec<Arc<Resource>>, RequestError>,
 }
@@ -61,7 +63,7 @@ pub struct Waiting {
     /// The groups that may have changed, with the resources that should exist.
     pub groups: BTreeMap<String, BTreeSet<String>>,
     /// The groups to be scanned once more.
-    pub looks: BTreeSet<String>,
+    pub rescans: BTreeSet<String>,
     /// The results of the last scans, by groups.
     pub scanned: BTreeMap<String, Scanned>,
     /// All existing namespaces.
@@ -73,12 +75,12 @@ pub struct Waiting {
 
 impl DiscoveryQueue {
     /// Adds an event, without waiting.
-    pub fn send(&self, news: DiscoveryEvent) {
+    pub fn send(&self, event: DiscoveryEvent) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.is_any = true;
-        match news {
+        match event {
             DiscoveryEvent::Group(group, plural) => waiting.groups.entry(group).or_default().extend(plural),
-            DiscoveryEvent::Look(group) => drop(waiting.looks.insert(group)),
+            DiscoveryEvent::Rescan(group) => drop(waiting.rescans.insert(group)),
             DiscoveryEvent::Scanned(scanned) => drop(waiting.scanned.insert(scanned.group.clone(), scanned)),
             DiscoveryEvent::Namespaces(present) => waiting.namespaces = Some(present),
             DiscoveryEvent::Rejected(observed) => waiting.rejected.push(observed),
@@ -100,7 +102,7 @@ impl DiscoveryQueue {
 }
 
 /// The observer to which an event belongs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The observer of CRDs.
     Crds,
@@ -109,17 +111,19 @@ pub enum Source {
 }
 
 /// Turns the events of CRDs into discovery events of their groups.
-pub struct CrdSink {
+pub struct CrdConsumer {
     /// The queue of the orchestrator.
-    pub news: Arc<DiscoveryQueue>,
+    pub events: Arc<DiscoveryQueue>,
     /// Whether the initial listing is complete. Its CRDs were just scanned, except for those created in between.
     pub settled: bool,
     /// The groups and plurals that existed when the cluster was scanned.
     pub scanned: BTreeSet<(String, String)>,
 }
 
-impl EventHandler for CrdSink {
-    fn event(&mut self, kind: EventType, object: Object) {
+impl Consumer for CrdConsumer {}
+
+impl WatchConsumer for CrdConsumer {
+    fn event(&mut self, kind: EventType, object: &Arc<Object>) {
         // Only the name is needed, so that schemas of any size and depth are accepted.
         let Some((plural, group)) = object.name().and_then(|name| name.split_once('.')) else { return };
         let known = (group.to_owned(), plural.to_owned());
@@ -128,10 +132,10 @@ impl EventHandler for CrdSink {
         }
         let (group, plural) = known;
         let stays = kind != EventType::Deleted && object.deletion_timestamp().is_none();
-        self.news.send(DiscoveryEvent::Group(group, stays.then_some(plural)));
+        self.events.send(DiscoveryEvent::Group(group, stays.then_some(plural)));
     }
 
-    fn rejected(&mut self, identity: Object, deleted: bool) {
+    fn rejected(&mut self, identity: &Arc<Object>, deleted: bool) {
         self.event(if deleted { EventType::Deleted } else { EventType::Modified }, identity);
     }
 
@@ -141,18 +145,12 @@ impl EventHandler for CrdSink {
         self.settled = true;
         self.scanned.clear();
     }
-
-    async fn ready(&self) {}
-
-    fn retries_on(&self, rejection: &ApiError) -> bool {
-        rejection.status != 403
-    }
 }
 
 /// Turns the events of namespaces into the set of existing ones.
-pub struct NamespacesSink {
+pub struct NamespacesConsumer {
     /// The queue of the orchestrator.
-    pub news: Arc<DiscoveryQueue>,
+    pub events: Arc<DiscoveryQueue>,
     /// The names that may match.
     pub namespace_scope: NamespaceScope,
     /// The existing namespaces with such names.
@@ -163,10 +161,10 @@ pub struct NamespacesSink {
     pub host: Arc<dyn Host>,
 }
 
-impl NamespacesSink {
+impl NamespacesConsumer {
     fn send_names(&self) {
         if self.listed.is_none() {
-            self.news.send(DiscoveryEvent::Namespaces(self.served.clone()));
+            self.events.send(DiscoveryEvent::Namespaces(self.served.clone()));
         }
     }
 
@@ -198,13 +196,15 @@ impl NamespacesSink {
     }
 }
 
-impl EventHandler for NamespacesSink {
-    fn event(&mut self, kind: EventType, object: Object) {
+impl Consumer for NamespacesConsumer {}
+
+impl WatchConsumer for NamespacesConsumer {
+    fn event(&mut self, kind: EventType, object: &Arc<Object>) {
         let Some(name) = object.name() else { return };
         if !self.namespace_scope.may_have(name) {
             return;
         }
-        if self.is_over(kind, &object) {
+        if self.is_over(kind, object) {
             self.served.remove(name);
         } else {
             self.served.insert(name.to_owned());
@@ -215,7 +215,7 @@ impl EventHandler for NamespacesSink {
         self.send_names();
     }
 
-    fn rejected(&mut self, identity: Object, deleted: bool) {
+    fn rejected(&mut self, identity: &Arc<Object>, deleted: bool) {
         self.event(if deleted { EventType::Deleted } else { EventType::Modified }, identity);
     }
 
@@ -228,11 +228,5 @@ impl EventHandler for NamespacesSink {
             self.served.retain(|name| listed.contains(name));
         }
         self.send_names();
-    }
-
-    async fn ready(&self) {}
-
-    fn retries_on(&self, rejection: &ApiError) -> bool {
-        rejection.status != 403
     }
 }

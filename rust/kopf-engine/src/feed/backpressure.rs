@@ -14,27 +14,33 @@ pub(super) const MAX_HOST_BACKLOG: usize = 256;
 /// Seconds between the checks if no notification arrives.
 const PAUSE: f64 = 1.0;
 
-/// Waits until the dispatcher can take more events of a watch, or until the operator stops.
-pub(super) async fn wait_for_room(dispatcher: &Dispatcher) {
+/// Whether the dispatcher can take more events of a watch.
+pub(super) fn has_room(dispatcher: &Dispatcher) -> bool {
     let shared = &dispatcher.shared;
     let is_full = || {
         let slots = dispatcher.slots();
         shared.working() > MAX_WORKING || slots.backlog.is_heavy() || slots.has_many_lookups()
     };
-    while !shared.stopping.is_cancelled() {
-        if shared.host.backlog() <= MAX_HOST_BACKLOG && !is_full() {
+    shared.base.host.backlog() <= MAX_HOST_BACKLOG && !is_full()
+}
+
+/// Waits until the dispatcher can take more events of a watch, or until the operator stops.
+pub(super) async fn wait_for_room(dispatcher: &Dispatcher) {
+    let shared = &dispatcher.shared;
+    while !shared.base.stopping.is_cancelled() {
+        if has_room(dispatcher) {
             return;
         }
         // Both are created before the second check, so a notification after the check is not missed.
         let freed = shared.freed.notified();
-        let taken = OptionFuture::from(shared.host.taken().map(Notify::notified));
-        if shared.host.backlog() <= MAX_HOST_BACKLOG && !is_full() {
+        let taken = OptionFuture::from(shared.base.host.taken().map(Notify::notified));
+        if has_room(dispatcher) {
             return;
         }
         tokio::select! {
             () = freed => {}
             Some(()) = taken => {}
-            () = shared.stopping.cancelled() => {}
+            () = shared.base.stopping.cancelled() => {}
             // For hosts without notifications.
             () = tokio::time::sleep(seconds(PAUSE)) => {}
         }

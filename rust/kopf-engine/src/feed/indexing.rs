@@ -29,35 +29,45 @@ use crate::objects::slots::Slot;
 /// Maximum number of objects of one watch that are indexed concurrently.
 const WINDOW: usize = 1_000;
 
-/// Buffers events until the index gate opens.
+/// Blocks events until the index gate opens.
 #[derive(Debug)]
-pub struct GatedHandler {
-    pub(super) index_gate: Arc<IndexGate>,
-    pub(super) what: Arc<str>,
-    pub(super) listing: Option<IndexGateGuard>,
-    pub(super) sender: UnboundedSender<(Arc<str>, IndexGateGuard)>,
+pub(super) struct InitialIndexing {
+    index_gate: Arc<IndexGate>,
+    what: Arc<str>,
+    /// Keeps the gate closed until the first listing is complete.
+    listing: Option<IndexGateGuard>,
+    sender: UnboundedSender<(Arc<str>, IndexGateGuard)>,
 }
 
-impl GatedHandler {
-    /// Buffers an event. Returns the object if the gate is open and the event is to be dispatched.
-    pub fn hold(&self, dispatcher: &Dispatcher, kind: EventType, object: Object) -> Option<Object> {
-        let key = key_of(&object);
+impl InitialIndexing {
+    /// Blocks the events of the guard's resource. The keys of the objects are sent to the indexer.
+    pub(super) fn new(
+        index_gate: Arc<IndexGate>,
+        listing: IndexGateGuard,
+        sender: UnboundedSender<(Arc<str>, IndexGateGuard)>,
+    ) -> Self {
+        Self { index_gate, what: Arc::clone(&listing.what), listing: Some(listing), sender }
+    }
+
+    /// Blocks an event; false if the gate is open.
+    pub(super) fn block(&self, dispatcher: &Dispatcher, kind: EventType, object: &Arc<Object>) -> bool {
+        let key = key_of(object);
         let mut slots = dispatcher.slots();
         let slot = slots.entry(&key, kind);
         if slot.worker.is_idle() {
-            let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return Some(object) };
+            let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return false };
             // The indexer runs as long as the watch.
             let _ = self.sender.send((key, gate_guard));
         }
         // The first state is being indexed; of the following ones, only the newest is needed.
-        let first_and_last = !dispatcher.shared.rules.settings.compat;
-        slot.worker.block(Some(QueuedEvent::of(kind, Arc::new(object))), first_and_last);
+        let first_and_last = !dispatcher.shared.base.startup_config.settings.compat;
+        slot.worker.block(Some(QueuedEvent::of(kind, Arc::clone(object))), first_and_last);
         slot.notify();
-        None
+        true
     }
 
     /// Called when the first listing is complete.
-    pub fn listed(&mut self) {
+    pub(super) fn listed(&mut self) {
         self.listing = None;
     }
 }
@@ -66,6 +76,7 @@ impl GatedHandler {
 pub(super) struct InitialIndexer {
     pub(super) dispatcher: Arc<Dispatcher>,
     pub(super) receiver: UnboundedReceiver<(Arc<str>, IndexGateGuard)>,
+    pub(super) index_gate: Arc<IndexGate>,
 }
 
 /// An object that is being indexed.
@@ -78,8 +89,8 @@ struct Indexing {
 }
 
 impl InitialIndexer {
-    pub(super) async fn run(mut self, index_gate: &IndexGate) -> Infallible {
-        let limit = self.dispatcher.shared.rules.settings.queueing.worker_limit;
+    pub(super) async fn run(mut self) -> Infallible {
+        let limit = self.dispatcher.shared.base.startup_config.settings.queueing.worker_limit;
         let window = limit.unwrap_or(WINDOW).clamp(1, WINDOW);
         let mut held = vec![];
         let mut indexing = VecDeque::new();
@@ -99,7 +110,7 @@ impl InitialIndexer {
                     held.push(Arc::clone(&key));
                     indexing.extend(self.start_indexing(key, gate_guard));
                 }
-                () = index_gate.opened() => break,
+                () = self.index_gate.opened() => break,
             }
         }
         for key in held {
@@ -112,28 +123,28 @@ impl InitialIndexer {
 
     /// Starts indexing the first state of an object; none if no index needs it.
     fn start_indexing(&self, key: Arc<str>, gate_guard: IndexGateGuard) -> Option<Indexing> {
-        let Dispatcher { shared, plan, .. } = &*self.dispatcher;
+        let Dispatcher { shared, resource_handlers, .. } = &*self.dispatcher;
         let mut slots = self.dispatcher.slots();
         let slot = slots.get(&key)?;
         let event = slot.worker.first_blocked()?.clone();
-        let current = shared.current.get();
+        let current = shared.base.live_config.get();
         let index_pass =
-            slot.worker.index_pass(&event, self.dispatcher.worker_context(&current), shared.clock.now());
+            slot.worker.index_pass(&event, self.dispatcher.worker_context(&current), shared.base.clock.now());
         let Some(index_pass) = index_pass else {
             mark_indexed(slot);
             return None;
         };
         drop(slots);
         let (sender, reply) = oneshot::channel();
-        let cycle = shared.next_cycle();
-        shared.host.submit(HostTask::Activation(ActivationTask {
+        let cycle = shared.base.next_id();
+        shared.base.host.submit(HostTask::Activation(ActivationTask {
             cycle,
             uid: Arc::clone(&key),
-            resource: Arc::clone(&plan.resource),
+            resource: Arc::clone(&resource_handlers.resource),
             event: event.kind,
             object: event.object,
             activation: Activation {
-                steps: vec![Command::Index(index_pass.clone())],
+                commands: vec![Command::CallIndexers(index_pass.clone())],
                 ..Activation::default()
             },
             reply: Responder::through(sender),
@@ -146,10 +157,14 @@ impl InitialIndexer {
     async fn finish_indexing(&self, indexing: Indexing) {
         let reply = indexing.reply.await;
         let shared = &self.dispatcher.shared;
-        shared.host.submit(HostTask::Close { cycle: indexing.cycle, carry: false });
+        shared.base.host.submit(HostTask::CycleClosed { cycle: indexing.cycle, keep_fns: false });
         let Ok(mut reply) = reply else { return };
         if let Some(slot) = self.dispatcher.slots().get(&indexing.key)
-            && slot.worker.record_indexing(&indexing.index_pass, &mut reply, &shared.rules.registry)
+            && slot.worker.record_indexing(
+                &indexing.index_pass,
+                &mut reply,
+                &shared.base.startup_config.registry,
+            )
         {
             mark_indexed(slot);
         }
@@ -170,17 +185,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn held_events_keep_the_first_and_the_newest_state() {
-        let stage = crate::testing::Stage::new(&serde_json::json!({}), |_| (200, None));
+        let fixture = crate::testing::Fixture::new(&serde_json::json!({}), |_| (200, None));
         let things = crate::testing::resource("example.com", "things", true);
-        let plan = Arc::new(stage.shared.rules.registry.plan(&things, &|_| true));
-        let dispatcher = Dispatcher::new(Arc::clone(&stage.shared), &crate::worker::Pool, plan, None);
+        let resource_handlers =
+            Arc::new(fixture.shared.base.startup_config.registry.handlers_of(&things, &|_| true));
+        let dispatcher =
+            Dispatcher::new(Arc::clone(&fixture.shared), &crate::worker::Pool, resource_handlers, None);
         let index_gate = Arc::new(IndexGate::default());
         let (sender, mut receiver) = unbounded_channel();
-        let gated = GatedHandler { listing: index_gate.block("x"), index_gate, what: Arc::from("x"), sender };
+        let indexing = InitialIndexing::new(Arc::clone(&index_gate), index_gate.block("x").unwrap(), sender);
         for version in 1..=5 {
             let text = format!(r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"{version}"}}}}"#);
             let object = Object::decode(&text).unwrap();
-            assert!(gated.hold(&dispatcher, EventType::Modified, object).is_none());
+            assert!(indexing.block(&dispatcher, EventType::Modified, &Arc::new(object)));
         }
         assert!(receiver.try_recv().is_ok() && receiver.try_recv().is_err(), "one message per object");
         let mut slots = dispatcher.slots();

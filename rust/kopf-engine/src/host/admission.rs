@@ -21,7 +21,7 @@ pub struct Review {
 
 /// An admission review with the sender of its response.
 #[derive(Debug)]
-pub struct ReviewTask {
+pub struct AdmissionReviewTask {
     /// The review.
     pub review: Review,
     /// The headers of the HTTP request.

@@ -4,6 +4,7 @@
 //! are set.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -15,6 +16,13 @@ pub enum Login {
     Provided(Vec<(String, Credentials)>),
     /// There are no login handlers: the service account and the kubeconfig are used.
     Fallback,
+    /// Only a kubeconfig is used.
+    Kubeconfig {
+        /// The file; none for those of the environment.
+        path: Option<PathBuf>,
+        /// The context; none for the current one.
+        context: Option<String>,
+    },
 }
 
 /// The fields of `kopf.ConnectionInfo`.

@@ -5,7 +5,9 @@
 //! object of the host's language.
 
 pub mod admission;
+pub mod caching;
 pub mod credentials;
+pub mod reconcile;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +22,11 @@ use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use tokio::sync::{Notify, oneshot};
 
-use crate::host::admission::ReviewTask;
+use crate::error::Failure;
+use crate::host::admission::AdmissionReviewTask;
+use crate::host::caching::CacheKeysTask;
 use crate::host::credentials::Login;
+use crate::host::reconcile::ReconcileTask;
 
 /// The number of one processing cycle of one object, unique in the process.
 pub type CycleId = u64;
@@ -29,12 +34,12 @@ pub type CycleId = u64;
 /// The host of the handlers. All methods return at once: they only put items into a queue.
 pub trait Host: Send + Sync + 'static {
     /// Submits a task. Its reply comes through the channel in the task.
-    fn submit(&self, job: HostTask);
+    fn submit(&self, task: HostTask);
 
     /// Submits several tasks at once.
-    fn submit_all(&self, jobs: Vec<HostTask>) {
-        for job in jobs {
-            self.submit(job);
+    fn submit_all(&self, tasks: Vec<HostTask>) {
+        for task in tasks {
+            self.submit(task);
         }
     }
 
@@ -53,6 +58,12 @@ pub trait Host: Send + Sync + 'static {
 
     /// Whether log records of this level are enabled, so that disabled ones are not formatted.
     fn enabled(&self, level: Level) -> bool;
+
+    /// The operator has ended; with a failure, unless it was stopped. The operator's task calls this as its last step: nothing
+    /// more is submitted.
+    fn finished(&self, failure: Option<Failure>) {
+        drop(failure);
+    }
 }
 
 /// A task for the host.
@@ -61,33 +72,33 @@ pub enum HostTask {
     /// Run the handlers and filters of one object, in the given order.
     Activation(ActivationTask),
     /// Apply the transformation functions of a cycle's patch to the latest state of the object.
-    Transform(TransformTask),
+    ApplyPatchFns(ApplyPatchFnsTask),
     /// The cycle has ended: drop its patch and all other data kept for it.
-    Close {
+    CycleClosed {
         /// The cycle.
         cycle: CycleId,
         /// Whether to carry the transformation functions over to the object's next cycle, as they could not be applied.
-        carry: bool,
+        keep_fns: bool,
     },
     /// The operator is stopping and does not wait for this cycle any longer: cancel its running handlers.
-    Cancel(CycleId),
+    CancelCycle(CycleId),
     /// The object is gone: drop its memo.
-    Forget(Arc<str>),
+    ObjectDeleted(Arc<str>),
     /// Call a daemon or a timer.
-    Run(RunTask),
+    CallDaemon(CallDaemonTask),
     /// Get the initial delay of a daemon or a timer.
-    Delay(DelayTask),
+    GetInitialDelay(GetInitialDelayTask),
     /// Set the stop flags of daemons and timers, and give them a moment to exit.
-    Signal(SignalTask),
+    StopDaemons(StopDaemonsTask),
     /// The object has changed: replace its live body.
-    Refresh {
+    ObjectUpdated {
         /// The daemons and timers that share the body.
         runs: Vec<RunId>,
         /// Its new state.
         object: Arc<Object>,
     },
     /// A daemon or a timer has ended: drop the data kept for it.
-    Dismiss {
+    DaemonEnded {
         /// The run of the daemon or timer.
         run: RunId,
         /// The reasons to set on its stop flag, which may still be referenced.
@@ -96,13 +107,17 @@ pub enum HostTask {
     /// Get credentials from the login handlers.
     Login(LoginTask),
     /// Call the handlers of an admission review.
-    Review(Box<ReviewTask>),
+    AdmissionReview(Box<AdmissionReviewTask>),
     /// Call the selectors that are functions, to match resources.
-    Select(MatchResourcesTask),
+    MatchResources(MatchResourcesTask),
     /// Call the probes.
     Probe(ProbeTask),
     /// Match the namespace patterns that only the host can evaluate.
-    Locate(MatchNamespacesTask),
+    MatchNamespaces(MatchNamespacesTask),
+    /// A task of reconcilers.
+    Reconcile(ReconcileTask),
+    /// Call the functions that compute keys of caches.
+    CacheKeys(Box<CacheKeysTask>),
 }
 
 impl HostTask {
@@ -110,8 +125,12 @@ impl HostTask {
     pub fn trace(&self) {
         let Self::Activation(task) = self else { return };
         let handlers = || {
-            let steps = task.activation.steps.iter();
-            steps.filter(|step| matches!(step, Command::Handle { .. } | Command::Watch { .. })).count()
+            let commands = task.activation.commands.iter();
+            commands
+                .filter(|command| {
+                    matches!(command, Command::CallChangeHandler { .. } | Command::CallEventHandler { .. })
+                })
+                .count()
         };
         tracing::debug!(
             name: "cycle",
@@ -147,7 +166,7 @@ pub struct ActivationTask {
 
 /// A request to call the transformation functions of a patch.
 #[derive(Debug)]
-pub struct TransformTask {
+pub struct ApplyPatchFnsTask {
     /// The cycle whose patch has the functions.
     pub cycle: CycleId,
     /// The latest known state of the object.
@@ -161,7 +180,7 @@ pub type RunId = CycleId;
 
 /// One call of a daemon or a timer.
 #[derive(Debug)]
-pub struct RunTask {
+pub struct CallDaemonTask {
     /// The run to which the call belongs.
     pub run: RunId,
     /// The key of the object.
@@ -173,14 +192,14 @@ pub struct RunTask {
     /// The handler to call, and its limits.
     pub attempt: Attempt,
     /// Keep the transformation functions of the previous call, as they could not be applied.
-    pub carry: bool,
+    pub keep_fns: bool,
     /// Receives the result; none if the call is lost.
-    pub reply: Responder<Option<RunReply>>,
+    pub reply: Responder<Option<CallDaemonReply>>,
 }
 
 /// The result of one call of a daemon or a timer.
 #[derive(Debug, Default)]
-pub struct RunReply {
+pub struct CallDaemonReply {
     /// The outcome; none if the call was cancelled.
     pub outcome: Option<Outcome>,
     /// The merge patch for the object, results included.
@@ -191,7 +210,7 @@ pub struct RunReply {
 
 /// A request for the initial delay of a daemon or a timer.
 #[derive(Debug)]
-pub struct DelayTask {
+pub struct GetInitialDelayTask {
     /// The run of the daemon or timer.
     pub run: RunId,
     /// The handler's index in the registry.
@@ -208,16 +227,16 @@ pub struct DelayTask {
 
 /// A request to set stop flags.
 #[derive(Debug)]
-pub struct SignalTask {
+pub struct StopDaemonsTask {
     /// The runs and the reasons to set on their flags.
-    pub signals: Vec<Signal>,
+    pub signals: Vec<StopSignal>,
     /// Notified after the moment in which they can exit at once. Their results are reported before that.
     pub reply: Responder<()>,
 }
 
 /// One stop flag to set.
 #[derive(Debug, Clone, Copy)]
-pub struct Signal {
+pub struct StopSignal {
     /// The run of the daemon or timer.
     pub run: RunId,
     /// The reasons to set on the flag.

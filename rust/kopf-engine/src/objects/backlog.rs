@@ -51,7 +51,7 @@ impl Backlog {
     }
 
     /// Adds an object, with its size in bytes.
-    pub fn park(&mut self, key: Arc<str>, bytes: usize) {
+    pub fn push(&mut self, key: Arc<str>, bytes: usize) {
         self.waiting.push_back(key);
         self.bytes += bytes;
         self.total.fetch_add(bytes, Ordering::Relaxed);
@@ -93,9 +93,9 @@ mod tests {
     fn all_watches_share_the_limit() {
         let total = Arc::new(AtomicUsize::new(0));
         let [mut first, mut second, third] = [(); 3].map(|()| Backlog::sharing(Arc::clone(&total)));
-        first.park(Arc::from("a"), MOST_BYTES);
+        first.push(Arc::from("a"), MOST_BYTES);
         assert!(!first.is_heavy());
-        second.park(Arc::from("b"), 1);
+        second.push(Arc::from("b"), 1);
         assert!(first.is_heavy() && second.is_heavy());
         assert!(!third.is_heavy(), "its backlog is empty");
         drop(first);

@@ -2,5 +2,5 @@
 
 pub mod backlog;
 pub mod dispatcher;
-pub mod membership;
+pub mod selector_match;
 pub mod slots;

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use kopf_core::cause::EventType;
-use kopf_core::object_worker::{Membership, ObjectWorker, QueuedEvent};
+use kopf_core::object_worker::{ObjectWorker, QueuedEvent, SelectorMatch};
 use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::daemons::ObjectDaemons;
 use crate::host::CycleId;
 use crate::objects::backlog::Backlog;
-use crate::objects::membership::{MAX_LOOKUPS, MembershipTracker};
+use crate::objects::selector_match::{MAX_LOOKUPS, SelectorMatchTracker};
 
-/// What executes the actions of a busy object.
+/// The state of the execution of a busy object: a task, a place in the backlog, or a detached cycle.
 #[derive(Debug, Default)]
-pub struct Driver {
+pub struct ExecutionState {
     /// Notifies the worker's task about new events.
     pub arrived: Arc<Notify>,
     /// There is no task yet: the object waits in the backlog, with this size in bytes.
-    pub parked: Option<usize>,
+    pub backlog_bytes: Option<usize>,
     /// There is no task: the cycle only waits for its completion.
     pub detached_cycle: Option<DetachedCycle>,
 }
@@ -42,33 +42,33 @@ pub struct DetachedCycle {
 pub struct Slot {
     /// The state machine.
     pub worker: ObjectWorker,
-    /// What executes its actions; none if the object is idle, or if its cycle is being opened.
-    pub driver: Option<Box<Driver>>,
+    /// The state of its execution; none if the object is idle, or if its cycle is being opened.
+    pub execution: Option<Box<ExecutionState>>,
     /// The daemons and timers, if there ever were any.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
     /// The number of the last listing that had the object.
-    pub seen: u32,
+    pub last_listing: u32,
 }
 
 impl Slot {
     /// Takes the object out of the backlog; returns its events.
-    pub fn unpark(&mut self, backlog: &mut Backlog) -> Option<VecDeque<QueuedEvent>> {
-        let bytes = self.driver.as_ref()?.parked?;
+    pub fn dequeue_from_backlog(&mut self, backlog: &mut Backlog) -> Option<VecDeque<QueuedEvent>> {
+        let bytes = self.execution.as_ref()?.backlog_bytes?;
         backlog.left(bytes);
-        self.driver = None;
+        self.execution = None;
         Some(self.worker.release())
     }
 
     /// Notifies the task of the object, if there is one.
     pub fn notify(&self) {
-        if let Some(driver) = &self.driver {
-            driver.arrived.notify_one();
+        if let Some(execution) = &self.execution {
+            execution.arrived.notify_one();
         }
     }
 
     fn mark_removed(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> RemovedObject {
         self.worker.gone = true;
-        self.unpark(backlog);
+        self.dequeue_from_backlog(backlog);
         let forgotten = self.worker.is_idle();
         RemovedObject { key: Arc::clone(key), object_daemons: self.object_daemons.take(), forgotten }
     }
@@ -90,7 +90,7 @@ pub struct Slots {
     /// The objects of the listing that wait for their turn.
     pub backlog: Backlog,
     /// Lookups of objects that the watch does not deliver any more; only if its selector is derived.
-    pub tracker: Option<Box<MembershipTracker>>,
+    pub tracker: Option<Box<SelectorMatchTracker>>,
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
     pauses: u64,
@@ -98,7 +98,7 @@ pub struct Slots {
 
 impl Slots {
     /// No objects yet. `parked` counts the bytes of the backlogs of all watches.
-    pub fn with(tracker: Option<Box<MembershipTracker>>, parked: Arc<AtomicUsize>) -> Self {
+    pub fn with(tracker: Option<Box<SelectorMatchTracker>>, parked: Arc<AtomicUsize>) -> Self {
         Self { tracker, backlog: Backlog::sharing(parked), ..Self::default() }
     }
 
@@ -109,10 +109,10 @@ impl Slots {
             .map
             .entry(Arc::clone(key))
             .or_insert_with(|| Slot { worker: ObjectWorker::new(kind), ..Slot::default() });
-        slot.seen = listing;
+        slot.last_listing = listing;
         // A listing did not have the object, but it exists.
         slot.worker.gone &= kind == EventType::Deleted;
-        slot.worker.membership = Membership::Selected;
+        slot.worker.selector_match = SelectorMatch::Selected;
         slot
     }
 
@@ -125,22 +125,23 @@ impl Slots {
     pub fn keep_known(&mut self, key: &str) {
         let listing = self.listing;
         if let Some(slot) = self.map.get_mut(key) {
-            slot.seen = listing;
+            slot.last_listing = listing;
         }
     }
 
     /// Adds the object and its event to the backlog.
-    pub fn park(&mut self, key: &Arc<str>, event: QueuedEvent) {
+    pub fn enqueue_in_backlog(&mut self, key: &Arc<str>, event: QueuedEvent) {
         let bytes = event.object.raw().len();
         let Some(slot) = self.map.get_mut(key) else { return };
         slot.worker.block(Some(event), false);
-        slot.driver = Some(Box::new(Driver { parked: Some(bytes), ..Driver::default() }));
-        self.backlog.park(Arc::clone(key), bytes);
+        slot.execution =
+            Some(Box::new(ExecutionState { backlog_bytes: Some(bytes), ..ExecutionState::default() }));
+        self.backlog.push(Arc::clone(key), bytes);
     }
 
     /// Takes the object out of the backlog; returns its events.
-    pub fn unpark(&mut self, key: &str) -> Option<VecDeque<QueuedEvent>> {
-        self.map.get_mut(key)?.unpark(&mut self.backlog)
+    pub fn dequeue_from_backlog(&mut self, key: &str) -> Option<VecDeque<QueuedEvent>> {
+        self.map.get_mut(key)?.dequeue_from_backlog(&mut self.backlog)
     }
 
     /// Removes the slot of an object.
@@ -157,15 +158,15 @@ impl Slots {
     /// returned as removed instead.
     pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<RemovedObject>, VecDeque<QueuedEvent>) {
         let known = self.map.remove(key);
-        let (is_gone, seen) =
-            known.as_ref().map_or((false, self.listing), |known| (known.worker.gone, known.seen));
+        let (is_gone, last_listing) =
+            known.as_ref().map_or((false, self.listing), |known| (known.worker.gone, known.last_listing));
         let pending = known.map(|mut known| known.worker.release()).unwrap_or_default();
         if slot.worker.gone || is_gone {
             let gone =
                 RemovedObject { key: Arc::clone(key), object_daemons: slot.object_daemons, forgotten: true };
             return (Some(gone), VecDeque::new());
         }
-        self.map.insert(Arc::clone(key), Slot { driver: None, seen, ..slot });
+        self.map.insert(Arc::clone(key), Slot { execution: None, last_listing, ..slot });
         (None, pending)
     }
 
@@ -182,9 +183,14 @@ impl Slots {
     pub fn end_listing(&mut self) -> Vec<RemovedObject> {
         self.enqueue_missing();
         let listing = self.listing;
-        let vanished = self.forget(|slot| slot.seen != listing);
+        let vanished = self.forget(|slot| slot.last_listing != listing);
         self.prune_addresses();
         vanished
+    }
+
+    /// The number of pauses at the start of the last listing.
+    pub fn pauses(&self) -> u64 {
+        self.pauses
     }
 
     /// The number of the last listing.
@@ -194,7 +200,7 @@ impl Slots {
 
     /// The objects that the last listing did not have.
     pub fn missing(&self) -> Vec<Arc<str>> {
-        let is_missing = |slot: &Slot| !slot.worker.gone && slot.seen != self.listing;
+        let is_missing = |slot: &Slot| !slot.worker.gone && slot.last_listing != self.listing;
         self.map.iter().filter(|(_, slot)| is_missing(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
@@ -208,16 +214,16 @@ impl Slots {
     pub fn hand_over(&mut self, successor: &mut Self) {
         self.map.retain(|key, slot| {
             // The listing of the successor delivers the objects of the backlog.
-            slot.unpark(&mut self.backlog);
-            let seen = successor.listing;
+            slot.dequeue_from_backlog(&mut self.backlog);
+            let last_listing = successor.listing;
             if slot.worker.is_idle() {
                 let slot = std::mem::take(slot);
-                successor.map.insert(Arc::clone(key), Slot { seen, ..slot });
+                successor.map.insert(Arc::clone(key), Slot { last_listing, ..slot });
                 return false;
             }
             slot.worker.leave();
             slot.notify();
-            let mut awaiting = Slot { seen, ..Slot::default() };
+            let mut awaiting = Slot { last_listing, ..Slot::default() };
             awaiting.worker.block(None, false);
             successor.map.insert(Arc::clone(key), awaiting);
             true
@@ -243,8 +249,8 @@ impl Slots {
 
     /// Removes the detached cycles; returns their ids.
     pub fn give_up(&mut self) -> Vec<CycleId> {
-        let drivers = self.map.values_mut().filter_map(|slot| slot.driver.as_mut());
-        drivers.filter_map(|driver| driver.detached_cycle.take()).map(|one| one.id).collect()
+        let states = self.map.values_mut().filter_map(|slot| slot.execution.as_mut());
+        states.filter_map(|execution| execution.detached_cycle.take()).map(|one| one.id).collect()
     }
 
     /// An object is gone without a deletion event: removes its slot. The slot of a busy object is removed by its worker.
@@ -260,8 +266,9 @@ impl Slots {
     /// The keys of the busy objects.
     pub fn busy(&self) -> Vec<Arc<str>> {
         let is_busy = |slot: &Slot| {
-            let is_parked = slot.driver.as_ref().is_some_and(|driver| driver.parked.is_some());
-            !slot.worker.is_idle() && !is_parked
+            let is_in_backlog =
+                slot.execution.as_ref().is_some_and(|execution| execution.backlog_bytes.is_some());
+            !slot.worker.is_idle() && !is_in_backlog
         };
         self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
@@ -301,21 +308,23 @@ impl Slots {
     pub(crate) fn on_deselected(&mut self, key: &str) {
         let listing = self.listing();
         if let Some(slot) = self.get(key) {
-            slot.worker.membership = Membership::Deselected;
+            slot.worker.selector_match = SelectorMatch::Deselected;
             // The object is not removed with those that the listing did not have.
-            slot.seen = listing;
+            slot.last_listing = listing;
         }
     }
 
     /// A cycle of a deselected object is done: removes the slot if nothing is left to do; then true.
     pub(crate) fn leave(&mut self, key: &Arc<str>) -> bool {
         let Some(slot) = self.get(key) else { return false };
-        let membership = slot.worker.membership;
+        let selector_match = slot.worker.selector_match;
         // Daemons that are still stopping must not be started a second time.
         let has_runs = slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.has_runs());
         let Some(tracker) = &mut self.tracker else { return false };
         let is_looked_up = tracker.lookups.contains_key(key);
-        if is_looked_up || (membership == Membership::Stale && tracker.enqueue_lookup(key, None)) || has_runs
+        if is_looked_up
+            || (selector_match == SelectorMatch::Stale && tracker.enqueue_lookup(key, None))
+            || has_runs
         {
             return false;
         }

@@ -10,12 +10,13 @@ use kopf_core::object::decode_page;
 use kopf_core::peering::Peer;
 use kopf_core::resource::{Resource, is_exact_namespace, match_namespace};
 
-use crate::context::OperatorContext;
+use crate::client::Client;
 use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::scan::{Scope, scan};
 use crate::error::{Failure, FailureKind, RequestError};
 use crate::host::LogRecord;
 use crate::peering::{GROUPS, is_peering, plural, write_records};
+use crate::task_context::TaskContext;
 
 const LOGGER: &str = "kopf._core.engines.peering";
 
@@ -33,13 +34,14 @@ pub enum Command {
 /// # Errors
 /// If there is no peering resource, or if none of the peering objects exists.
 pub async fn run(
-    shared: &OperatorContext,
+    shared: &TaskContext,
+    identity: &str,
     namespace_scope: &NamespaceScope,
     command: Command,
 ) -> Result<(), Failure> {
-    let settings = &shared.rules.settings.peering;
+    let settings = &shared.startup_config.settings.peering;
     let groups: BTreeSet<String> = GROUPS.iter().map(|&group| group.to_owned()).collect();
-    let scanned = scan(&shared.api, &Scope::Groups(groups)).await?;
+    let scanned = scan(&shared.client, &Scope::Groups(groups)).await?;
     let resources: Vec<_> =
         scanned.iter().filter(|resource| is_peering(resource, settings.clusterwide)).collect();
     if resources.is_empty() {
@@ -53,13 +55,13 @@ pub async fn run(
     let places: Vec<Option<String>> = match namespace_scope {
         NamespaceScope::Cluster => vec![None],
         NamespaceScope::Namespaces { patterns, .. } => {
-            namespaces(shared, patterns).await?.into_iter().map(Some).collect()
+            namespaces(&shared.client, patterns).await?.into_iter().map(Some).collect()
         }
     };
     let mut written = 0;
     for resource in resources {
         for place in &places {
-            written += usize::from(write(shared, resource, place.as_deref(), command).await?);
+            written += usize::from(write(shared, identity, (resource, place.as_deref()), command).await?);
         }
     }
     if written == 0 && command == Command::Freeze {
@@ -73,17 +75,17 @@ pub async fn run(
 }
 
 async fn write(
-    shared: &OperatorContext,
-    resource: &Arc<Resource>,
-    place: Option<&str>,
+    shared: &TaskContext,
+    identity: &str,
+    (resource, place): (&Arc<Resource>, Option<&str>),
     command: Command,
 ) -> Result<bool, RequestError> {
-    let settings = &shared.rules.settings.peering;
+    let settings = &shared.startup_config.settings.peering;
     let lifetime = if command == Command::Freeze { settings.lifetime } else { 0 };
     let (priority, lastseen) = (settings.priority, shared.clock.now());
-    let me = Peer { id: shared.identity.clone(), priority, lifetime, lastseen };
+    let me = Peer { id: identity.to_owned(), priority, lifetime, lastseen };
     let record = (me.id.clone(), me.record());
-    let found = write_records(shared, resource, place, &settings.name, [record]).await?.is_some();
+    let found = write_records(&shared.client, resource, place, &settings.name, [record]).await?.is_some();
     if !found {
         let place = place.map_or_else(|| "cluster-wide".to_owned(), |place| format!("in '{place}'"));
         let text = format!("There is no {resource} named {:?} {place}.", settings.name);
@@ -93,12 +95,12 @@ async fn write(
 }
 
 /// The namespaces that match the patterns. If all patterns are names, no request is needed.
-async fn namespaces(shared: &OperatorContext, patterns: &[String]) -> Result<BTreeSet<String>, RequestError> {
+async fn namespaces(client: &Client, patterns: &[String]) -> Result<BTreeSet<String>, RequestError> {
     let exact = || patterns.iter().filter(|pattern| is_exact_namespace(pattern)).cloned().collect();
     if patterns.iter().all(|pattern| is_exact_namespace(pattern)) {
         return Ok(exact());
     }
-    let body = match shared.api.get("/api/v1/namespaces").await {
+    let body = match client.get("/api/v1/namespaces").await {
         Ok(body) => body,
         Err(error) if error.status() == Some(403) => return Ok(exact()),
         Err(error) => return Err(error),

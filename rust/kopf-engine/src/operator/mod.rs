@@ -7,29 +7,28 @@ pub mod commands;
 pub mod orchestrator;
 
 use crate::daemons::DaemonContext;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::cycle::OperatorConfig;
-use kopf_core::handler::Kind;
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
+use kopf_core::handler::{Handler, Kind};
 use kopf_core::log_level::Level;
 use kopf_core::settings::Settings;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::admission::AdmissionRouter;
 use crate::admission::managed::Managed;
-use crate::client::Api;
+use crate::apply::DeletedOwners;
+use crate::caches::Caches;
+use crate::client::Client;
 use crate::client::connection::ConnectionOptions;
 use crate::client::credentials::{CredentialStore, CredentialStoreOptions};
 use crate::context::index_gate::IndexGate;
-use crate::context::{DetachedRegistry, OperatorContext};
+use crate::context::{DeletionHolds, DispatchContext};
 use crate::daemons::{self, CommandSender, DaemonManager};
 use crate::discovery::namespaces::NamespaceScope;
 use crate::error::{Failure, FailureKind};
@@ -37,15 +36,15 @@ use crate::event_recorder::{EventReceiver, EventSender, event_channel};
 use crate::host::credentials::Credentials;
 use crate::host::{Host, LogRecord};
 use crate::live_config::LiveConfig;
-use crate::metrics::Health;
 use crate::operator::commands::Command;
 use crate::operator::orchestrator::Orchestrator;
-use crate::patching::Denials;
-use crate::probes::{Endpoint, Probes};
-use crate::supervision::{Failing, guarded};
+use crate::probes::{Awaited, Endpoint, Probes};
+use crate::reconciling::Reconcilers;
+use crate::supervision::guarded;
+use crate::task_context::TaskContext;
 use crate::time::clock::Clock;
 use crate::time::duration::seconds;
-use crate::time::pause::Pause;
+use crate::watch_health::WatchHealth;
 
 /// The configuration of one operator.
 pub struct Config {
@@ -73,6 +72,24 @@ pub struct Config {
     pub command: Option<Command>,
 }
 
+/// The context of the operator and its orchestrator.
+pub struct OperatorContext {
+    /// The part that all tasks share.
+    pub base: Arc<TaskContext>,
+    /// The context of the dispatchers and their workers.
+    pub dispatch: Arc<DispatchContext>,
+    /// The health of the watches.
+    pub health: Arc<WatchHealth>,
+    /// This operator's identity among its peers.
+    pub identity: String,
+    /// The reconcilers; none if none are declared.
+    pub reconcilers: Option<Arc<Reconcilers>>,
+    /// The caches; none if none are declared.
+    pub caches: Option<Arc<Caches>>,
+    /// The objects whose deletion was observed.
+    pub deleted_owners: Arc<DeletedOwners>,
+}
+
 /// A running operator. It runs until it is stopped, even if all handles are dropped.
 #[derive(Clone)]
 pub struct Operator {
@@ -80,15 +97,19 @@ pub struct Operator {
     stopping: CancellationToken,
     outcome: Arc<OnceLock<Result<(), Failure>>>,
     finished: CancellationToken,
-    rules: LiveConfig,
+    live_config: LiveConfig,
     command_sender: CommandSender,
+    client: Arc<OnceLock<Client>>,
+    reconcilers: Arc<OnceLock<Arc<Reconcilers>>>,
+    caches: Arc<OnceLock<Arc<Caches>>>,
+    deleted_owners: Arc<DeletedOwners>,
 }
 
 impl Operator {
     /// Starts an operator and returns at once.
     pub fn start(runtime: &Handle, config: Config, host: Arc<dyn Host>) -> Self {
         let (event_sender, event_receiver) = event_channel();
-        let rules = OperatorConfig {
+        let startup_config = OperatorConfig {
             registry: Arc::clone(&config.registry),
             settings: Arc::new(config.settings.clone()),
             lifecycle: config.lifecycle,
@@ -98,16 +119,24 @@ impl Operator {
             stopping: CancellationToken::new(),
             outcome: Arc::default(),
             finished: CancellationToken::new(),
-            rules: LiveConfig::new(Arc::new(rules)),
+            live_config: LiveConfig::new(Arc::new(startup_config)),
             command_sender: CommandSender::default(),
+            client: Arc::default(),
+            reconcilers: Arc::default(),
+            caches: Arc::default(),
+            deleted_owners: Arc::default(),
         };
-        let this = operator.clone();
+        let (this, last_host) = (operator.clone(), Arc::clone(&host));
+        // Nothing joins this task: it catches all panics, and `finished()` returns its result.
         runtime.spawn(async move {
             // Tasks waiting in `finished()` are released in any case.
-            let _finished = this.finished.clone().drop_guard();
+            let releasing = this.finished.clone().drop_guard();
             let running = Box::pin(run(&this, config, event_receiver, host));
             let outcome = guarded("The operator", running).await;
-            let _ = this.outcome.set(outcome.unwrap_or_else(|panicked| Err(panicked.into())));
+            let outcome = outcome.unwrap_or_else(|panicked| Err(panicked.into()));
+            let _ = this.outcome.set(outcome.clone());
+            drop(releasing);
+            last_host.finished(outcome.err());
         });
         operator
     }
@@ -118,8 +147,33 @@ impl Operator {
     }
 
     /// Calls the function, and sends all its completions of daemons and timers to the engine as one batch.
-    pub fn batch(&self, answer: impl FnOnce()) {
-        self.command_sender.batch(answer);
+    pub fn batch(&self, send: impl FnOnce()) {
+        self.command_sender.batch(send);
+    }
+
+    /// The API client for users' code, and the token that is cancelled when the operator has ended; none before the start.
+    pub fn client(&self) -> Option<(Client, CancellationToken)> {
+        Some((self.client.get()?.clone(), self.finished.child_token()))
+    }
+
+    /// The reconcilers; none before the start, or if none are declared.
+    pub fn reconcilers(&self) -> Option<&Arc<Reconcilers>> {
+        self.reconcilers.get()
+    }
+
+    /// The caches; none before the start, or if none are declared.
+    pub fn caches(&self) -> Option<&Arc<Caches>> {
+        self.caches.get()
+    }
+
+    /// The objects whose deletion was observed: nothing is applied for them.
+    pub fn deleted_owners(&self) -> &Arc<DeletedOwners> {
+        &self.deleted_owners
+    }
+
+    /// The token that is cancelled when the operator has ended.
+    pub fn closing(&self) -> CancellationToken {
+        self.finished.child_token()
     }
 
     /// Requests the shutdown. Further calls have no effect.
@@ -129,7 +183,7 @@ impl Operator {
 
     /// Changes the settings, except for those that are read only once at the start.
     pub fn configure(&self, settings: Settings) {
-        self.rules.configure(settings);
+        self.live_config.configure(settings);
     }
 
     /// Waits for the end of the operator.
@@ -151,18 +205,25 @@ async fn run(
     host: Arc<dyn Host>,
 ) -> Result<(), Failure> {
     let shared = context(operator, &config, &host)?;
+    let _first = operator.client.set(shared.base.client.clone());
+    if let Some(reconcilers) = &shared.reconcilers {
+        let _first = operator.reconcilers.set(Arc::clone(reconcilers));
+    }
+    if let Some(caches) = &shared.caches {
+        let _first = operator.caches.set(Arc::clone(caches));
+    }
     let Config { admission, namespace_scope, liveness, command, .. } = config;
     let stopping = operator.stopping.clone();
     if let Some(command) = command {
         return tokio::select! {
-            outcome = commands::run(&shared, &namespace_scope, command) => outcome,
+            outcome = commands::run(&shared.base, &shared.identity, &namespace_scope, command) => outcome,
             () = stopping.cancelled() => Ok(()),
         };
     }
-    // These end with the operator: probes are served until the shutdown is complete. Dropping the set stops the server.
-    let _essential_tasks = start_essential_tasks(&shared, liveness).await?;
-    admission.connect(shared.api.clone());
-    let mut managed = managed(&shared, &admission);
+    // These end with the operator: probes are served until the shutdown is complete.
+    let mut essential_tasks = start_essential_tasks(&shared, liveness).await?;
+    admission.connect(shared.base.client.clone());
+    let mut managed = managed(&shared.base, &admission);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), admission, namespace_scope, event_receiver);
     let outcome = tokio::select! {
         // Failures caused by the shutdown are ignored.
@@ -171,10 +232,10 @@ async fn run(
         outcome = guarded("The orchestrator of the watch-streams", orchestrator.run()) => {
             outcome.unwrap_or_else(|panicked| Err(panicked.into()))
         }
-        failure = guarded("The keeper of webhook configurations", keep(&mut managed)) => {
+        failure = guarded("The manager of webhook configurations", keep(&mut managed)) => {
             Err(failure.unwrap_or_else(Failure::from))
         }
-        failure = shared.failing.failed() => Err(failure),
+        failure = shared.base.failing.failed() => Err(failure),
     };
     stopping.cancel();
     // This comes first: from now on, the cluster must not wait for our admission responses.
@@ -182,7 +243,9 @@ async fn run(
         managed.clean_up().await;
     }
     shutdown(&mut orchestrator, &shared).await;
-    outcome
+    essential_tasks.shutdown().await;
+    // A task may have panicked during the shutdown.
+    outcome.and_then(|()| shared.base.failing.result())
 }
 
 /// The context of all tasks of the operator.
@@ -204,43 +267,33 @@ fn context(
         stopping: stopping.clone(),
     };
     let credential_store = Arc::new(CredentialStore::new(Arc::clone(host), options, &config.credentials)?);
-    let rules = operator.rules.get();
-    let has_indices = rules.registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Indexing));
-    let (cycles, failing) = (Arc::new(AtomicU64::new(1)), Arc::new(Failing::default()));
-    let api = Api::new(credential_store, Arc::clone(&rules.settings), Arc::clone(host), clock.clone());
-    let daemons = Arc::new(DaemonContext {
-        rules: Arc::clone(&rules),
-        current: operator.rules.clone(),
-        api: api.clone(),
-        host: Arc::clone(host),
-        clock: clock.clone(),
-        stopping: stopping.clone(),
-        cycles: Arc::clone(&cycles),
-        failing: Arc::clone(&failing),
-        manager: DaemonManager::reached_by(operator.command_sender.clone()),
-    });
-    Ok(Arc::new(OperatorContext {
-        api,
-        rules,
-        current: operator.rules.clone(),
-        host: Arc::clone(host),
-        health: Arc::new(Health::new(clock.clone())),
-        clock,
-        stopping,
-        killing: CancellationToken::new(),
-        workers: TaskTracker::new(),
-        freed: Notify::new(),
-        sleeping_workers: AtomicUsize::new(0),
-        daemons,
-        cycles,
-        pause: Arc::new(Pause::default()),
-        identity: config.identity.clone(),
-        index_gate: has_indices.then(Arc::<IndexGate>::default),
-        detached: DetachedRegistry::default(),
-        denials: Denials::default(),
-        parked: Arc::default(),
-        failing,
-    }))
+    let startup_config = operator.live_config.get();
+    let is_awaited = |handler: &Handler| match &handler.kind {
+        Kind::Indexing => true,
+        Kind::Caching(options) => !options.optional,
+        _ => false,
+    };
+    let has_indices = startup_config.registry.handlers.iter().any(is_awaited);
+    let client =
+        Client::new(credential_store, Arc::clone(&startup_config.settings), Arc::clone(host), clock.clone());
+    let health = Arc::new(WatchHealth::new(clock.clone()));
+    let base = TaskContext::new(operator.live_config.clone(), client, Arc::clone(host), clock, stopping);
+    let manager = DaemonManager::reached_by(operator.command_sender.clone());
+    let daemons = Arc::new(DaemonContext { base: Arc::clone(&base), manager });
+    let index_gate = has_indices.then(Arc::<IndexGate>::default);
+    let dispatch = Arc::new(DispatchContext::new(Arc::clone(&base), daemons, index_gate));
+    let caches = Caches::of(&base, &health, dispatch.index_gate.as_ref());
+    let reconcilers = Reconcilers::of(&base, &health, &dispatch.pause);
+    if let Some(reconcilers) = &reconcilers {
+        let holds = Arc::<Reconcilers>::clone(reconcilers) as Arc<dyn DeletionHolds>;
+        let _first = dispatch.deletion_holds.set(holds);
+    }
+    if let (Some(reconcilers), Some(caches)) = (&reconcilers, &caches) {
+        reconcilers.wait_for_writes(Arc::<Caches>::clone(caches));
+    }
+    let identity = config.identity.clone();
+    let deleted_owners = Arc::clone(&operator.deleted_owners);
+    Ok(Arc::new(OperatorContext { base, dispatch, health, identity, reconcilers, caches, deleted_owners }))
 }
 
 /// Starts the tasks that run as long as the operator, apart from the orchestrator.
@@ -250,17 +303,33 @@ async fn start_essential_tasks(
 ) -> Result<JoinSet<()>, Failure> {
     let mut tasks = JoinSet::new();
     if let Some(endpoint) = liveness {
-        let health = (!shared.rules.settings.compat).then(|| Arc::clone(&shared.health));
-        let serving = Probes::listen(endpoint, Arc::clone(&shared.host), health).await?.serve();
+        let health = (!shared.base.startup_config.settings.compat).then(|| Arc::clone(&shared.health));
+        let awaited = Awaited {
+            reconcilers: shared.reconcilers.clone(),
+            caches: shared.caches.clone(),
+            index_gate: shared.dispatch.index_gate.clone(),
+        };
+        let probes = Probes::listen(endpoint, Arc::clone(&shared.base.host), health).await?;
+        let serving = probes.awaiting(awaited).serve();
         spawn_essential(&mut tasks, shared, "The server of probes", serving);
     }
-    let scheduling = daemons::run_scheduler(Arc::clone(&shared.daemons));
+    let scheduling = daemons::run_scheduler(Arc::clone(&shared.dispatch.daemons));
     spawn_essential(&mut tasks, shared, "The scheduler of daemons and timers", scheduling);
-    let pausing = pause_daemons(Arc::clone(shared));
+    let pausing = pause_daemons(Arc::clone(&shared.dispatch));
     spawn_essential(&mut tasks, shared, "The pausing of daemons and timers", pausing);
-    if let Some(index_gate) = shared.index_gate.clone() {
+    if let Some(reconcilers) = &shared.reconcilers {
+        let running = Arc::clone(reconcilers).run(shared.dispatch.index_gate.clone());
+        spawn_essential(&mut tasks, shared, "The scheduler of reconcilers", running);
+        let pausing = Arc::clone(reconcilers).follow_pauses();
+        spawn_essential(&mut tasks, shared, "The pausing of reconcilers", pausing);
+    }
+    if let Some(caches) = &shared.caches {
+        let running = Arc::clone(caches).run(shared.reconcilers.clone());
+        spawn_essential(&mut tasks, shared, "The upkeep of the caches", running);
+    }
+    if let Some(index_gate) = shared.dispatch.index_gate.clone() {
         let whole = Arc::clone(shared);
-        let logging = async move { index_gate.log_waiting(&whole.health, &*whole.host).await };
+        let logging = async move { index_gate.log_waiting(&whole.health, &*whole.base.host).await };
         spawn_essential(&mut tasks, shared, "The observer of the indices", logging);
     }
     Ok(tasks)
@@ -273,13 +342,12 @@ fn spawn_essential(
     task: &'static str,
     future: impl Future<Output = ()> + Send + 'static,
 ) {
-    let shared = Arc::clone(shared);
-    essential_tasks.spawn(async move { shared.failing.guard(task, future).await });
+    essential_tasks.spawn(shared.base.failing.guard(task, future));
 }
 
 /// Stops daemons and timers at the start of each pause; the listings after the pause start them again. No other code stops them
 /// for pauses.
-async fn pause_daemons(shared: Arc<OperatorContext>) {
+async fn pause_daemons(shared: Arc<DispatchContext>) {
     loop {
         shared.pause.paused_since(shared.pause.count()).await;
         shared.daemons.pause_daemons();
@@ -289,11 +357,11 @@ async fn pause_daemons(shared: Arc<OperatorContext>) {
 }
 
 /// The manager of webhook configurations, if the settings enable it.
-fn managed(shared: &OperatorContext, admission: &AdmissionRouter) -> Option<Managed> {
-    let name = shared.rules.settings.admission.managed.clone()?;
-    let (api, host) = (shared.api.clone(), Arc::clone(&shared.host));
-    let registry = Arc::clone(&shared.rules.registry);
-    Some(Managed::new(api, host, registry, admission.subscribe(), name))
+fn managed(shared: &TaskContext, admission: &AdmissionRouter) -> Option<Managed> {
+    let name = shared.startup_config.settings.admission.managed.clone()?;
+    let (client, host) = (shared.client.clone(), Arc::clone(&shared.host));
+    let registry = Arc::clone(&shared.startup_config.registry);
+    Some(Managed::new(client, host, registry, admission.subscribe(), name))
 }
 
 async fn keep(managed: &mut Option<Managed>) -> Failure {
@@ -304,21 +372,27 @@ async fn keep(managed: &mut Option<Managed>) -> Failure {
 }
 
 /// Stops the watches, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped.
-async fn shutdown(orchestrator: &mut Orchestrator, shared: &Arc<OperatorContext>) {
+async fn shutdown(orchestrator: &mut Orchestrator, context: &OperatorContext) {
+    let shared = &context.dispatch;
     orchestrator.stop().await;
     shared.workers.close();
-    tokio::join!(finish_workers(orchestrator, shared), shared.daemons.close_daemons());
+    let reconcilers = async {
+        if let Some(reconcilers) = &context.reconcilers {
+            reconcilers.close().await;
+        }
+    };
+    tokio::join!(finish_workers(orchestrator, shared), shared.daemons.close_daemons(), reconcilers);
     // Only now: other operators may start handling as soon as our record is removed.
     orchestrator.leave().await;
 }
 
-async fn finish_workers(orchestrator: &Orchestrator, shared: &OperatorContext) {
-    let grace = seconds(shared.rules.settings.queueing.exit_timeout);
+async fn finish_workers(orchestrator: &Orchestrator, shared: &DispatchContext) {
+    let grace = seconds(shared.base.startup_config.settings.queueing.exit_timeout);
     if timeout(grace, shared.workers.wait()).await.is_err() {
         let left = orchestrator.busy().join(", ");
         let text = format!("Unprocessed streams left for [{left}].");
-        shared.host.log(LogRecord::general(Level::Warning, "kopf._core.reactor.queueing", text));
-        shared.killing.cancel();
+        shared.base.host.log(LogRecord::general(Level::Warning, "kopf._core.reactor.queueing", text));
+        shared.force_stopping.cancel();
         shared.detached.give_up();
         shared.workers.wait().await;
     }

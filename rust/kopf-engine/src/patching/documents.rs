@@ -7,9 +7,9 @@ use kopf_core::object::Object;
 use serde::{Serialize, Serializer};
 
 /// A patch without the field that is sent separately.
-pub(super) struct Part<'p>(pub(super) &'p Map<String, Value>, pub(super) Option<&'static str>);
+pub(super) struct PatchPart<'p>(pub(super) &'p Map<String, Value>, pub(super) Option<&'static str>);
 
-impl Part<'_> {
+impl PatchPart<'_> {
     fn fields(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.0.iter().filter(|(key, _)| Some(key.as_str()) != self.1)
     }
@@ -27,7 +27,7 @@ impl Part<'_> {
     }
 }
 
-impl Serialize for Part<'_> {
+impl Serialize for PatchPart<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.fields())
     }

@@ -1,15 +1,19 @@
-//! Patching: writes the changes of one cycle to the API server in the fewest requests, at most four.
+//! Patching: writes the changes of one cycle to the API server in the fewest requests.
 //!
-//! The merge patch is sent first: the body and the status separately if the status is a subresource. The finalizers and
-//! the transformation functions follow as a JSON patch, which is computed from the latest state and fails on a
-//! conflict. Parts that the server has rejected before are sent last, in separate requests.
+//! 1. The merge patch: one request; two if the status is a subresource, or three if the order of the progress and the
+//!    diff-base requires it (`kopf_core::persistence::merge_requests`).
+//! 2. The finalizers and the transformation functions: a JSON patch, which is computed from the latest state and fails on a
+//!    conflict. It is sent in two requests if it contains operations on a status subresource.
+//! 3. The parts that the server has rejected before: two requests at most.
+//!
+//! In most cycles, only the first step is needed. Retries, and reading the latest state after a conflict, come on top.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
+use kopf_core::backoff::Backoff;
 use kopf_core::handler::registry::ResourceHandlers;
-use kopf_core::handling::backoff::Backoff;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::merge_patch::subtract;
 use kopf_core::json::value::{Map, Value, python_repr};
@@ -20,7 +24,7 @@ use kopf_core::persistence::Persistence;
 use kopf_core::persistence::merge_requests::{MergeRequest, merge_requests};
 use kopf_core::resource::Resource;
 
-use crate::client::{Api, RequestBody};
+use crate::client::{Client, RequestBody};
 use crate::error::RequestError;
 use crate::host::{Host, LogRecord};
 use crate::time::duration::seconds;
@@ -28,19 +32,19 @@ use crate::time::duration::seconds;
 mod documents;
 pub mod partial;
 mod rejections;
+mod request;
 mod status;
 #[cfg(test)]
 mod tests;
 mod transform;
-mod write;
 
-use documents::Part;
+use documents::PatchPart;
 pub(crate) use rejections::named_fields;
 pub use rejections::{Denials, Rejection};
+pub use request::{PatchFailure, PatchingError, WriteRequest, WriteResult};
+use request::{failure, is_rejection};
 use status::{StatusWritten, as_patch, is_final};
 use transform::TransformRequest;
-pub use write::{PatchFailure, PatchingError, WriteRequest, WriteResult};
-use write::{failure, is_rejection};
 
 /// The delays in seconds before a merge patch is retried after a 409. Such a conflict is not ours, as merge patches
 /// contain no resource version.
@@ -49,7 +53,7 @@ const CONFLICT_RETRIES: Backoff = Backoff::limited(&[0.1, 0.3, 1.0]);
 /// Writes changes to objects of one resource.
 pub struct Patching<'a> {
     /// The client of the API server.
-    pub api: &'a Api,
+    pub client: &'a Client,
     /// For the log and for the transformation functions.
     pub host: &'a Arc<dyn Host>,
     /// The resource of the objects.
@@ -91,20 +95,28 @@ impl Patching<'_> {
         object: &Arc<Object>,
         change: WriteRequest,
     ) -> Result<WriteResult, PatchFailure> {
-        let WriteRequest { cycle, patch, outcomes, finalizer, deletion_handled, functions, pending } = change;
+        let WriteRequest {
+            cycle,
+            patch,
+            final_progress,
+            finalizer,
+            deletion_handled,
+            functions,
+            rejected_patch,
+        } = change;
         // If nothing is applied, the functions are carried over to the next cycle.
         let mut applied = WriteResult { carry: functions && !self.compat, ..WriteResult::default() };
         if !patch.is_empty() {
             // The status is not retried if it is known to be rejected, or if the object is being deleted.
-            let may_retry = pending.is_empty() && object.deletion_timestamp().is_none();
-            applied = self.merge(object, patch.0, &outcomes, may_retry, applied).await?;
+            let may_retry = rejected_patch.is_empty() && object.deletion_timestamp().is_none();
+            applied = self.merge(object, patch.0, &final_progress, may_retry, applied).await?;
         }
         if functions || finalizer.is_some() {
             let request = TransformRequest { cycle, finalizer, deletion_handled, functions };
             applied = self.transform(object, request, applied).await?;
         }
-        if !pending.is_empty() {
-            applied = self.merge_pending(object, pending, applied).await;
+        if !rejected_patch.is_empty() {
+            applied = self.merge_rejected(object, rejected_patch, applied).await;
         }
         Ok(applied)
     }
@@ -114,32 +126,34 @@ impl Patching<'_> {
         &self,
         object: &Arc<Object>,
         patch: Map<String, Value>,
-        outcomes: &Patch,
+        final_progress: &Patch,
         may_retry: bool,
         applied: WriteResult,
     ) -> Result<WriteResult, PatchFailure> {
         let has_subresource = self.resource.has_subresource("status");
         let status = patch.get("status").filter(|status| has_subresource && !status.is_null());
-        let body = Part(&patch, has_subresource.then_some("status"));
+        let body = PatchPart(&patch, has_subresource.then_some("status"));
         if let Some((_, persistence)) = self.release_cleanup.filter(|_| status.is_some() && !body.is_empty())
         {
-            let requests = merge_requests(object, &patch, &outcomes.0, persistence);
+            let requests = merge_requests(object, &patch, &final_progress.0, persistence);
             let is_status_first =
                 matches!(&requests[..], [first, last] if first.is_status && !last.is_status);
             if !is_status_first {
-                return self.merge_in_order(object, patch, (requests, outcomes), may_retry, applied).await;
+                return self
+                    .merge_in_order(object, patch, (requests, final_progress), may_retry, applied)
+                    .await;
             }
         }
-        let mut answer = None;
+        let mut response = None;
         let mut written = StatusWritten::default();
         // The progress is in the body. It is written last, since the operator may crash between the requests.
         if let Some(status) = status.filter(|_| !self.compat) {
             written = self.merge_status(object, status, may_retry).await;
-            answer = written.answer.take();
+            response = written.response.take();
         }
         // The subresource may not exist any more: then the status is an ordinary field.
         let is_missing = written.rejection.as_ref().is_some_and(|it| it.error.status() == Some(404));
-        let sent = if is_missing { self.merge_body(object, Part(&patch, None)).await } else { Ok(None) };
+        let sent = if is_missing { self.merge_body(object, PatchPart(&patch, None)).await } else { Ok(None) };
         let sent = match sent {
             Ok(Some(last)) => Ok(Some(last)),
             Err(error) if !is_rejection(&error) => Err(error),
@@ -148,10 +162,10 @@ impl Patching<'_> {
         };
         let sent = match sent {
             Ok(last) => last,
-            Err(error) => return self.unmerged(object, patch, (answer, written), applied, error),
+            Err(error) => return self.unmerged(object, patch, (response, written), applied, error),
         };
         let is_body_written = sent.is_some();
-        answer = sent.or(answer);
+        response = sent.or(response);
         if let Some(status) = status {
             let may_be_accepted = match &written.rejection {
                 Some(rejection) => may_retry && is_body_written && !is_final(&rejection.error),
@@ -160,15 +174,15 @@ impl Patching<'_> {
             // The server responds again, or the body had to be written first.
             if may_be_accepted {
                 match self.send_status(object, status, false).await {
-                    Ok(last) => (answer, written.rejection) = (Some(last), None),
+                    Ok(last) => (response, written.rejection) = (Some(last), None),
                     Err(error) if self.compat => {
-                        return self.unmerged(object, patch, (answer, written), applied, error);
+                        return self.unmerged(object, patch, (response, written), applied, error);
                     }
                     Err(_) => {}
                 }
             }
         }
-        self.merged(object, patch, (answer, written), applied)
+        self.merged(object, patch, (response, written), applied)
     }
 
     /// Sends the parts of a patch whose progress or diff-base is in the status. Outcomes are written only after the
@@ -177,11 +191,11 @@ impl Patching<'_> {
         &self,
         object: &Arc<Object>,
         patch: Map<String, Value>,
-        (requests, outcomes): (Vec<MergeRequest>, &Patch),
+        (requests, final_progress): (Vec<MergeRequest>, &Patch),
         may_retry: bool,
         applied: WriteResult,
     ) -> Result<WriteResult, PatchFailure> {
-        let mut answer = None;
+        let mut response = None;
         let mut written = StatusWritten::default();
         for MergeRequest { is_status, patch: part } in requests {
             if let Some(status) = part.get("status").filter(|_| is_status) {
@@ -192,25 +206,29 @@ impl Patching<'_> {
                     rejection.patch = rejected.0;
                     continue;
                 }
-                let StatusWritten { answer: last, rejection } =
+                let StatusWritten { response: last, rejection } =
                     self.merge_status(object, status, may_retry).await;
-                answer = last.or(answer);
+                response = last.or(response);
                 written.rejection = rejection.map(|rejection| Rejection {
-                    patch: subtract(rejection.patch, &outcomes.0),
+                    patch: subtract(rejection.patch, &final_progress.0),
                     ..rejection
                 });
             } else {
-                match self.merge_body(object, Part(&part, None)).await {
-                    Ok(last) => answer = last.or(answer),
-                    Err(error) => return self.unmerged(object, patch, (answer, written), applied, error),
+                match self.merge_body(object, PatchPart(&part, None)).await {
+                    Ok(last) => response = last.or(response),
+                    Err(error) => return self.unmerged(object, patch, (response, written), applied, error),
                 }
             }
         }
-        self.merged(object, patch, (answer, written), applied)
+        self.merged(object, patch, (response, written), applied)
     }
 
     /// Sends the part for the body; nothing if that is empty.
-    async fn merge_body(&self, object: &Arc<Object>, body: Part<'_>) -> Result<Option<Bytes>, RequestError> {
+    async fn merge_body(
+        &self,
+        object: &Arc<Object>,
+        body: PatchPart<'_>,
+    ) -> Result<Option<Bytes>, RequestError> {
         if body.is_empty() && self.resource.has_subresource("status") {
             return Ok(None);
         }
@@ -225,16 +243,16 @@ impl Patching<'_> {
         &self,
         object: &Object,
         patch: Map<String, Value>,
-        (answer, written): (Option<Bytes>, StatusWritten),
+        (response, written): (Option<Bytes>, StatusWritten),
         mut applied: WriteResult,
         error: RequestError,
     ) -> Result<WriteResult, PatchFailure> {
-        let is_answered = answer.is_some();
-        applied.latest = answer.and_then(|answer| self.read(object, &answer).ok()).or(applied.latest);
+        let has_response = response.is_some();
+        applied.latest = response.and_then(|response| self.read(object, &response).ok()).or(applied.latest);
         applied.unwritten = patch;
         if !self.compat {
             let rejection = written.rejection.filter(|rejection| is_final(&rejection.error));
-            if is_answered || rejection.is_some() {
+            if has_response || rejection.is_some() {
                 applied.unwritten.shift_remove("status");
             }
             applied.rejections.extend(rejection);
@@ -247,11 +265,11 @@ impl Patching<'_> {
         &self,
         object: &Arc<Object>,
         patch: Map<String, Value>,
-        (answer, written): (Option<Bytes>, StatusWritten),
+        (response, written): (Option<Bytes>, StatusWritten),
         mut applied: WriteResult,
     ) -> Result<WriteResult, PatchFailure> {
-        if let Some(answer) = answer {
-            match self.read(object, &answer) {
+        if let Some(response) = response {
+            match self.read(object, &response) {
                 Ok(latest) => applied.latest = Some(latest),
                 Err(error) => {
                     applied.unwritten = patch;
@@ -275,10 +293,10 @@ impl Patching<'_> {
     }
 
     /// Sends the parts rejected before: the status and the rest in one request each, without retries.
-    async fn merge_pending(
+    async fn merge_rejected(
         &self,
         object: &Arc<Object>,
-        pending: Map<String, Value>,
+        rejected_patch: Map<String, Value>,
         mut applied: WriteResult,
     ) -> WriteResult {
         let is_released = |latest: &Arc<Object>| {
@@ -288,22 +306,25 @@ impl Patching<'_> {
             return applied;
         }
         let has_subresource = self.resource.has_subresource("status");
-        if let Some(status) = pending.get("status").filter(|_| has_subresource) {
-            let StatusWritten { answer, rejection } = self.merge_status(object, status, false).await;
+        if let Some(status) = rejected_patch.get("status").filter(|_| has_subresource) {
+            let StatusWritten { response, rejection } = self.merge_status(object, status, false).await;
             let mut written = as_patch(status);
             if let Some(rejection) = rejection {
                 written = subtract(written, &rejection.patch);
                 applied.rejections.push(rejection);
             }
-            applied = self.accepted(object, answer, written, applied);
+            applied = self.accepted(object, response, written, applied);
         }
-        let body = Part(&pending, has_subresource.then_some("status"));
+        let body = PatchPart(&rejected_patch, has_subresource.then_some("status"));
         if !body.is_empty() {
             let Value::Object(patch) = body.to_value() else { return applied };
             let url = self.resource.url(object.namespace(), object.name(), None);
-            match self.api.request_once(&Method::PATCH, &url, RequestBody::MergePatch(&body.to_json())).await
+            match self
+                .client
+                .request_once(&Method::PATCH, &url, RequestBody::MergePatch(&body.to_json()))
+                .await
             {
-                Ok(answer) => applied = self.accepted(object, Some(answer), patch, applied),
+                Ok(response) => applied = self.accepted(object, Some(response), patch, applied),
                 Err(error) => applied.rejections.push(Rejection { patch, is_status: false, error }),
             }
         }
@@ -313,11 +334,11 @@ impl Patching<'_> {
     fn accepted(
         &self,
         object: &Arc<Object>,
-        answer: Option<Bytes>,
+        response: Option<Bytes>,
         written: Map<String, Value>,
         mut applied: WriteResult,
     ) -> WriteResult {
-        if let Some(latest) = answer.and_then(|answer| self.read(object, &answer).ok()) {
+        if let Some(latest) = response.and_then(|response| self.read(object, &response).ok()) {
             applied.latest = Some(latest);
             applied.merge(written);
         }
@@ -334,23 +355,23 @@ impl Patching<'_> {
         let is_repeatable = matches!(payload, RequestBody::MergePatch(_)) && !self.compat;
         let mut retries = CONFLICT_RETRIES.retries();
         loop {
-            let error = match self.api.request(&Method::PATCH, &url, payload).await {
+            let error = match self.client.request(&Method::PATCH, &url, payload).await {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
             let is_conflict = is_repeatable && error.status() == Some(409);
             let Some(delay) = retries.next(None, 0.0).filter(|_| is_conflict) else { return Err(error) };
-            self.api.clock().sleep(seconds(delay.seconds)).await;
+            self.client.clock().sleep(seconds(delay.seconds)).await;
         }
     }
 
     /// Parses the object in a response.
-    fn read(&self, object: &Object, answer: &Bytes) -> Result<Arc<Object>, RequestError> {
+    fn read(&self, object: &Object, response: &Bytes) -> Result<Arc<Object>, RequestError> {
         let malformed = |error: &dyn std::fmt::Display| {
             let url = self.resource.url(object.namespace(), object.name(), None);
             RequestError::Malformed(format!("PATCH {url}: {error}"))
         };
-        let text = std::str::from_utf8(answer).map_err(|error| malformed(&error))?;
+        let text = std::str::from_utf8(response).map_err(|error| malformed(&error))?;
         Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))
     }
 

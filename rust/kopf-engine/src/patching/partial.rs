@@ -34,8 +34,8 @@ impl Patching<'_> {
             parts(own_annotations::own_annotations(object, &patch, persistence), &patch, &cause)
         {
             let kept = match self.release_cleanup {
-                Some((plan, persistence)) => {
-                    pending_state::without_rejected(kept, &rest, object, persistence, plan)
+                Some((resource_handlers, persistence)) => {
+                    pending_state::without_rejected(kept, &rest, object, persistence, resource_handlers)
                 }
                 None => kept,
             };

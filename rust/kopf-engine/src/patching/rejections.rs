@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use kopf_core::handling::durations::Seconds;
+use kopf_core::durations::Seconds;
 use kopf_core::json::diff::{DiffItem, Op};
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path;
@@ -32,14 +32,14 @@ impl Rejection {
         self.is_status && self.error.status() == Some(403)
     }
 
-    /// The log line: the fields, the reason, the consequence, the remedy. `pause` is the delay before the next attempt
+    /// The log line: the fields, the reason, the consequence, the remedy. `delay` is the delay before the next attempt
     /// in seconds; none if the part is dropped.
-    pub fn text(&self, object: &Object, resource: &Resource, pause: Option<f64>) -> String {
-        let follows = match pause {
-            Some(pause) => format!(
+    pub fn text(&self, object: &Object, resource: &Resource, delay: Option<f64>) -> String {
+        let follows = match delay {
+            Some(delay) => format!(
                 "The rest of the patch is written. This part is kept in memory, and sent again in {} seconds and with the \
                  next patch",
-                Seconds(pause)
+                Seconds(delay)
             ),
             None => "The rest of the patch is written".to_owned(),
         };
@@ -197,12 +197,12 @@ mod tests {
         assert_eq!(named(""), json!({}));
     }
 
-    fn text(code: u16, pause: Option<f64>) -> String {
+    fn text(code: u16, delay: Option<f64>) -> String {
         let resource = crate::testing::resource("example.com", "things", true);
         let object = Object::decode(r#"{"metadata": {"name": "x"}}"#).unwrap();
         let patch = map(json!({"status": {"greet": {"x": 1}, "other": 2}}));
         Rejection { patch, is_status: true, error: response_with(code, "status.greet") }
-            .text(&object, &resource, pause)
+            .text(&object, &resource, delay)
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use kopf_core::handling::backoff::Backoff;
+use kopf_core::backoff::Backoff;
 use kopf_core::json::merge_patch::subtract;
 use kopf_core::json::value::{Map, Value, python_repr};
 use kopf_core::object::Object;
@@ -30,7 +30,7 @@ const RETRIES: Backoff = Backoff::limited(&[0.2, 0.8, 2.0]);
 #[derive(Default)]
 pub(super) struct StatusWritten {
     /// The last response of the server.
-    pub(super) answer: Option<Bytes>,
+    pub(super) response: Option<Bytes>,
     /// The part that was not written, and the reason.
     pub(super) rejection: Option<Rejection>,
 }
@@ -44,7 +44,7 @@ impl Patching<'_> {
         may_retry: bool,
     ) -> StatusWritten {
         let error = match self.send_status(object, status, may_retry).await {
-            Ok(answer) => return StatusWritten { answer: Some(answer), rejection: None },
+            Ok(response) => return StatusWritten { response: Some(response), rejection: None },
             Err(error) => error,
         };
         let whole = as_patch(status);
@@ -52,13 +52,13 @@ impl Patching<'_> {
         let unnamed = subtract(whole.clone(), &named);
         if !named.is_empty()
             && let Some(rest) = unnamed.get("status")
-            && let Ok(answer) = self.send_status(object, rest, false).await
+            && let Ok(response) = self.send_status(object, rest, false).await
         {
             let rejection = Rejection { patch: named, is_status: true, error };
-            return StatusWritten { answer: Some(answer), rejection: Some(rejection) };
+            return StatusWritten { response: Some(response), rejection: Some(rejection) };
         }
         let rejection = Rejection { patch: whole, is_status: true, error };
-        StatusWritten { answer: None, rejection: Some(rejection) }
+        StatusWritten { response: None, rejection: Some(rejection) }
     }
 
     pub(super) async fn send_status(
@@ -89,14 +89,14 @@ impl Patching<'_> {
         let url = self.resource.url(object.namespace(), object.name(), Some("status"));
         let mut retries = if may_retry { RETRIES } else { Backoff::NEVER }.retries();
         loop {
-            let error = match self.api.request_once(&Method::PATCH, &url, payload).await {
-                Ok(answer) => return Ok(answer),
+            let error = match self.client.request_once(&Method::PATCH, &url, payload).await {
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             let Some(delay) = retries.next(None, 0.0).filter(|_| is_temporary(&error, payload)) else {
                 return Err(error);
             };
-            self.api.clock().sleep(seconds(delay.seconds)).await;
+            self.client.clock().sleep(seconds(delay.seconds)).await;
         }
     }
 }
@@ -110,7 +110,7 @@ fn is_temporary(error: &RequestError, payload: RequestBody<'_>) -> bool {
             429 | 500.. => error.retry_after.is_none_or(|asked| asked <= longest),
             _ => false,
         },
-        RequestError::Transport(_) => true,
+        RequestError::Transport(_) | RequestError::Unsent(_) => true,
         RequestError::Timeout | RequestError::Malformed(_) | RequestError::Login(_) => false,
     }
 }

@@ -6,15 +6,15 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::host::HostTask;
-use crate::testing::{Answer, Got, Stage, resource};
+use crate::testing::{FakeResponse, Fixture, Got, resource};
 
 /// A host whose transformation functions set `spec.x`, and which collects log lines.
 #[derive(Default)]
 struct FakeHost(std::sync::Mutex<Vec<String>>);
 
 impl Host for FakeHost {
-    fn submit(&self, job: HostTask) {
-        let HostTask::Transform(transform) = job else { panic!("only functions are called here") };
+    fn submit(&self, task: HostTask) {
+        let HostTask::ApplyPatchFns(transform) = task else { panic!("only functions are called here") };
         let mut value = transform.object.to_value();
         value["spec"] = json!({"x": "made"});
         let _ = transform.reply.send(Ok(value));
@@ -71,15 +71,15 @@ fn change(patch: Value) -> WriteRequest {
 async fn apply(
     object: Value,
     change: WriteRequest,
-    answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static,
+    respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static,
 ) -> Outcome {
-    let stage = Stage::new(&json!({}), answer);
+    let fixture = Fixture::new(&json!({}), respond);
     let mut things = (*resource("example.com", "things", true)).clone();
     things.subresources.insert("status".to_owned());
     let fake = Arc::new(FakeHost::default());
     let host: Arc<dyn Host> = Arc::<FakeHost>::clone(&fake);
     let patching = Patching {
-        api: &stage.shared.api,
+        client: &fixture.shared.base.client,
         host: &host,
         resource: &things,
         finalizer: "f",
@@ -92,12 +92,13 @@ async fn apply(
     let seconds = start.elapsed().as_secs_f64();
     let place = "/apis/example.com/v1/namespaces/ns/things";
     let short = |path: &str| path.trim_start_matches(place).trim_start_matches("/x").to_owned();
-    let requests = stage.requests().into_iter().map(|got| (got.method, short(&got.path), got.body)).collect();
+    let requests =
+        fixture.requests().into_iter().map(|got| (got.method, short(&got.path), got.body)).collect();
     let log = fake.0.lock().unwrap().clone();
     Outcome { result, requests, seconds, log }
 }
 
-fn failure_response(code: u16, field: Option<&str>) -> Answer {
+fn failure_response(code: u16, field: Option<&str>) -> FakeResponse {
     let causes: Vec<_> = field.iter().map(|field| json!({"field": field, "message": "wrong"})).collect();
     (code, Some(json!({"kind": "Status", "message": "no", "code": code, "details": {"causes": causes}})))
 }
@@ -149,8 +150,8 @@ async fn progress_waits_for_a_status_for_a_few_seconds_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn a_status_that_was_rejected_before_is_not_retried() {
-    let pending = map(json!({"status": {"old": 1}}));
-    let change = WriteRequest { pending, ..change(json!({"status": {"a": 1}, "spec": {"b": 1}})) };
+    let rejected_patch = map(json!({"status": {"old": 1}}));
+    let change = WriteRequest { rejected_patch, ..change(json!({"status": {"a": 1}, "spec": {"b": 1}})) };
     let outcome = apply(body("1", json!({})), change, |got| {
         if got.path.ends_with("/status") {
             failure_response(503, None)
@@ -229,8 +230,8 @@ async fn only_the_fields_that_the_server_names_are_left_out_of_the_status() {
 
 #[tokio::test(start_paused = true)]
 async fn parts_rejected_before_are_sent_in_separate_requests() {
-    let pending = map(json!({"status": {"old": 1}, "spec": {"old": 1}}));
-    let change = WriteRequest { pending, ..change(json!({"spec": {"new": 1}})) };
+    let rejected_patch = map(json!({"status": {"old": 1}, "spec": {"old": 1}}));
+    let change = WriteRequest { rejected_patch, ..change(json!({"spec": {"new": 1}})) };
     let outcome = apply(body("1", json!({})), change, |got| match got.body["spec"].get("old") {
         Some(_) => failure_response(422, Some("spec.old")),
         None => (200, Some(body("2", json!({"status": {"old": 1}, "spec": {"new": 1}})))),
@@ -242,7 +243,7 @@ async fn parts_rejected_before_are_sent_in_separate_requests() {
     assert_eq!(Value::Object(applied.rejections[0].patch.clone()), json!({"spec": {"old": 1}}));
 }
 
-fn listed(version: &str, more: Value) -> Answer {
+fn listed(version: &str, more: Value) -> FakeResponse {
     let items = json!([body(version, more)]);
     (200, Some(json!({"kind": "ThingList", "apiVersion": "example.com/v1", "metadata": {}, "items": items})))
 }
@@ -319,7 +320,7 @@ async fn a_conflict_is_left_to_the_next_event_without_the_permission_to_list() {
 #[tokio::test(start_paused = true)]
 async fn a_partial_patch_without_an_answer_keeps_both_errors() {
     let object = Arc::new(Object::decode(&body("1", json!({})).to_string()).unwrap());
-    let stage = Stage::new(&json!({"networking": {"error_backoffs": []}}), |got| {
+    let fixture = Fixture::new(&json!({"networking": {"error_backoffs": []}}), |got| {
         if got.body.get("spec").is_some() {
             failure_response(422, Some("spec.bad"))
         } else {
@@ -329,7 +330,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
     let (things, fake) = (resource("example.com", "things", true), Arc::new(FakeHost::default()));
     let host: Arc<dyn Host> = fake;
     let patching = Patching {
-        api: &stage.shared.api,
+        client: &fixture.shared.base.client,
         host: &host,
         resource: &things,
         finalizer: "f",
@@ -339,12 +340,12 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
     let progress = json!({"kopf.zalando.org/make": "{}"});
     let patch = json!({"spec": {"bad": 1}, "metadata": {"annotations": progress}});
     let failure = patching.apply(&object, change(patch.clone())).await.unwrap_err();
-    assert!(failure.error.is_rejection() && !failure.error.is_of_unknown_fate());
+    assert!(failure.error.is_rejection() && !failure.error.is_outcome_unknown());
     let persistence = Persistence::default();
     let PatchFailure { applied, error } =
         patching.merge_part(&object, failure, &persistence).await.unwrap_err();
     assert!(matches!(error, PatchingError::Partial { .. }));
-    assert!(error.is_of_unknown_fate() && !error.is_rejection());
+    assert!(error.is_outcome_unknown() && !error.is_rejection());
     assert!(error.to_string().contains("status=422") && error.to_string().contains("status=504"), "{error}");
     assert_eq!(Value::Object(applied.unwritten), patch, "it is kept for the next patch");
 }

@@ -21,7 +21,7 @@ use super::status::is_final;
 use super::{PatchFailure, Patching, PatchingError, WriteResult, failure};
 use crate::client::RequestBody;
 use crate::error::{ApiError, RequestError};
-use crate::host::{CycleId, HostTask, TransformTask};
+use crate::host::{ApplyPatchFnsTask, CycleId, HostTask};
 
 /// How many times a change is recomputed from a fresh state after a conflict, before it is left to the next cycle.
 const CONFLICTS: usize = 3;
@@ -147,9 +147,9 @@ impl Patching<'_> {
         let selector: String = byte_serialize(format!("metadata.name={name}").as_bytes()).collect();
         let url = self.resource.url(object.namespace(), None, None);
         let url = format!("{url}?fieldSelector={selector}");
-        let body = match self.api.request_once(&http::Method::GET, &url, RequestBody::None).await {
+        let body = match self.client.request_once(&http::Method::GET, &url, RequestBody::None).await {
             Err(error) if error.status() == Some(403) => return Ok(None),
-            Err(error) if !is_final(&error) => self.api.get(&url).await?,
+            Err(error) if !is_final(&error) => self.client.get(&url).await?,
             result => result?,
         };
         let page =
@@ -205,12 +205,12 @@ impl Patching<'_> {
         });
         let text = document.to_string();
         let payload = RequestBody::JsonPatch(text.as_bytes());
-        let answer = if is_status && !self.compat {
+        let response = if is_status && !self.compat {
             self.ask_status(object, payload, object.deletion_timestamp().is_none()).await
         } else {
             self.ask(object, is_status.then_some("status"), payload).await
         };
-        let error = match answer.and_then(|answer| self.read(object, &answer)) {
+        let error = match response.and_then(|response| self.read(object, &response)) {
             Ok(read) => return Ok(read),
             Err(error) => error,
         };
@@ -262,24 +262,28 @@ impl Patching<'_> {
 
     /// Whether the edit of the finalizer, decided for one state, applies to another one. Kopf 1.45 does not check this.
     fn is_still_needed(&self, edit: Edit, decided: &Object, latest: &Object) -> bool {
-        self.release_cleanup.is_none_or(|(plan, persistence)| {
-            finalizer::holds(edit, decided, latest, persistence, &plan.extra_fields)
+        self.release_cleanup.is_none_or(|(resource_handlers, persistence)| {
+            finalizer::holds(edit, decided, latest, persistence, &resource_handlers.extra_fields)
         })
     }
 
     /// The removal of the stale progress of a finished deletion; none if the object has no such progress.
     fn stale_progress(&self, base: &Object, finalizer: Option<Edit>) -> Option<Patch> {
-        let (plan, persistence) = self.release_cleanup?;
+        let (resource_handlers, persistence) = self.release_cleanup?;
         let is_released = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
         is_released
-            .then(|| pending_state::stale_progress(base, persistence, plan))
+            .then(|| pending_state::stale_progress(base, persistence, resource_handlers))
             .filter(|stale| !stale.is_empty())
     }
 
     async fn call_functions(&self, cycle: CycleId, object: &Arc<Object>) -> Result<Value, PatchingError> {
-        let (reply, answer) = oneshot::channel();
-        self.host.submit(HostTask::Transform(TransformTask { cycle, object: Arc::clone(object), reply }));
-        match answer.await {
+        let (reply, receiver) = oneshot::channel();
+        self.host.submit(HostTask::ApplyPatchFns(ApplyPatchFnsTask {
+            cycle,
+            object: Arc::clone(object),
+            reply,
+        }));
+        match receiver.await {
             Ok(result) => result.map_err(PatchingError::Function),
             Err(_) => Err(PatchingError::Function("The operator is exiting.".to_owned())),
         }

@@ -3,7 +3,7 @@
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
-use crate::testing::{OtherSide, lock};
+use crate::testing::{FakeHost, lock};
 
 async fn ask(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -14,10 +14,10 @@ async fn ask(address: SocketAddr, request: &str) -> String {
     response.to_lowercase()
 }
 
-async fn reply(other_side: &OtherSide, results: Option<&str>) {
+async fn reply(host: &FakeHost, results: Option<&str>) {
     loop {
-        if let Some(HostTask::Probe(job)) = lock(&other_side.jobs).pop() {
-            let _gone = job.reply.send(results.map(str::to_owned));
+        if let Some(HostTask::Probe(task)) = lock(&host.tasks).pop() {
+            let _gone = task.reply.send(results.map(str::to_owned));
             return;
         }
         tokio::task::yield_now().await;
@@ -26,19 +26,18 @@ async fn reply(other_side: &OtherSide, results: Option<&str>) {
 
 #[tokio::test]
 async fn only_the_path_is_served_and_only_for_reading() {
-    let other_side = Arc::new(OtherSide::default());
+    let host = Arc::new(FakeHost::default());
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
-    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), None).await.unwrap();
+    let probes = Probes::listen(endpoint, Arc::<FakeHost>::clone(&host), None).await.unwrap();
     let address = probes.addresses()[0];
     let server = tokio::spawn(probes.serve());
-    let (failed, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, None));
+    let (failed, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&host, None));
     assert!(failed.starts_with("http/1.1 500 "), "{failed}");
     assert!(
         failed.ends_with("\r\n\r\n500 internal server error\n\nserver got itself in trouble"),
         "{failed}"
     );
-    let (healthy, ()) =
-        tokio::join!(ask(address, "GET /healthz?x=1"), reply(&other_side, Some("{\"a\": 1}")));
+    let (healthy, ()) = tokio::join!(ask(address, "GET /healthz?x=1"), reply(&host, Some("{\"a\": 1}")));
     assert!(healthy.starts_with("http/1.1 200 ok\r\n"), "{healthy}");
     assert!(healthy.contains("content-type: application/json; charset=utf-8\r\n"), "{healthy}");
     assert!(healthy.ends_with("\r\n\r\n{\"a\": 1}"), "{healthy}");
@@ -55,7 +54,7 @@ async fn only_the_path_is_served_and_only_for_reading() {
         assert!(response.starts_with(&format!("http/1.1 {status}\r\n")), "{request}: {response}");
         assert_eq!(response.ends_with("\r\n\r\n"), empty, "{request}: {response}");
     }
-    assert!(lock(&other_side.jobs).is_empty());
+    assert!(lock(&host.tasks).is_empty());
     server.abort();
 }
 
@@ -64,41 +63,41 @@ async fn a_port_in_use_is_a_failure_that_names_the_address() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port();
     let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port, path: "/".to_owned() };
-    let failure = Probes::listen(endpoint, Arc::new(OtherSide::default()), None).await.err().unwrap();
+    let failure = Probes::listen(endpoint, Arc::new(FakeHost::default()), None).await.err().unwrap();
     assert!(failure.message.starts_with(&format!("Cannot serve the health status at 127.0.0.1:{port}: ")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn results_are_kept_for_a_while_failures_are_not_and_abandoned_requests_cause_no_collection() {
-    let other_side = Arc::new(OtherSide::default());
+    let host = Arc::new(FakeHost::default());
     let (askers, receiver) = channel(MAX_WAITING);
-    let collector = tokio::spawn(collect(Arc::<OtherSide>::clone(&other_side), receiver));
+    let collector = tokio::spawn(collect(Arc::<FakeHost>::clone(&host), receiver));
     let ask = || {
         let (asker, results) = oneshot::channel();
         askers.try_send(asker).unwrap();
         async move { results.await.unwrap().map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()) }
     };
-    let (got, ()) = tokio::join!(ask(), reply(&other_side, None));
+    let (got, ()) = tokio::join!(ask(), reply(&host, None));
     assert_eq!(got, None);
-    let (one, two, ()) = tokio::join!(ask(), ask(), reply(&other_side, Some("1")));
+    let (one, two, ()) = tokio::join!(ask(), ask(), reply(&host, Some("1")));
     assert_eq!((one.as_deref(), two.as_deref()), (Some("1"), Some("1")));
     sleep(Duration::from_millis(9_999)).await;
     assert_eq!(ask().await.as_deref(), Some("1"));
     sleep(Duration::from_millis(1)).await;
     drop(ask());
-    let (got, ()) = tokio::join!(ask(), reply(&other_side, Some("2")));
+    let (got, ()) = tokio::join!(ask(), reply(&host, Some("2")));
     assert_eq!(got.as_deref(), Some("2"));
-    assert!(lock(&other_side.jobs).is_empty());
+    assert!(lock(&host.tasks).is_empty());
     collector.abort();
 }
 
 #[tokio::test]
 async fn the_health_of_streams_is_served_next_to_the_probes() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
-    let health = Arc::new(Health::new(crate::time::clock::Clock::start()));
-    health.troubled("pods", crate::metrics::StreamFailure::Rejected, Some("403".to_owned()));
-    let other_side = Arc::new(OtherSide::default());
-    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), Some(health)).await.unwrap();
+    let health = Arc::new(WatchHealth::new(crate::time::clock::Clock::start()));
+    health.record_failure("pods", crate::watch_health::StreamFailure::Rejected, Some("403".to_owned()));
+    let host = Arc::new(FakeHost::default());
+    let probes = Probes::listen(endpoint, Arc::<FakeHost>::clone(&host), Some(health)).await.unwrap();
     let address = probes.addresses()[0];
     let server = tokio::spawn(probes.serve());
     let streams = ask(address, "GET /streams").await;
@@ -108,15 +107,15 @@ async fn the_health_of_streams_is_served_next_to_the_probes() {
     assert!(metrics.contains("\nkopf_stream_failures_total{stream=\"pods\"} 1\n"), "{metrics}");
     assert!(ask(address, "POST /metrics").await.starts_with("http/1.1 405 "));
     assert!(ask(address, "GET /other").await.starts_with("http/1.1 404 "));
-    assert!(lock(&other_side.jobs).is_empty());
+    assert!(lock(&host.tasks).is_empty());
     server.abort();
 }
 
 #[tokio::test]
 async fn idle_connections_are_evicted_for_the_next_probe() {
     let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: 0, path: "/healthz".to_owned() };
-    let other_side = Arc::new(OtherSide::default());
-    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), None).await.unwrap();
+    let host = Arc::new(FakeHost::default());
+    let probes = Probes::listen(endpoint, Arc::<FakeHost>::clone(&host), None).await.unwrap();
     let address = probes.addresses()[0];
     let server = tokio::spawn(probes.serve());
     let mut idle = vec![];
@@ -125,7 +124,7 @@ async fn idle_connections_are_evicted_for_the_next_probe() {
     }
     // The first connection is closed, without any bytes, in favour of the last one.
     assert_eq!(idle[0].read(&mut [0]).await.unwrap(), 0);
-    let (healthy, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, Some("{}")));
+    let (healthy, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&host, Some("{}")));
     assert!(healthy.starts_with("http/1.1 200 ok\r\n"), "{healthy}");
     assert_eq!(idle[1].read(&mut [0]).await.unwrap(), 0);
     server.abort();
@@ -151,7 +150,7 @@ async fn a_panic_of_the_server_is_reported() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
     let probes = Probes::listen(endpoint, Arc::new(Broken), None).await.unwrap();
     let address = probes.addresses()[0];
-    let failing = crate::supervision::Failing::default();
+    let failing = Arc::<crate::supervision::Failing>::default();
     let asking = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -167,11 +166,11 @@ async fn a_panic_of_the_server_is_reported() {
 #[tokio::test]
 async fn a_stream_that_is_missing_is_a_failed_probe() {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: "/healthz".to_owned() };
-    let health = Arc::new(Health::new(crate::time::clock::Clock::start()));
+    let health = Arc::new(WatchHealth::new(crate::time::clock::Clock::start()));
     health.expect(std::collections::BTreeSet::from(["pods cluster-wide".to_owned()]));
-    let other_side = Arc::new(OtherSide::default());
+    let host = Arc::new(FakeHost::default());
     let health_of = Some(Arc::clone(&health));
-    let probes = Probes::listen(endpoint, Arc::<OtherSide>::clone(&other_side), health_of).await.unwrap();
+    let probes = Probes::listen(endpoint, Arc::<FakeHost>::clone(&host), health_of).await.unwrap();
     let address = probes.addresses()[0];
     let server = tokio::spawn(probes.serve());
     let failed = ask(address, "GET /healthz").await;
@@ -180,7 +179,7 @@ async fn a_stream_that_is_missing_is_a_failed_probe() {
         "{failed}"
     );
     health.selected("pods cluster-wide", &[]);
-    let (healthy, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&other_side, Some("{}")));
+    let (healthy, ()) = tokio::join!(ask(address, "GET /healthz"), reply(&host, Some("{}")));
     assert!(healthy.starts_with("http/1.1 200 ok"), "{healthy}");
     server.abort();
 }

@@ -83,9 +83,9 @@ impl Clock {
     }
 
     /// Advances frozen time to the next wake-up, but not beyond the limit. Returns whether there is such a wake-up.
-    pub fn leap(&self, limit: Timestamp) -> bool {
+    pub fn advance_to(&self, limit: Timestamp) -> bool {
         let limit = limit.micros().saturating_sub(self.wall.micros());
-        self.time.as_ref().is_some_and(|time| time.leap(limit))
+        self.time.as_ref().is_some_and(|time| time.advance_to(limit))
     }
 
     /// The time of the next wake-up.

@@ -1,6 +1,5 @@
-//! Time: clocks, virtual time, durations, and the pause of the operator.
+//! Time: clocks, virtual time, and durations.
 
 pub mod clock;
 pub mod duration;
-pub mod pause;
 pub mod virtual_time;

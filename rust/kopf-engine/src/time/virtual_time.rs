@@ -91,7 +91,7 @@ impl VirtualTime {
         self.state().sleepers.keys().next().map(|(due, _)| *due)
     }
 
-    pub(crate) fn leap(&self, limit: i64) -> bool {
+    pub(crate) fn advance_to(&self, limit: i64) -> bool {
         let mut state = self.state();
         let Some(still) = state.still else { return false };
         let next = state.sleepers.keys().next().map(|(due, _)| *due).filter(|due| *due <= limit);
@@ -216,7 +216,7 @@ mod tests {
         }
         breathe().await;
         let limit = start.plus(2.5 * DAY);
-        while clock.leap(limit) {
+        while clock.advance_to(limit) {
             breathe().await;
         }
         assert_eq!(*woken.lock().unwrap(), [(1, 1.0), (2, 2.0)]);
@@ -234,7 +234,7 @@ mod tests {
         clock.freeze();
         sleep(Duration::from_secs(1000)).await;
         assert!(!sleeper.is_finished());
-        clock.leap(clock.now().plus(4.0));
+        clock.advance_to(clock.now().plus(4.0));
         clock.thaw();
         let left = Instant::now();
         sleeper.await.unwrap();
@@ -248,6 +248,6 @@ mod tests {
         clock.freeze();
         let waiting = clock.sleep(Duration::from_secs(5));
         assert!(tokio::time::timeout(Duration::from_secs(1), waiting).await.is_err());
-        assert!(!clock.leap(clock.now().plus(100.0)));
+        assert!(!clock.advance_to(clock.now().plus(100.0)));
     }
 }

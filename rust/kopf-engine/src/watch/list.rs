@@ -3,19 +3,19 @@
 use kopf_core::cause::EventType;
 use kopf_core::log_level::Level;
 
-use super::{Cursor, EventHandler, PAGE, Stream};
+use super::{Cursor, PAGE, Stream, WatchConsumer};
 use crate::client::RequestBody;
 use crate::error::RequestError;
 
 impl Stream {
     /// Lists all objects; returns the resource version of the listing.
-    pub(super) async fn list<S: EventHandler>(
+    pub(super) async fn list(
         &self,
         cursor: &mut Cursor,
-        sink: &mut S,
+        consumer: &mut dyn WatchConsumer,
     ) -> Result<Option<String>, RequestError> {
         let (mut token, mut limit) = (None, Some(self.settings.watching.chunk_size.unwrap_or(PAGE)));
-        begin_listing(cursor, sink);
+        begin_listing(cursor, consumer);
         loop {
             let payload = self.or_partial(RequestBody::PartialList);
             let is_first = token.is_none();
@@ -31,37 +31,39 @@ impl Stream {
                         ),
                     );
                     limit = None;
-                    begin_listing(cursor, sink);
+                    begin_listing(cursor, consumer);
                     continue;
                 }
                 page => page?,
             };
             for object in page.items {
-                self.event(EventType::Listed, object, cursor, sink)?;
+                self.event(EventType::Listed, object, cursor, consumer)?;
             }
             for rejected in page.rejected {
-                self.reject(rejected, false, cursor, sink);
+                self.reject(rejected, false, cursor, consumer);
             }
-            sink.ready().await;
+            if let Some(ready) = consumer.ready() {
+                ready.await;
+            }
             token = page.continue_token;
             if token.is_none() {
                 self.health.on_data(&self.what());
-                self.end_listing(cursor, sink);
+                self.end_listing(cursor, consumer);
                 return Ok(page.resource_version);
             }
         }
     }
 
     /// Completes the listing.
-    pub(super) fn end_listing<S: EventHandler>(&self, cursor: &mut Cursor, sink: &mut S) {
+    pub(super) fn end_listing(&self, cursor: &mut Cursor, consumer: &mut dyn WatchConsumer) {
         cursor.rejections.end_listing();
         self.health.rejected(&self.what(), cursor.rejections.len());
-        sink.on_init_done();
+        consumer.on_init_done();
     }
 }
 
 /// Starts a listing.
-pub(super) fn begin_listing<S: EventHandler>(cursor: &mut Cursor, sink: &mut S) {
+pub(super) fn begin_listing(cursor: &mut Cursor, consumer: &mut dyn WatchConsumer) {
     cursor.rejections.begin_listing();
-    sink.on_init();
+    consumer.on_init();
 }

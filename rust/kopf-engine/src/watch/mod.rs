@@ -7,23 +7,24 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use kopf_core::backoff::Retries;
 use kopf_core::cause::EventType;
 use kopf_core::handler::label_selector::DerivedSelector;
 use kopf_core::handler::projection::Projection;
-use kopf_core::handling::backoff::Retries;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use tokio::time::sleep;
 
-use crate::client::{Api, RequestBody};
+use crate::client::{Client, RequestBody};
 use crate::error::{ApiError, RequestError};
 use crate::host::{Host, LogRecord};
-use crate::metrics::{Health, StreamFailure};
+use crate::operator_pause::Pause;
 use crate::supervision::Panicked;
 use crate::time::duration::seconds;
-use crate::time::pause::Pause;
+use crate::watch_health::{StreamFailure, WatchHealth};
 
 mod lines;
 mod list;
@@ -32,34 +33,46 @@ mod reconnect;
 mod records;
 mod rejected;
 
-use reconnect::RETRIES;
-pub use reconnect::pause_after;
+pub use reconnect::delay_after;
 use rejected::Rejections;
 
 const LOGGER: &str = "kopf._cogs.clients.watching";
 /// Objects per page of a listing, unless the settings specify it. It bounds the memory.
 const PAGE: u64 = 500;
-/// The consumer of the events of a watch.
-pub trait EventHandler: Send {
+
+/// A consumer of the events of a watch.
+pub trait WatchConsumer: Send {
     /// Takes a new state of an object.
-    fn event(&mut self, kind: EventType, object: Object);
+    fn event(&mut self, kind: EventType, object: &Arc<Object>);
     /// Takes an object that cannot be handled. It is neither new nor changed, and it is gone only if it is deleted. `identity`
     /// has only its names and its version.
-    fn rejected(&mut self, identity: Object, deleted: bool);
+    fn rejected(&mut self, identity: &Arc<Object>, deleted: bool);
     /// A listing has begun: objects that it does not deliver do not exist.
     fn on_init(&mut self);
     /// The listing is complete.
     fn on_init_done(&mut self);
-    /// Waits until more events can be taken, so that a burst of events fills the server's buffers, not our memory.
-    fn ready(&self) -> impl Future<Output = ()> + Send;
-    /// Whether to retry after such a rejection.
-    fn retries_on(&self, rejection: &ApiError) -> bool;
+    /// Waits until more events can be taken, so that a burst of events fills the server's buffers, not our memory. None if
+    /// more can be taken now.
+    fn ready(&mut self) -> Option<BoxFuture<'_, ()>> {
+        None
+    }
+}
+
+/// Which rejections end a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FatalRejections {
+    /// None: the watch of an operator's handlers goes on, because permissions may be granted late.
+    None,
+    /// Those with the status 403: the operator works without the resource.
+    Forbidden,
+    /// Those that a later request would get, too: the watch belongs to code that can decide what to do.
+    Permanent,
 }
 
 /// The watch of one resource, in one namespace or in all of them.
 pub struct Stream {
     /// The API client.
-    pub api: Api,
+    pub client: Client,
     /// The watched resource.
     pub resource: Arc<Resource>,
     /// The namespace; all namespaces if none.
@@ -75,7 +88,9 @@ pub struct Stream {
     /// Receives log records.
     pub host: Arc<dyn Host>,
     /// The health of the watches, which this one is reported to.
-    pub health: Arc<Health>,
+    pub health: Arc<WatchHealth>,
+    /// The rejections that end the watch; all others are retried.
+    pub fatal: FatalRejections,
     /// Suspends this watch while the operator is paused; none for watches that detect pauses (of peerings).
     pub pause: Option<Arc<Pause>>,
 }
@@ -107,8 +122,8 @@ impl Stream {
     /// Lists and watches until it is cancelled, or until there are no credentials.
     ///
     /// # Errors
-    /// Of the API, if the event handler does not retry on it. Of the login: fatal for the operator.
-    pub async fn follow<S: EventHandler>(&self, sink: &mut S) -> Result<Infallible, RequestError> {
+    /// Of the API, if it is forbidden and ends then. Of the login: fatal for the operator.
+    pub async fn follow(&self, consumer: &mut dyn WatchConsumer) -> Result<Infallible, RequestError> {
         let held = self.pause.as_ref().is_some_and(|pause| pause.is_on());
         self.log_debug("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let is_streaming = self.settings.watching.initial_streaming;
@@ -121,18 +136,29 @@ impl Stream {
                 biased;
                 // Even after the shortest pause, there is a new listing, on which the handling of pauses relies.
                 () = self.interrupted(pauses) => continue,
-                outcome = self.list_and_watch(sink, &mut state) => outcome,
+                outcome = self.list_and_watch(consumer, &mut state) => outcome,
             };
             match outcome {
                 Ok(()) => self.debug("Restarting"),
                 Err(error @ RequestError::Login(_)) => return Err(error),
-                Err(RequestError::Api(rejection)) if !sink.retries_on(&rejection) => {
+                Err(RequestError::Api(rejection)) if self.ends_on(&rejection) => {
                     return Err(RequestError::Api(rejection));
                 }
                 Err(error) => self.back_off(&error, &mut state.retries).await,
             }
-            let _busy = self.api.clock().busy();
+            let _busy = self.client.clock().busy();
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
+        }
+    }
+
+    /// Whether the watch ends with such a rejection.
+    fn ends_on(&self, rejection: &ApiError) -> bool {
+        match self.fatal {
+            FatalRejections::None => false,
+            FatalRejections::Forbidden => rejection.status == 403,
+            FatalRejections::Permanent => {
+                rejection.status != 429 && rejection.status != 410 && rejection.status < 500
+            }
         }
     }
 
@@ -151,16 +177,13 @@ impl Stream {
         self.health.selected(&self.what(), &self.selection());
     }
 
-    /// Reports a panic of the watch's task, and waits before the restart.
-    pub async fn recover(&self, panicked: &Panicked, panics: usize) {
-        let earlier = u32::try_from(panics.saturating_sub(1)).unwrap_or(u32::MAX);
-        let pause = RETRIES.step(earlier).unwrap_or_default();
-        self.health.troubled(&self.what(), StreamFailure::Broken, Some(panicked.to_string()));
+    /// Reports a panic of the watch's task, which is restarted in `delay` seconds.
+    pub fn on_panic(&self, panicked: &Panicked, delay: f64) {
+        self.health.record_failure(&self.what(), StreamFailure::Broken, Some(panicked.to_string()));
         let text = format!(
-            "{panicked}. This is a bug in Kopf; please report it. The stream begins again in {pause} seconds."
+            "{panicked}. This is a bug in Kopf; please report it. The watch is restarted in {delay} seconds."
         );
         self.log(Level::Error, text);
-        sleep(seconds(pause)).await;
     }
 
     /// Waits while the operator is paused; returns the number of pauses so far.

@@ -33,7 +33,7 @@ impl Stream {
         let mut query: Query = limit.map(|limit| ("limit", limit.to_string())).into_iter().collect();
         query.extend(selection);
         query.extend(token.map(|token| ("continue", token)));
-        let body = self.api.request(&Method::GET, &self.url(&query), payload).await?;
+        let body = self.client.request(&Method::GET, &self.url(&query), payload).await?;
         decode_page(&body).map_err(|error| self.malformed(&error))
     }
 
@@ -56,7 +56,7 @@ impl Stream {
         let name = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
         let selection = with(&self.selectors, "fieldSelector", &format!("metadata.name={name}"));
         let url = url(&self.resource, namespace, &selection);
-        let body = self.api.request(&Method::GET, &url, self.or_partial(RequestBody::PartialList)).await?;
+        let body = self.client.request(&Method::GET, &url, self.or_partial(RequestBody::PartialList)).await?;
         let page = decode_page(&body).map_err(|error| self.malformed(&error))?;
         if let Some(rejected) = page.rejected.first() {
             return Err(self.malformed(&rejected.error));

@@ -1,14 +1,14 @@
 //! What follows each connection of a watch: another one, a new listing, or a delay after failures.
 
-use kopf_core::handling::backoff::{Backoff, Retries};
+use kopf_core::backoff::{Backoff, Retries};
 use kopf_core::log_level::Level;
 use tokio::time::{Instant, sleep};
 
 use super::records::End;
-use super::{Cursor, EventHandler, Stream, WatchState, list};
+use super::{Cursor, Stream, WatchConsumer, WatchState, list};
 use crate::error::RequestError;
-use crate::metrics::StreamFailure;
 use crate::time::duration::seconds;
+use crate::watch_health::StreamFailure;
 
 /// The delays after failures in a row. The jitter keeps watches that were disconnected together from reconnecting
 /// together.
@@ -25,24 +25,24 @@ const BREAK_JITTER: f64 = 0.2;
 const VERY_SHORT: f64 = 1.0;
 
 /// What follows a connection.
-enum Next {
+enum AfterConnection {
     Reconnect,
     Relist,
 }
 
 impl Stream {
     /// Lists, then watches until a new listing is needed.
-    pub(super) async fn list_and_watch<S: EventHandler>(
+    pub(super) async fn list_and_watch(
         &self,
-        sink: &mut S,
+        consumer: &mut dyn WatchConsumer,
         state: &mut WatchState,
     ) -> Result<(), RequestError> {
         let WatchState { cursor, is_streaming, retries } = state;
         (cursor.initial, cursor.version) = (*is_streaming, None);
         if cursor.initial {
-            list::begin_listing(cursor, sink);
+            list::begin_listing(cursor, consumer);
         } else {
-            cursor.version = self.list(cursor, sink).await?;
+            cursor.version = self.list(cursor, consumer).await?;
         }
         let reconnect_backoff = self.settings.watching.reconnect_backoff;
         let mut breaks =
@@ -50,7 +50,7 @@ impl Stream {
         loop {
             cursor.received = false;
             let begun = Instant::now();
-            let ended = match self.watch(cursor, sink).await {
+            let ended = match self.watch(cursor, consumer).await {
                 Ok(End::Closed) if !cursor.received && begun.elapsed() < seconds(VERY_SHORT) => {
                     Err(RequestError::Transport(
                         "the connection was closed at once, before anything came".to_owned(),
@@ -67,9 +67,9 @@ impl Stream {
                 breaks.reset();
             }
             let is_very_short = begun.elapsed() < seconds(VERY_SHORT);
-            match self.next_step(sink, ended, is_very_short, (retries, &mut breaks)).await? {
-                Next::Reconnect => {}
-                Next::Relist => {
+            match self.next_step(ended, is_very_short, (retries, &mut breaks)).await? {
+                AfterConnection::Reconnect => {}
+                AfterConnection::Relist => {
                     self.prepare_relisting(retries).await;
                     return Ok(());
                 }
@@ -97,40 +97,41 @@ impl Stream {
     }
 
     /// Decides what follows a connection, after the delay that it needs.
-    async fn next_step<S: EventHandler>(
+    async fn next_step(
         &self,
-        sink: &mut S,
         ended: Result<End, RequestError>,
         is_very_short: bool,
         (retries, breaks): (&mut Retries<'_>, &mut Retries<'_>),
-    ) -> Result<Next, RequestError> {
+    ) -> Result<AfterConnection, RequestError> {
         match ended {
             // It has delivered data, but the server may close each connection like this: no tight loop.
             Ok(End::Closed) if is_very_short => {
-                let _busy = self.api.clock().busy();
+                let _busy = self.client.clock().busy();
                 sleep(seconds(self.settings.watching.reconnect_backoff)).await;
             }
             Ok(End::Reconnect | End::Closed) => {}
-            Ok(End::Relist) => return Ok(Next::Relist),
-            Err(RequestError::Api(rejection)) if rejection.status == 410 => return Ok(Next::Relist),
-            Err(error @ (RequestError::Transport(_) | RequestError::Timeout)) => {
+            Ok(End::Relist) => return Ok(AfterConnection::Relist),
+            Err(RequestError::Api(rejection)) if rejection.status == 410 => {
+                return Ok(AfterConnection::Relist);
+            }
+            Err(error @ (RequestError::Transport(_) | RequestError::Unsent(_) | RequestError::Timeout)) => {
                 self.after_break(&error, breaks).await;
             }
             // No event is lost: the watch resumes from the last version, unless it fails too often.
             Err(RequestError::Api(rejection))
-                if retries.failures() + 1 < MOST_FAILURES && sink.retries_on(&rejection) =>
+                if retries.failures() + 1 < MOST_FAILURES && !self.ends_on(&rejection) =>
             {
                 self.back_off(&RequestError::Api(rejection), retries).await;
             }
             Err(error) => return Err(error),
         }
-        Ok(Next::Reconnect)
+        Ok(AfterConnection::Reconnect)
     }
 
     /// Waits after a connection that broke before it delivered data: no tight loop.
     async fn after_break(&self, error: &RequestError, breaks: &mut Retries<'_>) {
-        self.health.troubled(&self.what(), StreamFailure::Broken, Some(error.to_string()));
-        let _busy = self.api.clock().busy();
+        self.health.record_failure(&self.what(), StreamFailure::Broken, Some(error.to_string()));
+        let _busy = self.client.clock().busy();
         let Some(delay) = breaks.next(None, fastrand::f64()) else { return };
         // A single break is not worth a log line.
         if breaks.failures() >= LOGGED_BREAKS {
@@ -144,7 +145,7 @@ impl Stream {
         if let Some(earlier) = retries.failures().checked_sub(1)
             && let Some(delay) = RETRIES.delay(earlier, None, fastrand::f64())
         {
-            self.api.clock().sleep(seconds(delay.seconds)).await;
+            self.client.clock().sleep(seconds(delay.seconds)).await;
         }
         retries.record_failure();
     }
@@ -153,12 +154,12 @@ impl Stream {
     pub(super) async fn back_off(&self, error: &RequestError, retries: &mut Retries<'_>) {
         let Some(delay) = retries.next(retry_after(error), fastrand::f64()) else { return };
         let failure = if error.status().is_some() { StreamFailure::Rejected } else { StreamFailure::Broken };
-        self.health.troubled(&self.what(), failure, Some(error.to_string()));
+        self.health.record_failure(&self.what(), failure, Some(error.to_string()));
         self.log_failure(error, delay.planned);
-        self.api.clock().sleep(seconds(delay.seconds)).await;
+        self.client.clock().sleep(seconds(delay.seconds)).await;
     }
 
-    fn log_failure(&self, error: &RequestError, pause: f64) {
+    fn log_failure(&self, error: &RequestError, delay: f64) {
         let hint = match error.status() {
             Some(403) => " The operator's account needs the verbs list and watch for it (check RBAC).",
             Some(404) => " The resource is not served any more.",
@@ -167,7 +168,7 @@ impl Stream {
         let what = self.what();
         self.log(
             Level::Error,
-            format!("Cannot watch {what}: {error}.{hint} The next attempt is in {pause} seconds."),
+            format!("Cannot watch {what}: {error}.{hint} The next attempt is in {delay} seconds."),
         );
     }
 }
@@ -179,7 +180,7 @@ impl Default for WatchState {
 }
 
 /// Seconds to wait after this failure and `failures` earlier ones in a row.
-pub fn pause_after(error: &RequestError, failures: u32) -> f64 {
+pub fn delay_after(error: &RequestError, failures: u32) -> f64 {
     RETRIES.delay(failures, retry_after(error), 0.0).map(|delay| delay.planned).unwrap_or_default()
 }
 

@@ -11,12 +11,12 @@ use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use super::lines::Lines;
-use super::{Cursor, EventHandler, Stream};
+use super::{Cursor, Stream, WatchConsumer};
 use crate::client::RequestBody;
 use crate::error::{ApiError, RequestError};
 use crate::host::LogRecord;
-use crate::metrics::StreamFailure;
 use crate::time::duration::seconds;
+use crate::watch_health::StreamFailure;
 
 /// Maximum length of a line in bytes: far more than a server stores of an object.
 const MAX_LINE: usize = 64 * 1024 * 1024;
@@ -33,10 +33,10 @@ pub(super) enum End {
 
 impl Stream {
     /// Watches over one connection.
-    pub(super) async fn watch<S: EventHandler>(
+    pub(super) async fn watch(
         &self,
         cursor: &mut Cursor,
-        sink: &mut S,
+        consumer: &mut dyn WatchConsumer,
     ) -> Result<End, RequestError> {
         let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
         query.extend(self.selection());
@@ -53,22 +53,22 @@ impl Stream {
             namespace = self.namespace.as_deref().unwrap_or("(all)"),
             resource_version = cursor.version.as_deref().unwrap_or("(none)"),
         );
-        let following = self.read(&query, cursor, sink).instrument(span);
+        let following = self.read(&query, cursor, consumer).instrument(span);
         match watching.client_timeout {
             Some(limit) => timeout(seconds(limit), following).await.unwrap_or(Ok(End::Reconnect)),
             None => following.await,
         }
     }
 
-    async fn read<S: EventHandler>(
+    async fn read(
         &self,
         query: &[(&str, String)],
         cursor: &mut Cursor,
-        sink: &mut S,
+        consumer: &mut dyn WatchConsumer,
     ) -> Result<End, RequestError> {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
         let mut body =
-            self.api.stream(&self.url(query), self.or_partial(RequestBody::PartialObjects)).await?;
+            self.client.stream(&self.url(query), self.or_partial(RequestBody::PartialObjects)).await?;
         self.health.accepted(&self.what());
         let mut lines = Lines::default();
         loop {
@@ -77,7 +77,7 @@ impl Stream {
                 None => Ok(body.frame().await),
             };
             let Ok(frame) = frame else {
-                self.health.troubled(&self.what(), StreamFailure::Silent, None);
+                self.health.record_failure(&self.what(), StreamFailure::Silent, None);
                 self.log(
                     Level::Debug,
                     format!("Watch-stream for {} is inactive, reconnecting.", self.what()),
@@ -85,11 +85,11 @@ impl Stream {
                 return Ok(End::Reconnect);
             };
             let Some(Ok(frame)) = frame else {
-                lines.rest(|line| self.record(line, cursor, sink))?;
+                lines.rest(|line| self.record(line, cursor, consumer))?;
                 return Ok(End::Closed);
             };
             if let Ok(data) = frame.into_data()
-                && lines.feed(&data, |line| self.record(line, cursor, sink))?
+                && lines.feed(&data, |line| self.record(line, cursor, consumer))?
             {
                 return Ok(End::Relist);
             }
@@ -98,16 +98,18 @@ impl Stream {
                     self.malformed(&format_args!("a line is longer than {} MiB", MAX_LINE / 1024 / 1024))
                 );
             }
-            sink.ready().await;
+            if let Some(ready) = consumer.ready() {
+                ready.await;
+            }
         }
     }
 
     /// Processes one record; true if a new listing is needed.
-    fn record<S: EventHandler>(
+    fn record(
         &self,
         line: &[u8],
         cursor: &mut Cursor,
-        sink: &mut S,
+        consumer: &mut dyn WatchConsumer,
     ) -> Result<bool, RequestError> {
         let (kind, object) = match decode_watch_line(line).map_err(|error| self.malformed(&error))? {
             WatchRecord::Added(object) if cursor.initial => (EventType::Listed, object),
@@ -119,7 +121,7 @@ impl Stream {
                 cursor.version = Some(resource_version);
                 if cursor.initial && initial_events_end {
                     cursor.initial = false;
-                    self.end_listing(cursor, sink);
+                    self.end_listing(cursor, consumer);
                 }
                 return Ok(false);
             }
@@ -128,7 +130,7 @@ impl Stream {
                 if let Some(seen) = rejected.identity.resource_version() {
                     cursor.version = Some(seen.to_owned());
                 }
-                self.reject(rejected, deleted, cursor, sink);
+                self.reject(rejected, deleted, cursor, consumer);
                 return Ok(false);
             }
             WatchRecord::Error(status) => return stream_error(&status),
@@ -144,17 +146,17 @@ impl Stream {
         if let Some(seen) = object.resource_version() {
             cursor.version = Some(seen.to_owned());
         }
-        self.event(kind, object, cursor, sink)?;
+        self.event(kind, object, cursor, consumer)?;
         Ok(false)
     }
 
     /// Passes on an object, unless it does not belong to this watch.
-    pub(super) fn event<S: EventHandler>(
+    pub(super) fn event(
         &self,
         kind: EventType,
         object: Object,
         cursor: &mut Cursor,
-        sink: &mut S,
+        consumer: &mut dyn WatchConsumer,
     ) -> Result<(), RequestError> {
         let object = self.restored(object)?;
         if let Some(problem) = self.problem_of(&object) {
@@ -170,7 +172,7 @@ impl Stream {
         if cursor.rejections.remove(&object) {
             self.health.rejected(&self.what(), cursor.rejections.len());
         }
-        sink.event(kind, object);
+        consumer.event(kind, &Arc::new(object));
         Ok(())
     }
 
@@ -192,14 +194,15 @@ impl Stream {
     }
 
     /// Excludes an object that cannot be handled.
-    pub(super) fn reject<S: EventHandler>(
+    pub(super) fn reject(
         &self,
         rejected: RejectedObject,
         deleted: bool,
         cursor: &mut Cursor,
-        sink: &mut S,
+        consumer: &mut dyn WatchConsumer,
     ) {
         let RejectedObject { identity, error } = rejected;
+        let identity = Arc::new(identity);
         if deleted {
             cursor.rejections.remove(&identity);
         } else if cursor.rejections.add(&identity) {
@@ -210,11 +213,10 @@ impl Stream {
                 "{kind} {name} cannot be read and is not handled: {error}. It is handled as soon as it is changed so that \
                  it can be read. All other objects are handled."
             );
-            let identity = Arc::new(identity.clone());
             self.host.log(LogRecord::local(Level::Error, &identity, text));
         }
         self.health.rejected(&self.what(), cursor.rejections.len());
-        sink.rejected(identity, deleted);
+        consumer.rejected(&identity, deleted);
     }
 
     /// The object with its type, which objects with only metadata do not have.

@@ -5,16 +5,16 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::*;
-use crate::testing::{Got, Stage, resource};
+use crate::testing::{Fixture, Got, resource};
 
 struct Counting(Vec<&'static str>);
 
-impl EventHandler for Counting {
-    fn event(&mut self, _: EventType, _: Object) {
+impl WatchConsumer for Counting {
+    fn event(&mut self, _: EventType, _: &Arc<Object>) {
         self.0.push("event");
     }
 
-    fn rejected(&mut self, _: Object, _: bool) {
+    fn rejected(&mut self, _: &Arc<Object>, _: bool) {
         self.0.push("rejected");
     }
 
@@ -25,33 +25,28 @@ impl EventHandler for Counting {
     fn on_init_done(&mut self) {
         self.0.push("listed");
     }
-
-    async fn ready(&self) {}
-
-    fn retries_on(&self, _: &ApiError) -> bool {
-        true
-    }
 }
 
-fn stream(stage: &Stage) -> Stream {
+fn stream(fixture: &Fixture) -> Stream {
     Stream {
-        api: stage.shared.api.clone(),
+        client: fixture.shared.base.client.clone(),
         resource: resource("kopf.dev", "kopfexamples", true),
         namespace: Some("ns".to_owned()),
         projection: Projection::Whole,
         selectors: vec![],
         derived: None,
-        settings: Arc::clone(&stage.shared.rules.settings),
-        host: Arc::clone(&stage.shared.host),
-        health: Arc::clone(&stage.shared.health),
+        settings: Arc::clone(&fixture.shared.base.startup_config.settings),
+        host: Arc::clone(&fixture.shared.base.host),
+        health: Arc::clone(&fixture.health),
+        fatal: FatalRejections::None,
         pause: None,
     }
 }
 
 /// Follows a watch for `duration` seconds; returns the received events.
-async fn followed(stage: &Stage, duration: f64) -> Vec<&'static str> {
+async fn followed(fixture: &Fixture, duration: f64) -> Vec<&'static str> {
     let mut sink = Counting(vec![]);
-    let stream = stream(stage);
+    let stream = stream(fixture);
     let _ended = timeout(seconds(duration), stream.follow(&mut sink)).await;
     sink.0
 }
@@ -66,20 +61,20 @@ fn empty_list() -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn connections_closed_at_once_are_not_reopened_in_a_tight_loop() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         (200, Some(if is_watch(got) { Value::Null } else { empty_list() }))
     });
-    followed(&stage, 60.0).await;
-    let watches = stage.requests().iter().filter(|got| is_watch(got)).count();
+    followed(&fixture, 60.0).await;
+    let watches = fixture.requests().iter().filter(|got| is_watch(got)).count();
     assert!((10..30).contains(&watches), "{watches} connections in a minute");
-    let logged =
-        stage.lines("ERROR Cannot watch kopfexamples.v1.kopf.dev in 'ns': the connection was closed at once");
+    let logged = fixture
+        .lines("ERROR Cannot watch kopfexamples.v1.kopf.dev in 'ns': the connection was closed at once");
     assert!(logged.len() > 5, "{logged:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_expires_between_its_pages_is_finished_at_once() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         let item = json!({"metadata": {"name": "n", "uid": "u"}});
         match () {
             () if is_watch(got) => (200, None),
@@ -96,13 +91,13 @@ async fn a_listing_that_expires_between_its_pages_is_finished_at_once() {
             ),
         }
     });
-    let seen = followed(&stage, 20.0).await;
+    let seen = followed(&fixture, 20.0).await;
     assert_eq!(seen, ["listing", "event", "listing", "event", "event", "listed"]);
-    let paths: Vec<_> = stage.requests().iter().map(|got| got.path.clone()).collect();
+    let paths: Vec<_> = fixture.requests().iter().map(|got| got.path.clone()).collect();
     assert_eq!(paths.len(), 4, "{paths:?}");
     assert!(paths[3].contains("resourceVersion=5"), "{paths:?}");
-    assert_eq!(stage.lines("Cannot watch"), Vec::<String>::new());
-    assert_eq!(stage.lines("INFO The listing of").len(), 1);
+    assert_eq!(fixture.lines("Cannot watch"), Vec::<String>::new());
+    assert_eq!(fixture.lines("INFO The listing of").len(), 1);
 }
 
 fn deep(name: &str, levels: usize) -> Value {
@@ -112,7 +107,7 @@ fn deep(name: &str, levels: usize) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn rejected_objects_do_not_affect_others_and_are_reported_once() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         if !is_watch(got) {
             let items = [deep("poison", 400), deep("good", 200), json!({"metadata": {"uid": "?"}})];
             return (
@@ -123,10 +118,10 @@ async fn rejected_objects_do_not_affect_others_and_are_reported_once() {
         let again = json!({"type": "MODIFIED", "object": deep("poison", 500)});
         (if got.path.contains("resourceVersion=5") { 200 } else { 500 }, Some(again))
     });
-    let seen = followed(&stage, 0.9).await;
+    let seen = followed(&fixture, 0.9).await;
     assert_eq!(seen[..4], ["listing", "event", "rejected", "listed"]);
     assert!(seen[4..].iter().all(|one| *one == "rejected") && seen.len() > 4, "{seen:?}");
-    let [nameless, poison] = &stage.lines("ERROR")[..] else { panic!("{:?}", stage.lines("ERROR")) };
+    let [nameless, poison] = &fixture.lines("ERROR")[..] else { panic!("{:?}", fixture.lines("ERROR")) };
     assert!(nameless.ends_with("it has no name."), "{nameless}");
     assert!(
         poison
@@ -136,7 +131,7 @@ async fn rejected_objects_do_not_affect_others_and_are_reported_once() {
 
 #[tokio::test(start_paused = true)]
 async fn an_object_is_handled_as_soon_as_it_can_be_read() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         if !is_watch(got) {
             let items = [deep("poison", 400)];
             return (
@@ -146,12 +141,12 @@ async fn an_object_is_handled_as_soon_as_it_can_be_read() {
         }
         (200, Some(json!({"type": "MODIFIED", "object": deep("poison", 1)})))
     });
-    assert_eq!(followed(&stage, 0.01).await[..4], ["listing", "rejected", "listed", "event"]);
+    assert_eq!(followed(&fixture, 0.01).await[..4], ["listing", "rejected", "listed", "event"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn objects_of_another_kind_are_rejected() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         if !is_watch(got) {
             return (200, Some(empty_list()));
         }
@@ -163,14 +158,14 @@ async fn objects_of_another_kind_are_rejected() {
             ),
         )
     });
-    assert_eq!(followed(&stage, 0.9).await, ["listing", "listed"]);
-    let [logged] = &stage.lines("ERROR")[..] else { panic!("{:?}", stage.lines("ERROR")) };
+    assert_eq!(followed(&fixture, 0.9).await, ["listing", "listed"]);
+    let [logged] = &fixture.lines("ERROR")[..] else { panic!("{:?}", fixture.lines("ERROR")) };
     assert!(logged.ends_with("it is of another kind: v1 Pod  n."), "{logged}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn malformed_data_leads_to_longer_and_longer_pauses() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         (
             200,
             Some(if is_watch(got) {
@@ -181,23 +176,23 @@ async fn malformed_data_leads_to_longer_and_longer_pauses() {
         )
     });
     // A nameless object is ignored, and the connection is closed: very short, but not malformed.
-    followed(&stage, 10.0).await;
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    followed(&fixture, 10.0).await;
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         (200, Some(if is_watch(got) { json!({"object": {}}) } else { empty_list() }))
     });
-    followed(&stage, 60.0).await;
-    let lists = stage.requests().iter().filter(|got| !is_watch(got)).count();
+    followed(&fixture, 60.0).await;
+    let lists = fixture.requests().iter().filter(|got| !is_watch(got)).count();
     assert!((4..9).contains(&lists), "{lists} listings in a minute");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_watch_sends_no_requests_and_relists_afterwards() {
-    let stage = Stage::new(&json!({}), |got: &Got| {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
         let list = json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": [{"metadata": {"name": "n"}}]});
         (200, (!got.path.contains("watch=true")).then_some(list))
     });
-    let pause = Arc::clone(&stage.shared.pause);
-    let mut stream = stream(&stage);
+    let pause = Arc::clone(&fixture.shared.pause);
+    let mut stream = stream(&fixture);
     stream.pause = Some(Arc::clone(&pause));
     pause.turn("b", true);
     pause.turn("a", true);
@@ -206,14 +201,14 @@ async fn a_paused_watch_sends_no_requests_and_relists_afterwards() {
         // Not at the moment when the watch itself acts.
         let minute = || sleep(seconds(59.3));
         minute().await;
-        assert_eq!(stage.requests().len(), 0);
+        assert_eq!(fixture.requests().len(), 0);
         pause.turn("a", false);
         pause.turn("b", false);
         minute().await;
         pause.turn("a", true);
-        let before = stage.requests().len();
+        let before = fixture.requests().len();
         minute().await;
-        assert_eq!(stage.requests().len(), before);
+        assert_eq!(fixture.requests().len(), before);
         pause.turn("a", false);
         sleep(seconds(1.0)).await;
         // A pause too short to be observed.
@@ -229,7 +224,7 @@ async fn a_paused_watch_sends_no_requests_and_relists_afterwards() {
     assert_eq!(sink.0, ["listing", "event", "listed"].repeat(3));
     let what = "the watch-stream for kopfexamples.v1.kopf.dev in 'ns'";
     assert_eq!(
-        stage.lines("watch-stream"),
+        fixture.lines("watch-stream"),
         [
             format!("DEBUG Starting {what} (paused)."),
             format!("DEBUG Pausing {what} (blockers: a, b)."),

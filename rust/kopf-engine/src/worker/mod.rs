@@ -10,27 +10,27 @@ use kopf_core::cycle::{Decision, EffectResult};
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::log_level::Level;
 use kopf_core::object_worker::{
-    Concluded, CycleEffect, DecidedWrite, Finished, Next, OperatorState, QueuedEvent, RunningCycle,
-    SleepKind, Step, WorkerLog,
+    CycleEffect, DecidedWrite, DecisionResult, Finished, NextAction, QueuedEvent, RunningCycle, SleepKind,
+    Transition, WorkerLog,
 };
 use kopf_core::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
 
-use crate::context::OperatorContext;
-use crate::daemons::Reconciled;
+use crate::context::DispatchContext;
+use crate::daemons::DaemonDiffResult;
 use crate::host::{ActivationTask, CycleId, HostTask, LogRecord, Responder};
 use crate::objects::dispatcher::{Dispatcher, WorkerTask};
 use crate::supervision::{Panicked, guarded};
 use crate::time::duration::seconds;
 
-mod finish;
 mod pool;
+mod write;
 
 pub use pool::Pool;
 
 const LOGGER: &str = "kopf._core.reactor.queueing";
 /// Seconds until a worker continues after a panic outside of a cycle.
-const PANIC_PAUSE: f64 = 1.0;
+const PANIC_DELAY: f64 = 1.0;
 
 /// The worker of one object.
 pub struct Worker {
@@ -57,8 +57,8 @@ impl Worker {
             guarded("The worker of the object", self.work(task.take(), &mut is_listed)).await
         {
             let text = format!("{panicked}. It goes on with the next event of the object {}.", self.key);
-            self.shared().host.log(LogRecord::general(Level::Error, LOGGER, text));
-            tokio::time::sleep(seconds(PANIC_PAUSE)).await;
+            self.shared().base.host.log(LogRecord::general(Level::Error, LOGGER, text));
+            tokio::time::sleep(seconds(PANIC_DELAY)).await;
         }
         if is_listed {
             self.dispatcher.advance().await;
@@ -67,7 +67,7 @@ impl Worker {
     }
 
     async fn work(&self, task: Option<WorkerTask>, is_listed: &mut bool) {
-        let killing = &self.shared().killing;
+        let force_stopping = &self.shared().force_stopping;
         let mut first = task;
         loop {
             let task = match first.take() {
@@ -88,8 +88,8 @@ impl Worker {
                     }
                     false
                 }
-                () = killing.cancelled() => {
-                    self.shared().host.submit(HostTask::Cancel(id));
+                () = force_stopping.cancelled() => {
+                    self.shared().base.host.submit(HostTask::CancelCycle(id));
                     true
                 }
             };
@@ -109,10 +109,10 @@ impl Worker {
                 self.dispatcher.on_panic(slot, event, panicked, true, effects);
             }
         });
-        self.shared().host.submit(HostTask::Close { cycle: id, carry: false });
+        self.shared().base.host.submit(HostTask::CycleClosed { cycle: id, keep_fns: false });
     }
 
-    fn shared(&self) -> &Arc<OperatorContext> {
+    fn shared(&self) -> &Arc<DispatchContext> {
         &self.dispatcher.shared
     }
 
@@ -123,35 +123,34 @@ impl Worker {
         loop {
             let pauses = self.shared().pause.count();
             match self.next_action(slept_until.take())? {
-                Next::Idle => return None,
-                Next::Start(event) => {
+                NextAction::Idle => return None,
+                NextAction::Start(event) => {
                     if let Some(running) = self.open(event) {
                         return Some(running);
                     }
                 }
                 // Rarely used futures are boxed, to keep the future of the worker small.
-                Next::Sleep { until, kind } => {
+                NextAction::Sleep { until, kind } => {
                     if Box::pin(self.sleep(until, kind, pauses)).await? {
                         slept_until = Some(until);
                     }
                 }
-                Next::Touch(event) => Box::pin(self.touch(&event)).await,
+                NextAction::Touch(event) => Box::pin(self.touch(&event)).await,
             }
         }
     }
 
     /// The next action of the object, after a sleep until this time. If it is idle, its slot is retired at once.
-    fn next_action(&self, slept_until: Option<Timestamp>) -> Option<Next> {
+    fn next_action(&self, slept_until: Option<Timestamp>) -> Option<NextAction> {
         let shared = self.shared();
-        let operator =
-            OperatorState { paused: shared.pause.is_on(), stopping: shared.stopping.is_cancelled() };
-        let clock = shared.clock.now();
+        let clock = shared.base.clock.now();
         let now = slept_until.map_or(clock, |until| clock.max(until));
-        let current = shared.current.get();
+        let current = shared.base.live_config.get();
         let mut slots = self.dispatcher.slots();
+        let operator = self.dispatcher.operator_state(&slots);
         let worker = &mut slots.get(&self.key)?.worker;
-        let Step { next, log } = worker.next(self.dispatcher.worker_context(&current), operator, now);
-        if matches!(next, Next::Idle) {
+        let Transition { next, log } = worker.next(self.dispatcher.worker_context(&current), operator, now);
+        if matches!(next, NextAction::Idle) {
             self.dispatcher.finish(slots, &self.key);
         } else {
             drop(slots);
@@ -180,11 +179,11 @@ impl Worker {
     async fn sleep(&self, until: Timestamp, kind: SleepKind, pauses: u64) -> Option<bool> {
         let shared = self.shared();
         let _nap = shared.sleeping();
-        let sleep = shared.clock.sleep(seconds(until.seconds_since(shared.clock.now())));
+        let sleep = shared.base.clock.sleep(seconds(until.seconds_since(shared.base.clock.now())));
         if kind == SleepKind::Backoff {
             return tokio::select! {
                 () = sleep => Some(true),
-                () = shared.stopping.cancelled() => None,
+                () = shared.base.stopping.cancelled() => None,
             };
         }
         tokio::select! {
@@ -195,20 +194,20 @@ impl Worker {
                     slot.worker.on_pause();
                 }
             }
-            () = shared.stopping.cancelled() => {}
+            () = shared.base.stopping.cancelled() => {}
         }
         Some(false)
     }
 
     /// Waits for the next event of the object.
     async fn arrival(&self) {
-        while !self.has_news() {
+        while !self.has_events() {
             self.arrived.notified().await;
         }
     }
 
-    fn has_news(&self) -> bool {
-        self.dispatcher.slots().get(&self.key).is_some_and(|slot| slot.worker.has_news())
+    fn has_events(&self) -> bool {
+        self.dispatcher.slots().get(&self.key).is_some_and(|slot| slot.worker.has_events())
     }
 
     /// Executes a task: a cycle from its effects to the write of its decision, or the write only.
@@ -224,17 +223,17 @@ impl Worker {
         let end = (running.id, running.closed);
         match self.decide(&running, *decision) {
             None => {}
-            Some(Concluded::Finished(finished)) => self.dispatcher.close_cycle(end, finished),
-            Some(Concluded::Write(write)) => {
+            Some(DecisionResult::Finished(finished)) => self.dispatcher.close_cycle(end, finished),
+            Some(DecisionResult::Write(write)) => {
                 drop(running);
                 self.write(end, write).await;
             }
         }
     }
 
-    fn decide(&self, running: &RunningCycle, decision: Decision) -> Option<Concluded> {
-        let current = self.shared().current.get();
-        let (context, now) = (self.dispatcher.worker_context(&current), self.shared().clock.now());
+    fn decide(&self, running: &RunningCycle, decision: Decision) -> Option<DecisionResult> {
+        let current = self.shared().base.live_config.get();
+        let (context, now) = (self.dispatcher.worker_context(&current), self.shared().base.clock.now());
         let mut slots = self.dispatcher.slots();
         Some(slots.get(&self.key)?.worker.on_decision(running, decision, context, now))
     }
@@ -251,15 +250,15 @@ impl Worker {
                 CycleEffect::Decide(decision) => return Some(decision),
                 CycleEffect::AwaitConsistency => {
                     let is_reached = self.await_consistency().await;
-                    running.on_consistency(is_reached, self.shared().clock.now());
+                    running.on_consistency(is_reached, self.shared().base.clock.now());
                 }
                 CycleEffect::Spawn(desired) => {
-                    let (delay, holds) = Box::pin(self.reconcile_daemons(&desired, running)).await;
-                    running.on_daemons(delay, holds, self.shared().clock.now());
+                    let (delay, holds) = Box::pin(self.apply_daemon_diff(&desired, running)).await;
+                    running.on_daemons(delay, holds, self.shared().base.clock.now());
                 }
                 CycleEffect::Run(activation) => {
                     let completion = self.activate(running, activation).await?;
-                    running.on_completion(completion, self.shared().clock.now());
+                    running.on_completion(completion, self.shared().base.clock.now());
                 }
             }
             self.dispatcher.emit_log(running);
@@ -268,65 +267,90 @@ impl Worker {
 
     /// Submits an activation and waits for its completion; none if the host drops it.
     async fn activate(&self, running: &mut RunningCycle, activation: Activation) -> Option<Completion> {
-        let (reply, answer) = oneshot::channel();
-        self.shared().host.submit(HostTask::Activation(ActivationTask {
+        if activation.change.is_some() && running.object().deletion_timestamp().is_some() {
+            Box::pin(self.await_reconciliations()).await;
+        }
+        let (reply, receiver) = oneshot::channel();
+        self.shared().base.host.submit(HostTask::Activation(ActivationTask {
             cycle: running.id,
             uid: Arc::clone(&self.key),
-            resource: Arc::clone(&self.dispatcher.plan.resource),
+            resource: Arc::clone(&self.dispatcher.resource_handlers.resource),
             event: running.event().kind,
             object: Arc::clone(running.object()),
             activation,
             reply: Responder::through(reply),
         }));
-        let mut completion = answer.await.ok()?;
+        let mut completion = receiver.await.ok()?;
         if running.is_indexing()
             && let Some(slot) = self.dispatcher.slots().get(&self.key)
         {
-            running.record_indexing(&mut slot.worker, &mut completion, &self.shared().rules.registry);
+            running.record_indexing(
+                &mut slot.worker,
+                &mut completion,
+                &self.shared().base.startup_config.registry,
+            );
         }
         Some(completion)
     }
 
+    /// Waits for the calls of reconcilers that began before the deletion of the object: its deletion handlers follow them.
+    async fn await_reconciliations(&self) {
+        if let Some(others) = self.shared().deletion_holds.get() {
+            let _nap = self.shared().sleeping();
+            others.await_ordinary_calls(&self.key).await;
+        }
+    }
+
     /// Starts and stops daemons and timers; waits a moment for those that stop. Returns the delay until the next check, and whether
     /// they hold the deletion.
-    async fn reconcile_daemons(
+    async fn apply_daemon_diff(
         &self,
         desired: &DesiredDaemons,
         running: &RunningCycle,
     ) -> (Option<f64>, bool) {
-        let reconciled = {
+        let applied = {
             let mut slots = self.dispatcher.slots();
             slots
                 .get(&self.key)
-                .map(|slot| self.dispatcher.reconcile_daemons(slot, &running.event().object, desired))
+                .map(|slot| self.dispatcher.apply_daemon_diff(slot, &running.event().object, desired))
         };
-        match reconciled {
-            Some(Reconciled::Done(EffectResult::Spawned { delay, holds })) => (delay, holds),
-            Some(Reconciled::Stopping { object_daemons, holds }) => {
+        match applied {
+            Some(DaemonDiffResult::Done(EffectResult::Spawned { delay, holds })) => (delay, holds),
+            Some(DaemonDiffResult::Stopping { object_daemons, holds }) => {
                 (object_daemons.terminate_step(&self.shared().daemons, false).await, holds)
             }
-            None | Some(Reconciled::Done(_)) => (None, false),
+            None | Some(DaemonDiffResult::Done(_)) => (None, false),
         }
     }
 
-    /// Waits for the watch event caused by our write until its timeout; false if another event came before.
+    /// Waits for the watch event caused by our write until its timeout; false if another event or a pause came before.
     async fn await_consistency(&self) -> bool {
         let shared = self.shared();
-        let mut now = shared.clock.now();
+        let mut now = shared.base.clock.now();
         loop {
-            let wait = self.dispatcher.slots().get(&self.key).map(|slot| slot.worker.await_consistency(now));
-            let deadline = match wait {
+            let pauses = shared.pause.count();
+            let deadline = match self.consistency(now) {
                 Some(Err(deadline)) => deadline,
                 Some(Ok(is_reached)) => return is_reached,
                 None => return true,
             };
             tokio::select! {
-                () = shared.clock.sleep(seconds(deadline.seconds_since(now))) => {
-                    now = shared.clock.now().max(deadline);
+                () = shared.base.clock.sleep(seconds(deadline.seconds_since(now))) => {
+                    now = shared.base.clock.now().max(deadline);
                 }
                 () = self.arrival() => return false,
-                () = shared.stopping.cancelled() => return false,
+                () = shared.pause.paused_since(pauses), if !shared.base.startup_config.settings.compat => {}
+                () = shared.base.stopping.cancelled() => return false,
             }
         }
+    }
+
+    /// Whether the cycle may continue, or the end of its wait; none if there is no slot.
+    fn consistency(&self, now: Timestamp) -> Option<Result<bool, Timestamp>> {
+        let current = self.shared().base.live_config.get();
+        let mut slots = self.dispatcher.slots();
+        let operator = self.dispatcher.operator_state(&slots);
+        let worker = &mut slots.get(&self.key)?.worker;
+        Some(worker.await_consistency(self.dispatcher.worker_context(&current), operator, now))
     }
 }

@@ -1,5 +1,7 @@
 //! The workers of an operator.
 
+use std::sync::Arc;
+
 use tokio::runtime::Handle;
 
 use super::Worker;
@@ -11,8 +13,11 @@ pub struct Pool;
 impl WorkerPool for Pool {
     fn spawn(&self, work: Work, runtime: Option<&Handle>) {
         let Work { dispatcher, key, arrived, is_listed, task } = work;
-        let workers = dispatcher.shared.workers.clone();
+        let (workers, failing) =
+            (dispatcher.shared.workers.clone(), Arc::clone(&dispatcher.shared.base.failing));
         let running = Worker { dispatcher, key, arrived, is_listed }.run(task);
+        // The worker recovers from panics of its cycles.
+        let running = failing.guard("The worker of an object", running);
         match runtime {
             Some(runtime) => drop(workers.spawn_on(running, runtime)),
             None => drop(workers.spawn(running)),

@@ -4,7 +4,7 @@ use kopf_apiserver::{Fault, Injection};
 use kopf_core::log_level::Level;
 use serde_json::json;
 
-use crate::world::{World, handler};
+use crate::fixture::{Fixture, handler};
 
 fn both() -> Vec<serde_json::Value> {
     vec![handler("make", "create"), handler("change", "update")]
@@ -12,66 +12,66 @@ fn both() -> Vec<serde_json::Value> {
 
 #[tokio::test]
 async fn a_closed_watch_resumes_from_its_last_version() {
-    let mut world = World::new().await;
-    world.serve(both(), |_| {}).await;
-    world.create("first", json!({})).await;
-    world.until("its handling", |world| world.stage.called(0) == 1).await;
-    world.settle().await;
-    let lists = world.asked("list").len();
-    world.server.faults().cut_watches("widgets");
-    world.create("second", json!({})).await;
-    world.pass_until("its handling", 0.1, 10.0, |world| world.stage.called(0) == 2).await;
-    assert_eq!(world.asked("list").len(), lists, "no event was lost: no relist");
-    assert!(world.asked("watch").last().unwrap().query.contains("resourceVersion="));
+    let mut fixture = Fixture::new().await;
+    fixture.serve(both(), |_| {}).await;
+    fixture.create("first", json!({})).await;
+    fixture.until("its handling", |fixture| fixture.host.called(0) == 1).await;
+    fixture.settle().await;
+    let lists = fixture.asked("list").len();
+    fixture.server.faults().cut_watches("widgets");
+    fixture.create("second", json!({})).await;
+    fixture.pass_until("its handling", 0.1, 10.0, |fixture| fixture.host.called(0) == 2).await;
+    assert_eq!(fixture.asked("list").len(), lists, "no event was lost: no relist");
+    assert!(fixture.asked("watch").last().unwrap().query.contains("resourceVersion="));
 }
 
 #[tokio::test]
 async fn a_version_that_is_too_old_leads_to_a_new_listing() {
-    let mut world = World::new().await;
-    world.serve(both(), |_| {}).await;
-    world.create("old", json!({"x": 1})).await;
-    world.until("its handling", |world| world.stage.called(0) == 1).await;
-    world.settle().await;
-    let lists = world.asked("list").len();
-    world.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
-    world.patch("old", json!({"spec": {"x": 2}})).await;
-    world.create("new", json!({})).await;
-    world.server.compact();
-    world.server.faults().clear();
-    world.server.faults().cut_watches("widgets");
-    world
-        .pass_until("both handlings", 0.1, 10.0, |world| {
-            world.stage.called(0) == 2 && world.stage.called(1) == 1
+    let mut fixture = Fixture::new().await;
+    fixture.serve(both(), |_| {}).await;
+    fixture.create("old", json!({"x": 1})).await;
+    fixture.until("its handling", |fixture| fixture.host.called(0) == 1).await;
+    fixture.settle().await;
+    let lists = fixture.asked("list").len();
+    fixture.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
+    fixture.patch("old", json!({"spec": {"x": 2}})).await;
+    fixture.create("new", json!({})).await;
+    fixture.server.compact();
+    fixture.server.faults().clear();
+    fixture.server.faults().cut_watches("widgets");
+    fixture
+        .pass_until("both handlings", 0.1, 10.0, |fixture| {
+            fixture.host.called(0) == 2 && fixture.host.called(1) == 1
         })
         .await;
-    assert_eq!(world.asked("list").len(), lists + 1);
+    assert_eq!(fixture.asked("list").len(), lists + 1);
 }
 
 #[tokio::test]
 async fn an_inactive_watch_is_closed_after_the_inactivity_timeout() {
-    let mut world = World::new().await;
-    world.serve(both(), |settings| settings.watching.inactivity_timeout = Some(70.0)).await;
-    let watches = world.asked("watch").len();
-    world.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
-    world.create("unheard", json!({})).await;
+    let mut fixture = Fixture::new().await;
+    fixture.serve(both(), |settings| settings.watching.inactivity_timeout = Some(70.0)).await;
+    let watches = fixture.asked("watch").len();
+    fixture.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
+    fixture.create("unheard", json!({})).await;
     for _ in 0..6 {
-        world.pass(10.0).await;
+        fixture.pass(10.0).await;
     }
-    assert_eq!((world.stage.called(0), world.asked("watch").len()), (0, watches));
-    world.server.faults().clear();
+    assert_eq!((fixture.host.called(0), fixture.asked("watch").len()), (0, watches));
+    fixture.server.faults().clear();
     // The broken connection stays broken: only a new one delivers events.
-    world.pass_until("the handling", 1.0, 30.0, |world| world.stage.called(0) == 1).await;
+    fixture.pass_until("the handling", 1.0, 30.0, |fixture| fixture.host.called(0) == 1).await;
 }
 
 /// Rejects three listings before one is answered; returns the seconds until then.
 async fn listings_after(fault: Fault) -> f64 {
-    let mut world = World::new().await;
-    world.create("waiting", json!({})).await;
+    let mut fixture = Fixture::new().await;
+    fixture.create("waiting", json!({})).await;
     let injection = Injection::always(fault).on_verb("list").on_resource("widgets").times(3);
-    world.server.faults().inject(injection);
-    world.start(both(), |_| {}).await;
-    let passed = world.pass_until("the handling", 0.5, 120.0, |world| world.stage.called(0) == 1).await;
-    let codes: Vec<u16> = world.asked("list").iter().map(|entry| entry.code).collect();
+    fixture.server.faults().inject(injection);
+    fixture.start(both(), |_| {}).await;
+    let passed = fixture.pass_until("the handling", 0.5, 120.0, |fixture| fixture.host.called(0) == 1).await;
+    let codes: Vec<u16> = fixture.asked("list").iter().map(|entry| entry.code).collect();
     assert_eq!((codes.len(), codes.last()), (4, Some(&200)), "{codes:?}");
     passed
 }
@@ -90,64 +90,64 @@ async fn listings_are_retried_after_server_errors() {
 
 #[tokio::test]
 async fn rejected_watches_do_not_end_the_operator() {
-    let mut world = World::new().await;
+    let mut fixture = Fixture::new().await;
     let injection = Injection::always(Fault::Code(500)).on_verb("watch").on_resource("widgets").times(3);
-    world.server.faults().inject(injection);
-    world.start(both(), |_| {}).await;
-    world
-        .pass_until("the watch", 0.5, 120.0, |world| {
-            world.asked("watch").last().is_some_and(|entry| entry.code == 200)
+    fixture.server.faults().inject(injection);
+    fixture.start(both(), |_| {}).await;
+    fixture
+        .pass_until("the watch", 0.5, 120.0, |fixture| {
+            fixture.asked("watch").last().is_some_and(|entry| entry.code == 200)
         })
         .await;
-    assert!(world.stage.has_logged(Level::Error, "Cannot watch"));
-    world.create("late", json!({})).await;
-    world.pass_until("the handling", 0.5, 20.0, |world| world.stage.called(0) == 1).await;
+    assert!(fixture.host.has_logged(Level::Error, "Cannot watch"));
+    fixture.create("late", json!({})).await;
+    fixture.pass_until("the handling", 0.5, 20.0, |fixture| fixture.host.called(0) == 1).await;
 }
 
 #[tokio::test]
 async fn objects_missing_in_a_new_listing_are_removed() {
-    let mut world = World::new().await;
-    world.serve(both(), |_| {}).await;
-    world.create("here", json!({})).await;
-    world.create("there", json!({})).await;
-    world.until("both", |world| world.stage.called(0) == 2).await;
-    world.settle().await;
-    world.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
-    world.delete("there").await;
-    world.server.compact();
-    world.server.faults().clear();
-    world.server.faults().cut_watches("widgets");
-    world.pass_until("the oblivion", 0.1, 10.0, |world| world.stage.forgotten() == 1).await;
-    assert_eq!(world.stage.called(0), 2, "the other object is not created again");
+    let mut fixture = Fixture::new().await;
+    fixture.serve(both(), |_| {}).await;
+    fixture.create("here", json!({})).await;
+    fixture.create("there", json!({})).await;
+    fixture.until("both", |fixture| fixture.host.called(0) == 2).await;
+    fixture.settle().await;
+    fixture.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
+    fixture.delete("there").await;
+    fixture.server.compact();
+    fixture.server.faults().clear();
+    fixture.server.faults().cut_watches("widgets");
+    fixture.pass_until("the oblivion", 0.1, 10.0, |fixture| fixture.host.forgotten() == 1).await;
+    assert_eq!(fixture.host.called(0), 2, "the other object is not created again");
 }
 
 #[tokio::test]
 async fn a_version_that_is_always_too_old_does_not_lead_to_endless_listings() {
-    let mut world = World::new().await;
-    world.serve(both(), |_| {}).await;
-    let before = world.asked("list").len();
-    world.server.faults().inject(Injection::always(Fault::Gone).on_verb("watch").on_resource("widgets"));
-    world.server.faults().cut_watches("widgets");
+    let mut fixture = Fixture::new().await;
+    fixture.serve(both(), |_| {}).await;
+    let before = fixture.asked("list").len();
+    fixture.server.faults().inject(Injection::always(Fault::Gone).on_verb("watch").on_resource("widgets"));
+    fixture.server.faults().cut_watches("widgets");
     for _ in 0..300 {
-        world.pass(0.2).await;
+        fixture.pass(0.2).await;
     }
-    let lists = world.asked("list").len() - before;
+    let lists = fixture.asked("list").len() - before;
     assert!((3..12).contains(&lists), "{lists} listings in a minute");
-    world.server.faults().clear();
-    world.create("late", json!({})).await;
-    world.pass_until("the handling", 0.5, 60.0, |world| world.stage.called(0) == 1).await;
+    fixture.server.faults().clear();
+    fixture.create("late", json!({})).await;
+    fixture.pass_until("the handling", 0.5, 60.0, |fixture| fixture.host.called(0) == 1).await;
 }
 
 #[tokio::test]
 async fn a_rejected_watch_resumes_from_its_last_version() {
-    let mut world = World::new().await;
-    world.serve(both(), |_| {}).await;
-    let lists = world.asked("list").len();
+    let mut fixture = Fixture::new().await;
+    fixture.serve(both(), |_| {}).await;
+    let lists = fixture.asked("list").len();
     let injection = Injection::always(Fault::Code(503)).on_verb("watch").on_resource("widgets").times(3);
-    world.server.faults().inject(injection);
-    world.server.faults().cut_watches("widgets");
-    world.create("meanwhile", json!({})).await;
-    let passed = world.pass_until("the handling", 0.5, 60.0, |world| world.stage.called(0) == 1).await;
+    fixture.server.faults().inject(injection);
+    fixture.server.faults().cut_watches("widgets");
+    fixture.create("meanwhile", json!({})).await;
+    let passed = fixture.pass_until("the handling", 0.5, 60.0, |fixture| fixture.host.called(0) == 1).await;
     assert!((8.0..12.0).contains(&passed), "after 1, 2, and 5 seconds: {passed}");
-    assert_eq!(world.asked("list").len(), lists, "no relist");
+    assert_eq!(fixture.asked("list").len(), lists, "no relist");
 }

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kopf_engine::admission::server::{Backend, Call as Arrived, Server};
+use kopf_engine::admission::server::{Backend, Call as ReceivedRequest, Server};
 use kopf_engine::admission::tls::client_auth::{ClientAuth, ClientAuthMode};
 use kopf_engine::admission::tls::{Sources, Tls};
 use kopf_engine::host::admission::Rejection;
@@ -15,21 +15,26 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::bridge::WakeFd;
-use crate::commands::requests::ReplySender;
+use crate::commands::reply_sender::ReplySender;
 use crate::convert::python_to_value;
 use crate::convert::{headers_to_python, peer_to_python};
 use crate::engine::Engine;
 use crate::errors::system;
 use crate::runtime::runtime;
 
+/// The logger of the server's errors.
+const LOGGER: &str = "kopf._core.engines.admission";
+
 /// The requests to be polled by Python.
 struct Inbox {
-    calls: Mutex<VecDeque<Arrived>>,
+    calls: Mutex<VecDeque<ReceivedRequest>>,
+    /// Errors of the server, to be logged.
+    errors: Mutex<Vec<String>>,
     wake_fd: WakeFd,
 }
 
 impl Backend for Inbox {
-    fn call(&self, call: Arrived) {
+    fn call(&self, call: ReceivedRequest) {
         let was_empty = {
             let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
             calls.push_back(call);
@@ -38,6 +43,11 @@ impl Backend for Inbox {
         if was_empty {
             self.wake_fd.notify();
         }
+    }
+
+    fn log_error(&self, text: String) {
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        self.wake_fd.notify();
     }
 }
 
@@ -50,8 +60,8 @@ pub(crate) struct WebhookServer {
 }
 
 /// One webhook request.
-#[pyclass(frozen, name = "WebhookRequest", module = "kopf._kopf")]
-pub(crate) struct Call {
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct WebhookRequest {
     /// The id of the handler, from the path.
     #[pyo3(get)]
     webhook: String,
@@ -115,7 +125,7 @@ impl WebhookServer {
         } else {
             let wake_fd =
                 WakeFd::new().map_err(|error| system("The server's queue cannot be made", error))?;
-            let inbox = Arc::new(Inbox { calls: Mutex::default(), wake_fd });
+            let inbox = Arc::new(Inbox { calls: Mutex::default(), errors: Mutex::default(), wake_fd });
             (Arc::clone(&inbox) as Arc<dyn Backend>, Some(inbox))
         };
         let handle = runtime()?.handle();
@@ -135,8 +145,7 @@ impl WebhookServer {
     }
 
     /// The certificates (PEM) for clients to trust; `None` without encryption.
-    #[pyo3(name = "ca_bundle")]
-    fn authority<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+    fn ca_bundle<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.tls.as_ref().map(|tls| PyBytes::new(py, &tls.authority()))
     }
 
@@ -152,9 +161,9 @@ impl WebhookServer {
     fn connect(&self, sslpeer: Option<&Bound<'_, PyAny>>) -> PyResult<RawFd> {
         let peer = sslpeer.map(python_to_value).transpose()?.map(Arc::new);
         let failed = |error: std::io::Error| PyOSError::new_err(error.to_string());
-        let (near, far) = UnixStream::pair().map_err(failed)?;
-        self.server.adopt(far, peer).map_err(failed)?;
-        Ok(near.into_raw_fd())
+        let (client, server) = UnixStream::pair().map_err(failed)?;
+        self.server.adopt(server, peer).map_err(failed)?;
+        Ok(client.into_raw_fd())
     }
 
     /// A descriptor that is readable when there is something to poll; -1 if there never is.
@@ -163,16 +172,35 @@ impl WebhookServer {
     }
 
     /// Takes all requests received so far.
-    fn poll(&self, py: Python<'_>) -> PyResult<Vec<Call>> {
+    fn poll(&self, py: Python<'_>) -> PyResult<Vec<WebhookRequest>> {
         let Some(inbox) = &self.inbox else { return Ok(vec![]) };
         inbox.wake_fd.clear();
+        let errors = std::mem::take(&mut *inbox.errors.lock().unwrap_or_else(PoisonError::into_inner));
+        if !errors.is_empty() {
+            let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
+            for error in errors {
+                logger.call_method1("error", ("%s", error))?;
+            }
+        }
         let arrived = std::mem::take(&mut *inbox.calls.lock().unwrap_or_else(PoisonError::into_inner));
-        arrived.into_iter().map(|call| Call::new(py, call)).collect()
+        arrived.into_iter().map(|call| WebhookRequest::new(py, call)).collect()
     }
 
-    /// Stops the server: requests already received are answered.
+    /// Stops the server: requests that are being processed are answered, and those that are not polled yet are rejected.
     fn stop(&self) {
         self.server.stop();
+        if let Some(inbox) = &self.inbox {
+            inbox.calls.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    /// Stops the server, and blocks the thread until all its tasks have ended. Requests without a response after 5 seconds are
+    /// cancelled.
+    fn join(&self, py: Python<'_>) -> PyResult<()> {
+        self.stop();
+        let runtime = runtime()?;
+        py.detach(|| runtime.block_on(self.server.join()));
+        Ok(())
     }
 }
 
@@ -187,8 +215,8 @@ fn cannot_listen(addr: Option<&str>, port: u16, error: &std::io::Error) -> PyErr
     PyOSError::new_err(format!("The webhook server cannot listen at {place}: {error}{advice}."))
 }
 
-impl Call {
-    fn new(py: Python<'_>, call: Arrived) -> PyResult<Self> {
+impl WebhookRequest {
+    fn new(py: Python<'_>, call: ReceivedRequest) -> PyResult<Self> {
         let sslpeer = call.peer.as_ref().map(|peer| peer_to_python(py, peer)).transpose()?;
         Ok(Self {
             webhook: call.webhook,
@@ -201,9 +229,9 @@ impl Call {
 }
 
 #[pymethods]
-impl Call {
+impl WebhookRequest {
     /// Answers the request with JSON.
-    fn answer(&self, response: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn respond(&self, response: &Bound<'_, PyAny>) -> PyResult<()> {
         self.reply.send(Ok(python_to_value(response)?.to_string().into_bytes()));
         Ok(())
     }

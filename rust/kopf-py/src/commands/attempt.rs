@@ -67,8 +67,8 @@ impl AttemptView {
     }
 
     /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
-    fn precheck(&self) -> Option<SettledView> {
-        self.0.precheck(now()).map(SettledView)
+    fn precheck(&self) -> Option<OutcomeView> {
+        self.0.precheck(now()).map(OutcomeView)
     }
 
     /// The outcome of the call: after an exception of this kind, or after success.
@@ -81,21 +81,21 @@ impl AttemptView {
         message: &str,
         delay: Option<f64>,
         shown: Option<&str>,
-    ) -> PyResult<SettledView> {
+    ) -> PyResult<OutcomeView> {
         let text = shown.unwrap_or(message).to_owned();
-        let raised = match kind {
-            NOTHING => CallResult::Nothing,
+        let result = match kind {
+            NONE => CallResult::Nothing,
             TEMPORARY => CallResult::Temporary { message: text, delay },
             PERMANENT => CallResult::Permanent { message: text },
-            CHILDREN => CallResult::Children { message: text, delay },
-            ARBITRARY => CallResult::Arbitrary { message: text },
+            SUBHANDLERS => CallResult::Children { message: text, delay },
+            UNEXPECTED => CallResult::Arbitrary { message: text },
             other => return Err(PyValueError::new_err(format!("Unknown kind of an exception: {other}"))),
         };
-        let mut settled = self.0.evaluate(&raised, now());
+        let mut settled = self.0.evaluate(&result, now());
         if shown.is_some() && settled.outcome.message.as_deref() == shown {
             settled.outcome.message = Some(message.to_owned());
         }
-        Ok(SettledView(settled))
+        Ok(OutcomeView(settled))
     }
 }
 
@@ -110,24 +110,24 @@ pub(crate) fn errors_mode(name: &str) -> PyResult<ErrorsMode> {
 }
 
 /// The results of calls; `_kopf.pyi` has the same numbers.
-pub(crate) const NOTHING: u8 = 0;
+pub(crate) const NONE: u8 = 0;
 pub(crate) const TEMPORARY: u8 = 1;
 pub(crate) const PERMANENT: u8 = 2;
-pub(crate) const CHILDREN: u8 = 3;
-pub(crate) const ARBITRARY: u8 = 4;
+pub(crate) const SUBHANDLERS: u8 = 3;
+pub(crate) const UNEXPECTED: u8 = 4;
 
 /// The outcome of an attempt, with its log line.
 #[pyclass(frozen, name = "Outcome", module = "kopf._kopf")]
-pub(crate) struct SettledView(pub(crate) AttemptResult);
+pub(crate) struct OutcomeView(pub(crate) AttemptResult);
 
-impl SettledView {
+impl OutcomeView {
     pub(crate) fn outcome(&self) -> Outcome {
         self.0.outcome.clone()
     }
 }
 
 #[pymethods]
-impl SettledView {
+impl OutcomeView {
     /// The same outcome, with the ids of sub-handlers at any depth.
     fn with_subrefs(&self, subrefs: Vec<String>) -> Self {
         let mut settled = self.0.clone();

@@ -60,6 +60,9 @@ impl ChangeView {
     #[getter]
     fn diff<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let diff = self.diff.get_or_try_init(py, || -> PyResult<_> {
+            if !self.change.has_old() {
+                return Ok(addition(&self.new_(py)?)?.unbind());
+            }
             Ok(items(py, self.change.diff(), &self.old(py)?, &self.new_(py)?)?.unbind())
         })?;
         Ok(diff.bind(py).clone())
@@ -90,6 +93,15 @@ fn lazily<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let value = cell.get_or_try_init(py, || option_to_python(py, value).map(Bound::unbind))?;
     Ok(value.bind(py).clone())
+}
+
+/// The diff of an object that was never handled: all of it is added. The core would copy the whole essence for it.
+fn addition<'py>(new: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(new.py());
+    if !new.is_none() {
+        list.append(("add", PyTuple::empty(new.py()), new.py().None(), new))?;
+    }
+    Ok(list)
 }
 
 /// The diff with the same objects that `old` and `new` have, rather than copies of them.

@@ -41,7 +41,7 @@ impl<T> PendingReply<T> {
     pub(crate) fn prepare(&self, reply: T) -> PyResult<()> {
         let mut state = self.state();
         if state.responder.is_none() {
-            return Err(misuse("The work item is completed already."));
+            return Err(misuse("The task is completed already."));
         }
         state.reply = Some(reply);
         Ok(())

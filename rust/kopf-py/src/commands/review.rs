@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 
-use kopf_core::admission::{Denial, ErrorPrecedence, Request, ReviewError, ReviewFilter, answer, operations};
+use kopf_core::admission::{
+    Denial, ErrorPrecedence, Request, ReviewError, ReviewFilter, admission_response, operations,
+};
 use kopf_core::json::value::Value;
 use kopf_core::object::Object;
 use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::host::admission::Rejection;
-use kopf_engine::host::admission::{Review as Opened, ReviewTask};
+use kopf_engine::host::admission::{AdmissionReviewTask, Review as OpenReview};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyNone};
 
-use crate::commands::requests::ReplySender;
+use crate::commands::reply_sender::ReplySender;
 use crate::convert::{headers_to_python, peer_to_python};
 use crate::convert::{python_to_map, python_to_value, value_to_python};
 use crate::views::ObjectView;
 
 /// Call the handlers of an admission review.
-#[pyclass(frozen, name = "AdmissionReview", module = "kopf._kopf")]
-pub(crate) struct Review {
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct AdmissionReview {
     /// The handlers to call, each with whether its filters are to be called first.
     #[pyo3(get)]
     handlers: Vec<(usize, bool)>,
@@ -50,25 +52,25 @@ pub(crate) struct Review {
     reply: Option<ReplySender<Result<Vec<u8>, Rejection>>>,
 }
 
-impl Review {
+impl AdmissionReview {
     /// A review that our own webhook server has received.
-    pub(crate) fn arrived(py: Python<'_>, job: ReviewTask, resource: Py<PyAny>) -> PyResult<Self> {
-        let headers = headers_to_python(py, &job.headers)?.into_any();
-        let sslpeer = match &job.peer {
+    pub(crate) fn received(py: Python<'_>, task: AdmissionReviewTask, resource: Py<PyAny>) -> PyResult<Self> {
+        let headers = headers_to_python(py, &task.headers)?.into_any();
+        let sslpeer = match &task.peer {
             Some(peer) => peer_to_python(py, peer)?,
             None => PyNone::get(py).to_owned().into_any(),
         };
-        Self::new(py, job.review, resource, (headers, sslpeer), Some(ReplySender::new(job.reply)))
+        Self::new(py, task.review, resource, (headers, sslpeer), Some(ReplySender::new(task.reply)))
     }
 
     fn new(
         py: Python<'_>,
-        review: Opened,
+        review: OpenReview,
         resource: Py<PyAny>,
         (headers, sslpeer): (Bound<'_, PyAny>, Bound<'_, PyAny>),
         reply: Option<ReplySender<Result<Vec<u8>, Rejection>>>,
     ) -> PyResult<Self> {
-        let Opened { request, candidates, .. } = review;
+        let OpenReview { request, candidates, .. } = review;
         let view = |object: &Arc<Object>| Py::new(py, ObjectView::new(Arc::clone(object)));
         let new = request.new.as_ref().map(view).transpose()?;
         let old = request.old.as_ref().map(view).transpose()?;
@@ -105,7 +107,7 @@ pub(crate) fn open<'py>(
     match admission_router.open(text.as_bytes(), ReviewFilter { webhook, reason }) {
         Ok(review) => {
             let resource = to_python(&review.resource)?;
-            Ok(Py::new(py, Review::new(py, review, resource, (headers, sslpeer), None)?)?.into_any())
+            Ok(Py::new(py, AdmissionReview::new(py, review, resource, (headers, sslpeer), None)?)?.into_any())
         }
         Err(problem) => Ok((kind(&problem), problem.to_string()).into_pyobject(py)?.into_any().unbind()),
     }
@@ -122,7 +124,7 @@ fn kind(problem: &ReviewError) -> &'static str {
 }
 
 #[pymethods]
-impl Review {
+impl AdmissionReview {
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
     #[getter]
     fn operation(&self) -> Option<&str> {
@@ -148,17 +150,17 @@ impl Review {
     ///
     /// # Errors
     /// If the changes are not JSON; no response is sent then.
-    #[pyo3(signature = (refusals, warnings, patch=None, changes=None))]
+    #[pyo3(signature = (denials, warnings, patch=None, changes=None))]
     #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
-    fn answer<'py>(
+    fn respond<'py>(
         &self,
         py: Python<'py>,
-        refusals: Vec<(u8, String, Option<i64>)>,
+        denials: Vec<(u8, String, Option<i64>)>,
         warnings: Vec<String>,
         patch: Option<&Bound<'py, PyDict>>,
         changes: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let refusals: Vec<Denial> = refusals
+        let denials: Vec<Denial> = denials
             .into_iter()
             .map(|(kind, message, code)| Denial { rank: rank(kind), message, code })
             .collect();
@@ -170,7 +172,7 @@ impl Review {
             },
             (None, None) => vec![],
         };
-        let response = answer(&self.request, &refusals, &warnings, &changes);
+        let response = admission_response(&self.request, &denials, &warnings, &changes);
         let Some(reply) = &self.reply else { return value_to_python(py, &response).map(Some) };
         reply.send(Ok(response.to_string().into_bytes()));
         Ok(None)

@@ -1,6 +1,6 @@
 //! `FetchState` and `StoreState`: commands to the user's storages of progress and diff-bases.
 
-use kopf_core::activation::{self, LoadedState};
+use kopf_core::activation::{self, FetchedState};
 use kopf_core::json::value::Value;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -8,8 +8,8 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::convert::{option_to_python, python_to_value};
 
 /// Fetch the stored state from the user's storages.
-#[pyclass(frozen, name = "FetchState", module = "kopf._kopf")]
-pub(crate) struct Recall {
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct FetchState {
     /// The handlers whose progress is requested.
     #[pyo3(get)]
     ids: Vec<String>,
@@ -18,7 +18,7 @@ pub(crate) struct Recall {
     extra_fields: Vec<Py<PyTuple>>,
 }
 
-impl Recall {
+impl FetchState {
     pub(crate) fn new(
         py: Python<'_>,
         ids: &[std::sync::Arc<str>],
@@ -33,8 +33,8 @@ impl Recall {
 }
 
 /// Store the state in the user's storages.
-#[pyclass(frozen, name = "StoreState", module = "kopf._kopf")]
-pub(crate) struct Keep {
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct StoreState {
     /// The progress by the ids of handlers; `None` to remove it.
     #[pyo3(get)]
     records: Vec<(String, Py<PyAny>)>,
@@ -46,23 +46,23 @@ pub(crate) struct Keep {
     written: bool,
 }
 
-impl Keep {
-    pub(crate) fn new(py: Python<'_>, keep: activation::StoreRequest) -> PyResult<Self> {
-        let records = keep.records.into_iter().map(|(id, record)| {
+impl StoreState {
+    pub(crate) fn new(py: Python<'_>, request: activation::StoreRequest) -> PyResult<Self> {
+        let records = request.records.into_iter().map(|(id, record)| {
             let record = record.map(|record| Value::Object(record.to_map()));
             Ok((id.to_string(), option_to_python(py, record.as_ref())?.unbind()))
         });
         let records = records.collect::<PyResult<_>>()?;
-        Ok(Self { records, essence: keep.essence, written: keep.written })
+        Ok(Self { records, essence: request.essence, written: request.written })
     }
 }
 
 /// Decodes the reply to `FetchState`: the last-handled configuration or `None`, the current essence, and the records by handler
 /// ids.
-pub(crate) fn recalled(answer: &Bound<'_, PyTuple>) -> PyResult<LoadedState> {
-    let (old, new, records): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyDict>) = answer.extract()?;
+pub(crate) fn fetched_state(reply: &Bound<'_, PyTuple>) -> PyResult<FetchedState> {
+    let (old, new, records): (Bound<'_, PyAny>, Bound<'_, PyAny>, Bound<'_, PyDict>) = reply.extract()?;
     let records = records.iter().map(|(id, record)| Ok((id.extract()?, python_to_value(&record)?)));
-    Ok(LoadedState {
+    Ok(FetchedState {
         old: (!old.is_none()).then(|| python_to_value(&old)).transpose()?,
         new: python_to_value(&new)?,
         records: records.collect::<PyResult<_>>()?,

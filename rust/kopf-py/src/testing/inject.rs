@@ -14,7 +14,7 @@ use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::persistence::essence::LazyEssence;
 use kopf_core::resource::Resource;
-use kopf_engine::host::{ActivationTask, Host as _, HostTask, LogRecord, Responder, TransformTask};
+use kopf_engine::host::{ActivationTask, ApplyPatchFnsTask, Host as _, HostTask, LogRecord, Responder};
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 
@@ -51,10 +51,10 @@ impl InjectedWork {
     }
 }
 
-/// Puts `count` activations into the queue of an engine, each with the same steps.
+/// Puts `count` activations into the queue of an engine, each with the same commands.
 ///
-/// Steps are pairs of a word and handlers: `watch`, `guarded`, `handle`, `match`, `pick`, `index`, `exclude`; `log`, `transform`, `close`,
-/// `carry`, `cancel`, `forget` put that instead.
+/// A step is a pair of a word and handlers: `watch`, `guarded`, `handle`, `filter`, `select`, `index`, `exclude`; `log`, `transform`, `closed`,
+/// `keep_fns`, `cancel`, `deleted` put that instead.
 #[pyfunction]
 #[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
@@ -84,7 +84,7 @@ pub(crate) fn inject(
         let commands: Vec<Command> =
             steps.iter().flat_map(|(word, handlers)| injection.step(word, handlers)).collect();
         if !commands.is_empty() {
-            let activation = Activation { change: change.clone(), steps: commands, ..Activation::default() };
+            let activation = Activation { change: change.clone(), commands, ..Activation::default() };
             completions.push(injection.activate(cycle + index, activation));
         }
     }
@@ -130,14 +130,16 @@ impl Injection<'_> {
         let each = handlers.iter().copied();
         match word {
             "watch" | "guarded" => each
-                .map(|handler| Command::Watch {
+                .map(|handler| Command::CallEventHandler {
                     handler,
                     guarded: word == "guarded",
                     attempt: limits.attempt(handler, ErrorsMode::Ignored),
                 })
                 .collect(),
             "handle" => each
-                .map(|handler| Command::Handle { attempt: limits.attempt(handler, ErrorsMode::Temporary) })
+                .map(|handler| Command::CallChangeHandler {
+                    attempt: limits.attempt(handler, ErrorsMode::Temporary),
+                })
                 .collect(),
             "index" => {
                 let calls = each
@@ -146,11 +148,15 @@ impl Injection<'_> {
                         attempt: limits.attempt(handler, ErrorsMode::Ignored),
                     })
                     .collect();
-                vec![Command::Index(IndexPass { calls, excluded: vec![] })]
+                vec![Command::CallIndexers(IndexPass { calls, excluded: vec![] })]
             }
-            "exclude" => vec![Command::Index(IndexPass { calls: vec![], excluded: handlers.to_vec() })],
-            "match" => vec![Command::Match { handlers: handlers.to_vec() }],
-            "pick" => vec![Command::Pick { handlers: each.map(|handler| (handler, 0)).collect() }],
+            "exclude" => {
+                vec![Command::CallIndexers(IndexPass { calls: vec![], excluded: handlers.to_vec() })]
+            }
+            "filter" => vec![Command::FilterHandlers { handlers: handlers.to_vec() }],
+            "select" => {
+                vec![Command::SelectHandlers { handlers: each.map(|handler| (handler, 0)).collect() }]
+            }
             other => {
                 self.submit(other);
                 vec![]
@@ -166,13 +172,13 @@ impl Injection<'_> {
                 let record = LogRecord::posted(Level::Info, &self.object, "A line.");
                 return self.host_queue.log(record.with_exception_of(cycle));
             }
-            "close" | "carry" => HostTask::Close { cycle, carry: word == "carry" },
-            "cancel" => HostTask::Cancel(cycle),
-            "forget" => HostTask::Forget(self.object.uid().unwrap_or_default().into()),
+            "closed" | "keep_fns" => HostTask::CycleClosed { cycle, keep_fns: word == "keep_fns" },
+            "cancel" => HostTask::CancelCycle(cycle),
+            "deleted" => HostTask::ObjectDeleted(self.object.uid().unwrap_or_default().into()),
             _ => {
                 let (reply, receiver) = oneshot::channel();
                 self.transform = Some(receiver);
-                HostTask::Transform(TransformTask { cycle, object: Arc::clone(&self.object), reply })
+                HostTask::ApplyPatchFns(ApplyPatchFnsTask { cycle, object: Arc::clone(&self.object), reply })
             }
         });
     }

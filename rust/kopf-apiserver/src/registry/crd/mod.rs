@@ -11,6 +11,9 @@ use crate::schema::formats;
 use crate::scheme::from_crd::resources_of;
 use crate::scheme::resources::Registry;
 
+mod schema_defaults;
+mod structural;
+mod subschemas;
 pub(crate) mod validation;
 
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -26,6 +29,71 @@ pub(crate) fn fill_defaults(crd: &mut Value) {
             names.entry("listKind").or_insert_with(|| format!("{kind}List").into());
         }
     }
+    for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
+            drop_empty_keywords(schema);
+        }
+    }
+}
+
+/// Drops the empty values that Go does not encode.
+fn drop_empty_keywords(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    map.retain(|key, value| match (key.as_str(), value) {
+        (_, Value::Null) => false,
+        // The last four are not valid if they are empty.
+        (
+            "default"
+            | "example"
+            | "x-kubernetes-preserve-unknown-fields"
+            | "additionalProperties"
+            | "$ref"
+            | "x-kubernetes-list-type"
+            | "x-kubernetes-map-type"
+            | "dependencies",
+            _,
+        ) => true,
+        (_, Value::Bool(is_set)) => *is_set,
+        (_, Value::String(text)) => !text.is_empty(),
+        (_, Value::Array(list)) => !list.is_empty(),
+        ("properties" | "patternProperties" | "definitions", Value::Object(members)) => !members.is_empty(),
+        _ => true,
+    });
+    for (key, value) in map.iter_mut() {
+        match (key.as_str(), value) {
+            ("properties", Value::Object(members)) => members.values_mut().for_each(drop_empty_keywords),
+            ("allOf" | "anyOf" | "oneOf", Value::Array(list)) => {
+                list.iter_mut().for_each(drop_empty_keywords);
+            }
+            ("not" | "items" | "additionalProperties", child) => drop_empty_keywords(child),
+            _ => {}
+        }
+    }
+}
+
+/// Checks the keywords that are schemas or booleans. The error is the message of Go's decoder.
+pub(crate) fn check_schema_or_bool(crd: &Value) -> Result<(), String> {
+    fn check(schema: &Value) -> Result<(), String> {
+        for (key, value) in schema.as_object().into_iter().flatten() {
+            match (key.as_str(), value) {
+                ("additionalProperties" | "additionalItems", Value::Object(_)) | ("not" | "items", _) => {
+                    check(value)?;
+                }
+                ("additionalProperties" | "additionalItems", Value::Bool(_) | Value::Null) => {}
+                ("additionalProperties" | "additionalItems", _) => {
+                    return Err("boolean or JSON schema expected".to_owned());
+                }
+                ("properties" | "patternProperties" | "definitions", Value::Object(members)) => {
+                    members.values().try_for_each(check)?;
+                }
+                ("allOf" | "anyOf" | "oneOf", Value::Array(list)) => list.iter().try_for_each(check)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+    let versions = crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
+    versions.filter_map(|version| version.pointer("/schema/openAPIV3Schema")).try_for_each(check)
 }
 
 /// Initial status of a CRD.
@@ -41,9 +109,9 @@ pub(crate) fn initial_status(crd: &Map<String, Value>) -> Value {
 }
 
 /// Registry with the resources of a created or changed CRD. Returns the name conflict as well, if there is one.
-pub(crate) fn registered(registry: &Registry, name: &str, crd: &Value) -> (Registry, Option<String>) {
+pub(crate) fn registered(registry: &Registry, name: &str, crd: &Value) -> (Registry, Option<NameConflict>) {
     let mut registry = unregistered(registry, name);
-    let conflict = conflicting_name(&registry, &crd["spec"]);
+    let conflict = conflicting_names(&registry, &crd["spec"]);
     if conflict.is_none() {
         for resource in resources_of(crd) {
             registry.add(resource);
@@ -52,21 +120,53 @@ pub(crate) fn registered(registry: &Registry, name: &str, crd: &Value) -> (Regis
     (registry, conflict)
 }
 
-/// Message about a name that another kind of the group has.
-fn conflicting_name(registry: &Registry, spec: &Value) -> Option<String> {
-    let group = member_text(spec, "group");
+/// Names of a CRD that other kinds of its group have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NameConflict {
+    /// Reason and message of the condition: those of the last conflict.
+    reason: &'static str,
+    message: String,
+    /// Members of `spec.names` that are in conflict.
+    members: Vec<&'static str>,
+}
+
+/// The names that another kind of the group has.
+fn conflicting_names(registry: &Registry, spec: &Value) -> Option<NameConflict> {
     let names = spec.get("names")?;
-    let found = registry.groups.get(group)?;
-    let all = found.versions.iter().flat_map(|(_, r)| r.values());
-    for other in all {
-        if other.plural == member_text(names, "plural") {
-            return Some(format!("\"{}\" is already in use", other.plural));
-        }
-        if other.kind == member_text(names, "kind") {
-            return Some(format!("\"{}\" is already in use", other.kind));
+    let found = registry.groups.get(member_text(spec, "group"))?;
+    let others: Vec<_> = found.versions.iter().flat_map(|(_, r)| r.values()).collect();
+    let is_resource = |name: &str| {
+        let is_name = |r: &&std::sync::Arc<crate::scheme::resources::Resource>| {
+            r.plural == name || r.singular == name || r.short_names.iter().any(|s| s == name)
+        };
+        others.iter().any(is_name)
+    };
+    let is_kind = |name: &str| others.iter().any(|r| r.kind == name || r.list_kind == name);
+    let mut out = NameConflict::default();
+    let mut report = |member: &'static str, reason: &'static str, message: String| {
+        out.members.push(member);
+        (out.reason, out.message) = (reason, message);
+    };
+    let in_use = |name: &str| format!("\"{name}\" is already in use");
+    let text = |member: &str| member_text(names, member);
+    for (member, reason) in [("plural", "PluralConflict"), ("singular", "SingularConflict")] {
+        if !text(member).is_empty() && is_resource(text(member)) {
+            report(member, reason, in_use(text(member)));
         }
     }
-    None
+    let short = strings(names.get("shortNames"));
+    let taken: Vec<String> = short.iter().filter(|s| is_resource(s)).map(|s| in_use(s)).collect();
+    match taken.as_slice() {
+        [] => {}
+        [one] => report("shortNames", "ShortNamesConflict", one.clone()),
+        many => report("shortNames", "ShortNamesConflict", format!("[{}]", many.join(", "))),
+    }
+    for (member, reason) in [("kind", "KindConflict"), ("listKind", "ListKindConflict")] {
+        if !text(member).is_empty() && is_kind(text(member)) {
+            report(member, reason, in_use(text(member)));
+        }
+    }
+    (!out.members.is_empty()).then_some(out)
 }
 
 /// Status of a CRD whose names are accepted or in conflict.
@@ -79,12 +179,23 @@ pub(crate) struct AcceptedStatus {
 
 impl AcceptedStatus {
     /// Status of the CRD; `None` if it is up to date.
-    pub(crate) fn new(crd: Value, conflict: Option<&str>) -> Option<Self> {
+    pub(crate) fn new(crd: Value, conflict: Option<&NameConflict>) -> Option<Self> {
         let known = crd.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
         let expected = conditions(conflict);
-        let names = crd.pointer("/spec/names").cloned().unwrap_or_default();
-        let same =
-            |w: &Value| known.iter().find(|k| k["type"] == w["type"] && k["status"] == w["status"]).cloned();
+        let mut names = crd.pointer("/spec/names").cloned().unwrap_or_default();
+        for member in conflict.map(|c| c.members.as_slice()).unwrap_or_default() {
+            if matches!(*member, "plural" | "kind") {
+                names[*member] = "".into();
+            } else if let Some(map) = names.as_object_mut() {
+                map.shift_remove(*member);
+            }
+        }
+        let same = |w: &Value| {
+            known
+                .iter()
+                .find(|k| ["type", "status", "reason", "message"].iter().all(|m| k[*m] == w[*m]))
+                .cloned()
+        };
         let is_settled = expected.iter().all(|w| same(w).is_some());
         let stored_now = initial_status(crd.as_object().unwrap_or(&Map::new()))["storedVersions"].clone();
         let mut versions = strings(crd.pointer("/status/storedVersions"));
@@ -97,7 +208,6 @@ impl AcceptedStatus {
         let kept = known.iter().filter(|k| expected.iter().all(|w| k["type"] != w["type"])).cloned();
         let fresh = expected.iter().map(|w| same(w).unwrap_or_else(|| w.clone()));
         let conditions: Vec<Value> = fresh.chain(kept).collect();
-        let names = if conflict.is_none() { names } else { json!({"plural": "", "kind": ""}) };
         Some(Self { before: crd, conditions, names, versions })
     }
 
@@ -111,7 +221,7 @@ impl AcceptedStatus {
 }
 
 /// Conditions of a CRD.
-fn conditions(conflict: Option<&str>) -> [Value; 2] {
+fn conditions(conflict: Option<&NameConflict>) -> [Value; 2] {
     let condition = |kind: &str, good: bool, reason: &str, message: &str| {
         json!({"type": kind, "status": if good { "True" } else { "False" }, "lastTransitionTime": formats::now(),
             "reason": reason, "message": message})
@@ -121,8 +231,8 @@ fn conditions(conflict: Option<&str>) -> [Value; 2] {
             condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
             condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
         ],
-        Some(message) => [
-            condition("NamesAccepted", false, "NameConflict", message),
+        Some(names) => [
+            condition("NamesAccepted", false, names.reason, &names.message),
             condition("Established", false, "NotAccepted", "not all names are accepted"),
         ],
     }
@@ -174,4 +284,39 @@ pub(crate) fn tables(registry: &Registry, crd: &str) -> Vec<Arc<str>> {
         .filter(|r| r.custom.as_ref().is_some_and(|c| c.crd == crd))
         .map(|r| r.store_key.clone())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crd(property: &Value) -> Value {
+        json!({"spec": {"names": {"kind": "Thing"},
+            "versions": [{"schema": {"openAPIV3Schema": {"type": "object", "properties": {"p": property}}}}]}})
+    }
+
+    #[test]
+    fn keywords_that_go_does_not_encode_are_dropped() {
+        let mut value = crd(
+            &json!({"type": "array", "nullable": false, "title": "", "enum": [], "properties": {},
+            "items": {"required": [], "type": "object", "default": {}}, "x-kubernetes-preserve-unknown-fields": false}),
+        );
+        fill_defaults(&mut value);
+        let kept = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["p"];
+        assert_eq!(
+            *kept,
+            json!({"type": "array", "items": {"type": "object", "default": {}}, "x-kubernetes-preserve-unknown-fields": false})
+        );
+    }
+
+    #[test]
+    fn additional_properties_are_a_schema_or_a_boolean() {
+        for (allowed, is_valid) in
+            [(json!({"type": "string"}), true), (json!(false), true), (json!("1"), false), (json!(1), false)]
+        {
+            let property = json!({"type": "object", "additionalProperties": allowed});
+            let expected = if is_valid { Ok(()) } else { Err("boolean or JSON schema expected".to_owned()) };
+            assert_eq!(check_schema_or_bool(&crd(&property)), expected, "{property}");
+        }
+    }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::base::json::member_text;
+use super::structural;
+use crate::base::json::{member_text, strings};
 use crate::error::status::Cause;
 use crate::schema::Schema;
 use crate::schema::cel;
@@ -37,21 +38,90 @@ pub(crate) fn validate(crd: &Value) -> Vec<Cause> {
         let detail = "must have exactly one version marked as storage version";
         out.push(Cause::invalid("spec.versions", &Value::from(versions.clone()), detail));
     }
+    if !versions.iter().any(|v| v["storage"] == Value::Bool(true)) {
+        let detail = "must have at least one stored version";
+        out.push(Cause::invalid("status.storedVersions", &Value::Null, detail));
+    }
     for (i, version) in versions.iter().enumerate() {
+        validate_columns(version, i, versions.len() == 1, &mut out);
         validate_version(version, &format!("spec.versions[{i}]"), versions.len() == 1, &mut out);
     }
+    validate_names(names, &mut out);
+    out
+}
+
+const DNS_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+                        character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+                        validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+
+fn validate_names(names: &Value, out: &mut Vec<Cause>) {
     for key in ["plural", "singular", "kind", "listKind"] {
         let value = member_text(names, key);
         if value.is_empty() {
             out.push(Cause::required(format!("spec.names.{key}"), ""));
         } else if !crate::registry::meta::is_dns_1035_label(&value.to_lowercase()) {
-            let detail = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-                          character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-                          validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-            out.push(Cause::invalid(format!("spec.names.{key}"), &value.into(), detail));
+            let is_mixed = matches!(key, "kind" | "listKind");
+            let prefix = if is_mixed { "may have mixed case, but should otherwise match: " } else { "" };
+            out.push(Cause::invalid(
+                format!("spec.names.{key}"),
+                &value.into(),
+                &format!("{prefix}{DNS_1035}"),
+            ));
         }
     }
-    out
+    for key in ["shortNames", "categories"] {
+        for (i, name) in strings(names.get(key)).iter().enumerate() {
+            let field = format!("spec.names.{key}[{i}]");
+            if name.len() > 63 {
+                out.push(Cause::invalid(field, &name.as_str().into(), "must be no more than 63 characters"));
+            } else if !crate::registry::meta::is_dns_1035_label(name) {
+                out.push(Cause::invalid(field, &name.as_str().into(), DNS_1035));
+            }
+        }
+    }
+}
+
+/// Validates the printer columns and the scale subresource. With a single version, errors have the path of `v1beta1`.
+fn validate_columns(version: &Value, index: usize, alone: bool, out: &mut Vec<Cause>) {
+    const KINDS: &str = "must be one of boolean,date,integer,number,string";
+    let path = if alone { "spec".to_owned() } else { format!("spec.versions[{index}]") };
+    let columns = version.get("additionalPrinterColumns").and_then(Value::as_array).into_iter().flatten();
+    for (i, column) in columns.enumerate() {
+        let path = format!("{path}.additionalPrinterColumns[{i}]");
+        if member_text(column, "name").is_empty() {
+            out.push(Cause::required(format!("{path}.name"), ""));
+        }
+        match member_text(column, "type") {
+            "" => out.push(Cause::required(format!("{path}.type"), KINDS)),
+            "boolean" | "date" | "integer" | "number" | "string" => {}
+            other => out.push(Cause::invalid(format!("{path}.type"), &other.into(), KINDS)),
+        }
+        let format = member_text(column, "format");
+        let formats = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+        if !format.is_empty() && !formats.contains(&format) {
+            let detail = format!("must be one of {}", formats.join(","));
+            out.push(Cause::invalid(format!("{path}.format"), &format.into(), &detail));
+        }
+        validate_json_path(column, "jsonPath", &format!("{path}.JSONPath"), out);
+    }
+    if let Some(scale) = version.pointer("/subresources/scale") {
+        let path = format!("{path}.subresources.scale");
+        for key in ["specReplicasPath", "statusReplicasPath"] {
+            validate_json_path(scale, key, &format!("{path}.{key}"), out);
+        }
+        if !member_text(scale, "labelSelectorPath").is_empty() {
+            validate_json_path(scale, "labelSelectorPath", &format!("{path}.labelSelectorPath"), out);
+        }
+    }
+}
+
+/// Requires a JSON path that starts at the root.
+fn validate_json_path(parent: &Value, key: &str, field: &str, out: &mut Vec<Cause>) {
+    match member_text(parent, key) {
+        "" => out.push(Cause::required(field, "")),
+        given if given.starts_with('.') => {}
+        given => out.push(Cause::invalid(field, &given.into(), "must be a simple json path starting with .")),
+    }
 }
 
 fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Cause>) {
@@ -59,23 +129,29 @@ fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Caus
         out.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), ""));
         return;
     };
+    let has_status = version.pointer("/subresources/status").is_some();
     // With a single version, errors have the path of `v1beta1`.
     let path = if alone {
         "spec.validation.openAPIV3Schema".to_owned()
     } else {
         format!("{path}.schema.openAPIV3Schema")
     };
-    if member_text(schema, "type").is_empty() {
-        out.push(Cause::required(format!("{path}.type"), "must not be empty at the root"));
-    } else if member_text(schema, "type") != "object" {
-        out.push(Cause::invalid(format!("{path}.type"), &schema["type"], "must be object at the root"));
+    if has_status && !matches!(member_text(schema, "type"), "" | "object") {
+        let detail = "only \"object\" is allowed as the type at the root of the schema if the status subresource is enabled";
+        let kind = member_text(schema, "type");
+        out.push(Cause::invalid(format!("{path}.type"), &kind.into(), detail));
     }
+    structural::validate(schema, &path, out);
     let mut walk = Walk { budget: Budget::default(), out };
     walk.validate(schema, Position::ROOT, &path);
     walk.budget.finish(&path, out);
 }
 
-/// Checks that a schema is structural, and that its rules can be compiled and are not too expensive.
+/// Reasons that rules can have.
+const REASONS: [&str; 4] =
+    ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+
+/// Checks that the patterns and rules of a schema can be compiled, and that rules are not too expensive.
 struct Walk<'o> {
     budget: Budget,
     out: &'o mut Vec<Cause>,
@@ -83,7 +159,6 @@ struct Walk<'o> {
 
 impl Walk<'_> {
     fn validate(&mut self, schema: &Value, position: Position, path: &str) {
-        let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
         let limit = |key: &str| schema.get(key).and_then(Value::as_u64);
         if let Some(error) =
             schema.get("pattern").and_then(Value::as_str).and_then(|p| regex::Regex::new(p).err())
@@ -93,19 +168,16 @@ impl Walk<'_> {
         }
         for (name, child) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
             let below = format!("{path}.properties[{name}]");
-            require_type(child, &below, self.out);
             self.validate(child, position.property(), &below);
         }
-        if let Some(items) = schema.get("items") {
+        if let Some(items) = schema.get("items").filter(|items| items.is_object()) {
             let below = format!("{path}.items");
-            require_type(items, &below, self.out);
             self.validate(items, position.items(limit("maxItems")), &below);
-        } else if member_text(schema, "type") == "array" && !flag("x-kubernetes-preserve-unknown-fields") {
+        } else if member_text(schema, "type") == "array" {
             self.out.push(Cause::required(format!("{path}.items"), "must be specified"));
         }
         if let Some(additional @ Value::Object(_)) = schema.get("additionalProperties") {
             let below = format!("{path}.additionalProperties");
-            require_type(additional, &below, self.out);
             self.validate(additional, position.items(limit("maxProperties")), &below);
         }
         self.validate_rules(schema, position, path);
@@ -116,21 +188,21 @@ impl Walk<'_> {
         let known = Schema::from_json(schema);
         for (i, rule) in rules.iter().enumerate() {
             let path = format!("{path}.x-kubernetes-validations[{i}]");
+            if member_text(rule, "rule").trim().is_empty() {
+                self.out.push(Cause::required(format!("{path}.rule"), "rule is not specified"));
+                continue;
+            }
+            if let Some(reason) = rule.get("reason").and_then(Value::as_str)
+                && !REASONS.contains(&reason)
+            {
+                let known = REASONS.map(str::to_owned);
+                self.out.push(Cause::unsupported(format!("{path}.reason"), &reason.into(), &known));
+            }
             if let Some((rule, error)) = cel::Rule::from_json(rule).compile_error() {
                 let detail = format!("compilation failed: {error}");
                 self.out.push(Cause::invalid(format!("{path}.rule"), &rule.into(), &detail));
             }
             self.budget.count(rule, &known, position, &path, self.out);
         }
-    }
-}
-
-fn require_type(schema: &Value, path: &str, out: &mut Vec<Cause>) {
-    let flag = |key: &str| schema.get(key).and_then(Value::as_bool).unwrap_or(false);
-    if member_text(schema, "type").is_empty()
-        && !flag("x-kubernetes-int-or-string")
-        && !flag("x-kubernetes-preserve-unknown-fields")
-    {
-        out.push(Cause::required(format!("{path}.type"), "must not be empty for specified object fields"));
     }
 }

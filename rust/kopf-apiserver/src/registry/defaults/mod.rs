@@ -5,9 +5,10 @@ mod workloads;
 
 use serde_json::{Map, Value, json};
 
+use crate::registry::rules;
 use crate::schema::decode;
 use pods::{admit_pod, pod_spec, qos_class};
-use workloads::{cron_job, job, label_job, workload};
+use workloads::{count_template_changes, cron_job, job, label_job, workload};
 
 use crate::scheme::resources::Resource;
 use crate::storage::store::Store;
@@ -44,17 +45,11 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
         }
         ("", "endpoints") => each(value, "/subsets")
             .for_each(|s| each(s, "/ports").for_each(|p| set(p, "protocol", "TCP".into()))),
-        ("", "persistentvolumeclaims") => set(&mut value["spec"], "volumeMode", "Filesystem".into()),
-        ("", "persistentvolumes") => {
-            set(&mut value["spec"], "persistentVolumeReclaimPolicy", "Retain".into());
-            set(&mut value["spec"], "volumeMode", "Filesystem".into());
-            if let Some(path) = value.pointer_mut("/spec/hostPath") {
-                set(path, "type", "".into());
+        ("", "replicationcontrollers") => replication_controller(value),
+        ("", "nodes") => {
+            if let Some(range) = value.pointer("/spec/podCIDR").cloned() {
+                set(&mut value["spec"], "podCIDRs", json!([range]));
             }
-        }
-        ("", "replicationcontrollers") => {
-            set(&mut value["spec"], "replicas", 1.into());
-            pod_spec(&mut value["spec"]["template"]["spec"], "Always");
         }
         ("", "events") => event(value, ["firstTimestamp", "lastTimestamp"]),
         ("events.k8s.io", "events") => event(value, ["deprecatedFirstTimestamp", "deprecatedLastTimestamp"]),
@@ -62,13 +57,6 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
         ("apps", plural) => workload(plural, value),
         ("batch", "jobs") => job(&mut value["spec"]),
         ("batch", "cronjobs") => cron_job(&mut value["spec"]),
-        ("storage.k8s.io", "storageclasses") => {
-            set(value, "reclaimPolicy", "Delete".into());
-            set(value, "volumeBindingMode", "Immediate".into());
-        }
-        ("scheduling.k8s.io", "priorityclasses") => {
-            set(value, "preemptionPolicy", "PreemptLowerPriority".into());
-        }
         ("networking.k8s.io", "networkpolicies") => network_policy(&mut value["spec"]),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(value),
         ("autoscaling", _) => {
@@ -80,11 +68,10 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
                     "metrics",
                     json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
                 );
+                if let Some(behavior) = value.pointer_mut("/spec/behavior") {
+                    scaling_behavior(behavior);
+                }
             }
-        }
-        ("admissionregistration.k8s.io", plural) if plural.ends_with("webhookconfigurations") => {
-            let mutating = plural.starts_with("mutating");
-            each(value, "/webhooks").for_each(|hook| webhook(hook, mutating));
         }
         ("apiextensions.k8s.io", _) => crate::registry::crd::fill_defaults(value),
         ("discovery.k8s.io", _) => each(value, "/ports").for_each(|p| {
@@ -93,6 +80,7 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
         }),
         _ => {}
     }
+    rules::fill_defaults(value, &resource.schema());
 }
 
 /// Sets the initial status of a new object.
@@ -102,7 +90,10 @@ pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) 
         ("", "namespaces") => json!({"phase": "Active"}),
         ("", "persistentvolumeclaims" | "persistentvolumes") => json!({"phase": "Pending"}),
         ("apiextensions.k8s.io", _) => crate::registry::crd::initial_status(map),
-        ("autoscaling", _) => json!({"desiredReplicas": 0, "currentMetrics": null}),
+        ("autoscaling", _) if resource.version == "v2" => {
+            json!({"desiredReplicas": 0, "currentMetrics": null})
+        }
+        ("autoscaling", _) => json!({"currentReplicas": 0, "desiredReplicas": 0}),
         // Nodes report their status on registration.
         ("", "nodes") => return,
         _ => match resource.schema().properties.get("status") {
@@ -122,12 +113,30 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
         decode::null_empty_required_lists(value, &resource.schema());
     }
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") if old.is_none() => admit_pod(&mut value["spec"]),
+        ("", "pods") => {
+            for key in ["priority", "preemptionPolicy"] {
+                if let Some(stored) = old.and_then(|o| o.pointer(&format!("/spec/{key}"))) {
+                    set(&mut value["spec"], key, stored.clone());
+                }
+            }
+            admit_pod(&mut value["spec"]);
+        }
         ("", "services") => allocate_addresses(store, value, old),
+        ("apps", "daemonsets") => count_template_changes(value, old),
         ("batch", "jobs") if old.is_none() => label_job(value),
         ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
-        ("", "persistentvolumeclaims") if old.is_none() => {
-            add_finalizer(value, "kubernetes.io/pvc-protection");
+        ("", "namespaces") => {
+            // Only the subresource `finalize` changes them.
+            if let Some(finalizers) = old.and_then(|o| o.pointer("/spec/finalizers")) {
+                set(value, "spec", json!({}));
+                set(&mut value["spec"], "finalizers", finalizers.clone());
+            }
+        }
+        ("", "persistentvolumeclaims") => {
+            claim(&mut value["spec"]);
+            if old.is_none() {
+                add_finalizer(value, "kubernetes.io/pvc-protection");
+            }
         }
         ("", "persistentvolumes") if old.is_none() => {
             add_finalizer(value, "kubernetes.io/pv-protection");
@@ -135,7 +144,12 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
         }
         ("", "nodes") if old.is_none() => {
             let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
-            set(&mut value["spec"], "taints", json!([taint]));
+            set(&mut value["spec"], "taints", json!([]));
+            if let Some(taints) = value.pointer_mut("/spec/taints").and_then(Value::as_array_mut)
+                && !taints.contains(&taint)
+            {
+                taints.push(taint);
+            }
         }
         _ => {}
     }
@@ -189,19 +203,34 @@ fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     set(spec, "ipFamilies", json!(["IPv4"]));
     set(spec, "ipFamilyPolicy", "SingleStack".into());
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
-        set(spec, "externalTrafficPolicy", "Cluster".into());
         for port in each(spec, "/ports") {
-            set(port, "nodePort", (30_000 + crate::base::random::random_bits() % 2768).into());
+            set(port, "nodePort", node_port());
         }
-        if kind == "LoadBalancer" {
-            set(spec, "allocateLoadBalancerNodePorts", true.into());
+        if kind == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local" {
+            set(spec, "healthCheckNodePort", node_port());
         }
     }
+}
+
+/// A random port of nodes.
+fn node_port() -> Value {
+    (30_000 + crate::base::random::random_bits() % 2768).into()
 }
 
 fn service(spec: &mut Value) {
     set(spec, "sessionAffinity", "None".into());
     set(spec, "type", "ClusterIP".into());
+    if spec["type"] == "LoadBalancer" {
+        set(spec, "allocateLoadBalancerNodePorts", true.into());
+    }
+    if spec["sessionAffinity"] == "ClientIP" {
+        set(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
+    }
+    let is_reachable =
+        spec["type"] == "LoadBalancer" || spec["type"] == "NodePort" || spec.get("externalIPs").is_some();
+    if is_reachable && spec["type"] != "ExternalName" {
+        set(spec, "externalTrafficPolicy", "Cluster".into());
+    }
     if spec["type"] != "ExternalName" {
         set(spec, "internalTrafficPolicy", "Cluster".into());
     }
@@ -240,14 +269,37 @@ fn binding(value: &mut Value) {
     }
 }
 
-fn webhook(hook: &mut Value, mutating: bool) {
-    set(hook, "failurePolicy", "Fail".into());
-    set(hook, "matchPolicy", "Equivalent".into());
-    set(hook, "namespaceSelector", json!({}));
-    set(hook, "objectSelector", json!({}));
-    set(hook, "timeoutSeconds", 10.into());
-    if mutating {
-        set(hook, "reinvocationPolicy", "Never".into());
+/// The scaling rules of an autoscaler.
+fn scaling_behavior(behavior: &mut Value) {
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    set(behavior, "scaleUp", json!({}));
+    set(&mut behavior["scaleUp"], "stabilizationWindowSeconds", 0.into());
+    set(behavior, "scaleDown", json!({}));
+    for (direction, policies) in [("scaleUp", json!([pods, percent])), ("scaleDown", json!([percent]))] {
+        set(&mut behavior[direction], "selectPolicy", "Max".into());
+        set(&mut behavior[direction], "policies", policies);
     }
-    each(hook, "/rules").for_each(|rule| set(rule, "scope", "*".into()));
+}
+
+/// A data source stands in both of its fields.
+fn claim(spec: &mut Value) {
+    let (source, reference) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
+    match (source, reference) {
+        (Some(source), None) => set(spec, "dataSourceRef", source),
+        (None, Some(reference)) if reference.get("namespace").is_none() => set(spec, "dataSource", reference),
+        _ => {}
+    }
+}
+
+/// Labels and selector default to the labels of the template.
+fn replication_controller(value: &mut Value) {
+    pod_spec(&mut value["spec"]["template"]["spec"], "Always");
+    let Some(labels) = value.pointer("/spec/template/metadata/labels").cloned() else { return };
+    if value.pointer("/spec/selector").is_none() {
+        set(&mut value["spec"], "selector", labels.clone());
+    }
+    if value.pointer("/metadata/labels").is_none() {
+        set(&mut value["metadata"], "labels", labels);
+    }
 }

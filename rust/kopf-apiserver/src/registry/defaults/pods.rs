@@ -44,10 +44,14 @@ pub(super) fn pod_spec(spec: &mut Value, restart: &str) {
         return;
     }
     set(spec, "restartPolicy", restart.into());
-    set(spec, "terminationGracePeriodSeconds", 30.into());
-    set(spec, "dnsPolicy", "ClusterFirst".into());
-    set(spec, "securityContext", json!({}));
-    set(spec, "schedulerName", "default-scheduler".into());
+    if spec["hostNetwork"] == Value::Bool(true) {
+        for list in ["/containers", "/initContainers"] {
+            for port in each(spec, list).flat_map(|c| each(c, "/ports")) {
+                let number = port["containerPort"].clone();
+                set(port, "hostPort", number);
+            }
+        }
+    }
     if let Some(account) = spec.get("serviceAccountName").cloned() {
         set(spec, "serviceAccount", account);
     } else if let Some(account) = spec.get("serviceAccount").cloned() {
@@ -62,29 +66,14 @@ pub(super) fn pod_spec(spec: &mut Value, restart: &str) {
 fn container(container: &mut Value) {
     let image = container["image"].as_str().unwrap_or_default();
     let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map_or("latest", |(_, tag)| tag);
-    let policy = if tag == "latest" && !image.contains('@') { "Always" } else { "IfNotPresent" };
-    set(container, "terminationMessagePath", "/dev/termination-log".into());
-    set(container, "terminationMessagePolicy", "File".into());
+    // The tag of a name that cannot be parsed is unknown.
+    let is_name =
+        image.len() <= 255 && image.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@".contains(&b));
+    let is_latest = tag == "latest" && !image.contains('@') && is_name;
+    let policy = if is_latest { "Always" } else { "IfNotPresent" };
     set(container, "imagePullPolicy", policy.into());
     set(container, "resources", json!({}));
     requests_from_limits(container);
-    each(container, "/ports").for_each(|p| set(p, "protocol", "TCP".into()));
-    for env in each(container, "/env") {
-        if let Some(field) = env.pointer_mut("/valueFrom/fieldRef") {
-            set(field, "apiVersion", "v1".into());
-        }
-    }
-    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
-        let Some(probe) = container.get_mut(name).filter(|p| p.is_object()) else { continue };
-        set(probe, "timeoutSeconds", 1.into());
-        set(probe, "periodSeconds", 10.into());
-        set(probe, "successThreshold", 1.into());
-        set(probe, "failureThreshold", 3.into());
-        if let Some(get) = probe.get_mut("httpGet") {
-            set(get, "path", "/".into());
-            set(get, "scheme", "HTTP".into());
-        }
-    }
 }
 
 /// Requests default to the limits.
@@ -97,14 +86,6 @@ fn requests_from_limits(container: &mut Value) {
 }
 
 fn volume(volume: &mut Value) {
-    for source in ["secret", "configMap", "downwardAPI", "projected"] {
-        if let Some(found) = volume.get_mut(source).filter(|s| s.is_object()) {
-            set(found, "defaultMode", 420.into());
-        }
-    }
-    if let Some(path) = volume.get_mut("hostPath").filter(|s| s.is_object()) {
-        set(path, "type", "".into());
-    }
     let bare = volume.as_object().is_some_and(|m| m.len() == 1 && m.contains_key("name"));
     if bare {
         volume["emptyDir"] = json!({});

@@ -3,14 +3,30 @@
 use serde_json::{Value, json};
 
 use super::pods::pod_spec;
-use super::set;
+use super::{each, set};
+
+/// Annotation of daemon sets that counts the changes of their templates. Objects of requests without it have zero, which is a
+/// change for the field managers; its value is replaced afterwards.
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+/// Sets the template generation of a daemon set.
+pub(super) fn count_template_changes(value: &mut Value, old: Option<&Value>) {
+    let stored = old.and_then(|old| {
+        let text = old["metadata"]["annotations"][TEMPLATE_GENERATION].as_str()?;
+        let is_changed = old["spec"]["template"] != value["spec"]["template"];
+        Some(text.parse::<i64>().ok()? + i64::from(is_changed))
+    });
+    value["metadata"]["annotations"][TEMPLATE_GENERATION] = stored.unwrap_or(1).to_string().into();
+}
 
 pub(super) fn workload(plural: &str, value: &mut Value) {
     if plural == "controllerrevisions" {
         return;
     }
     if plural == "daemonsets" {
-        value["metadata"]["annotations"]["deprecated.daemonset.template.generation"] = "1".into();
+        set(value, "metadata", json!({}));
+        set(&mut value["metadata"], "annotations", json!({}));
+        set(&mut value["metadata"]["annotations"], TEMPLATE_GENERATION, "0".into());
     }
     let spec = &mut value["spec"];
     if plural != "daemonsets" {
@@ -26,32 +42,27 @@ pub(super) fn workload(plural: &str, value: &mut Value) {
             set(&mut spec["strategy"], "type", "RollingUpdate".into());
             if spec["strategy"]["type"] == "RollingUpdate" {
                 set(&mut spec["strategy"], "rollingUpdate", json!({}));
-                set(&mut spec["strategy"]["rollingUpdate"], "maxUnavailable", "25%".into());
-                set(&mut spec["strategy"]["rollingUpdate"], "maxSurge", "25%".into());
             }
         }
         "statefulsets" => {
-            set(spec, "podManagementPolicy", "OrderedReady".into());
+            for claim in each(spec, "/volumeClaimTemplates") {
+                set(claim, "apiVersion", "v1".into());
+                set(claim, "kind", "PersistentVolumeClaim".into());
+                set(claim, "status", json!({}));
+                set(&mut claim["status"], "phase", "Pending".into());
+            }
             set(spec, "updateStrategy", json!({}));
             set(&mut spec["updateStrategy"], "type", "RollingUpdate".into());
             if spec["updateStrategy"]["type"] == "RollingUpdate" {
-                set(&mut spec["updateStrategy"], "rollingUpdate", json!({"partition": 0}));
+                set(&mut spec["updateStrategy"], "rollingUpdate", json!({}));
             }
-            set(
-                spec,
-                "persistentVolumeClaimRetentionPolicy",
-                json!({"whenDeleted": "Retain", "whenScaled": "Retain"}),
-            );
+            set(spec, "persistentVolumeClaimRetentionPolicy", json!({}));
         }
         "daemonsets" => {
             set(spec, "updateStrategy", json!({}));
             set(&mut spec["updateStrategy"], "type", "RollingUpdate".into());
             if spec["updateStrategy"]["type"] == "RollingUpdate" {
-                set(
-                    &mut spec["updateStrategy"],
-                    "rollingUpdate",
-                    json!({"maxUnavailable": 1, "maxSurge": 0}),
-                );
+                set(&mut spec["updateStrategy"], "rollingUpdate", json!({}));
             }
         }
         _ => {}
@@ -65,11 +76,14 @@ pub(super) fn job(spec: &mut Value) {
         set(spec, "completions", 1.into());
     }
     set(spec, "parallelism", 1.into());
-    set(spec, "backoffLimit", 6.into());
     set(spec, "completionMode", "NonIndexed".into());
     set(spec, "manualSelector", false.into());
     set(spec, "suspend", false.into());
-    set(spec, "podReplacementPolicy", "TerminatingOrFailed".into());
+    let per_index = spec.get("backoffLimitPerIndex").is_some();
+    set(spec, "backoffLimit", if per_index { i32::MAX.into() } else { 6.into() });
+    let has_policy = spec.get("podFailurePolicy").is_some();
+    let replacement = if has_policy { "Failed" } else { "TerminatingOrFailed" };
+    set(spec, "podReplacementPolicy", replacement.into());
     pod_spec(&mut spec["template"]["spec"], "Always");
 }
 

@@ -21,7 +21,6 @@ mod estimate;
 mod sizes;
 
 type Cel = cel::Value;
-type Text = Arc<String>;
 
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
@@ -285,12 +284,12 @@ fn convert(function: &str, text: &str) -> Option<Cel> {
 
 /// Adds the functions of Kubernetes. Functions of the library take precedence.
 fn add_functions(context: &mut Context) {
-    let _ = context.add_function("find", |This(text): This<Text>, pattern: Text| -> Cel {
+    let _ = context.add_function("find", |This(text): This<Arc<String>>, pattern: Arc<String>| -> Cel {
         let found =
             regex::Regex::new(&pattern).ok().and_then(|r| r.find(&text).map(|m| m.as_str().to_owned()));
         found.unwrap_or_default().into()
     });
-    let _ = context.add_function("findAll", |This(text): This<Text>, pattern: Text| -> Cel {
+    let _ = context.add_function("findAll", |This(text): This<Arc<String>>, pattern: Arc<String>| -> Cel {
         let found: Vec<String> = regex::Regex::new(&pattern)
             .map(|r| r.find_iter(&text).map(|m| m.as_str().to_owned()).collect())
             .unwrap_or_default();
@@ -304,14 +303,17 @@ fn add_functions(context: &mut Context) {
             Cel::Float(list.iter().filter_map(float).sum())
         }
     });
-    let _ = context.add_function("isURL", |text: Text| -> bool {
+    let _ = context.add_function("isURL", |text: Arc<String>| -> bool {
         text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || text.starts_with('/')
     });
-    let _ = context.add_function("isIP", |text: Text| -> bool { text.parse::<std::net::IpAddr>().is_ok() });
-    let _ = context.add_function("isCIDR", |text: Text| -> bool { super::formats::matches("cidr", &text) });
     let _ = context
-        .add_function("isQuantity", |text: Text| -> bool { super::formats::quantity_value(&text).is_some() });
-    let _ = context.add_function("quantity", |text: Text| -> Cel {
+        .add_function("isIP", |text: Arc<String>| -> bool { text.parse::<std::net::IpAddr>().is_ok() });
+    let _ = context
+        .add_function("isCIDR", |text: Arc<String>| -> bool { super::formats::matches("cidr", &text) });
+    let _ = context.add_function("isQuantity", |text: Arc<String>| -> bool {
+        super::formats::quantity_value(&text).is_some()
+    });
+    let _ = context.add_function("quantity", |text: Arc<String>| -> Cel {
         super::formats::quantity_value(&text).map_or(Cel::Null, Cel::Float)
     });
     let _ = context.add_function("compareTo", |This(a): This<Cel>, b: Cel| -> i64 {

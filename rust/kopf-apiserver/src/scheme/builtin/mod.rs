@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use crate::schema::{ListType, Property, Schema, Type};
+use crate::schema::{ListType, Schema, Type};
+use crate::scheme::protobuf;
 
 pub(crate) const KINDS: &str = include_str!("kinds.txt");
 const TYPES: &str = include_str!("types.txt");
@@ -68,7 +69,11 @@ fn parse(name: &str, text: &str) -> Schema {
     for line in lines {
         let mut words = line.trim_start().splitn(3, ' ');
         if let (Some(field), Some(kind)) = (words.next(), words.next()) {
-            out.properties.insert(field.to_owned(), parse_field(kind, words.next().unwrap_or_default()));
+            let mut schema = parse_field(kind, words.next().unwrap_or_default());
+            schema.omits_zero =
+                matches!(schema.kind, Type::Boolean | Type::Integer) && protobuf::omits_zero(name, field);
+            schema.keeps_empty = schema.kind == Type::String && protobuf::is_pointer(name, field);
+            out.properties.insert(field.to_owned(), Arc::new(schema));
             if flags_of(line).any(|w| w == "!") {
                 out.required.push(field.to_owned());
             }
@@ -109,7 +114,7 @@ fn parse_type(text: &str) -> Schema {
     Schema { kind, is_int32: text == "int32", ..Schema::default() }
 }
 
-fn parse_field(kind: &str, flags: &str) -> Property {
+fn parse_field(kind: &str, flags: &str) -> Schema {
     let mut schema = parse_type(kind);
     for flag in flags.split(' ') {
         let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
@@ -120,11 +125,12 @@ fn parse_field(kind: &str, flags: &str) -> Property {
             "patch" => schema.patch = value.split('+').map(str::to_owned).collect(),
             "key" => value.clone_into(&mut schema.merge_key),
             "atomic" => schema.atomic = true,
+            "granular" => schema.atomic = false,
             "enum" => schema.options = value.split('|').map(str::to_owned).collect(),
             _ => {}
         }
     }
-    Arc::new(schema)
+    schema
 }
 
 fn keys(value: &str) -> Vec<String> {

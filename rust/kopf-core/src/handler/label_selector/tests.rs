@@ -22,14 +22,14 @@ fn registry(handlers: &[Value]) -> Arc<Registry> {
     Arc::new(Registry { handlers })
 }
 
-fn plan(registry: &Arc<Registry>) -> ResourceHandlers {
+fn resource_handlers(registry: &Arc<Registry>) -> ResourceHandlers {
     let resource = json!({"group": "", "version": "v1", "plural": "pods", "kind": "Pod", "namespaced": true,
         "preferred": true});
-    registry.plan(&serde_json::from_value(resource).unwrap(), &|_| true)
+    registry.handlers_of(&serde_json::from_value(resource).unwrap(), &|_| true)
 }
 
 fn derived(registry: &Arc<Registry>) -> Option<DerivedSelector> {
-    DerivedSelector::of(&plan(registry), registry)
+    DerivedSelector::of(&resource_handlers(registry), registry)
 }
 
 /// The selector derived from handlers of any kind with these label filters.
@@ -132,7 +132,7 @@ fn the_finalizer_is_used_for_daemons_timers_and_deletion_handlers() {
         (json!({"kind": "daemon", "selector": {"any_name": "services"}}), false),
     ] {
         let registry = registry(&[handler]);
-        assert_eq!(uses_finalizer(&plan(&registry), &registry), expected, "{registry:?}");
+        assert_eq!(uses_finalizer(&resource_handlers(&registry), &registry), expected, "{registry:?}");
     }
 }
 

@@ -50,7 +50,7 @@ pub enum DiffBaseStorage {
         storages: Vec<DiffBaseStorage>,
     },
     /// A storage implemented in Python, reached by commands. The methods here treat it as empty.
-    Foreign,
+    Custom,
 }
 
 /// Parses the first text that is not `null`.
@@ -148,7 +148,7 @@ impl DiffBaseStorage {
                 store_marker(prefix, object, patch);
             }
             Self::Status { field, .. } => patch.set(field.keys(), Value::String(plain())),
-            Self::Foreign => {}
+            Self::Custom => {}
             Self::Multi { storages } => {
                 for storage in storages {
                     storage.put(object, patch, annotation, plain);
@@ -173,7 +173,7 @@ impl DiffBaseStorage {
                 // Not a string, so Kopf did not write it. The empty text makes it malformed when it is parsed.
                 Some(_) => vec![(StorageLocation::Field(field), Cow::Borrowed(""))],
             },
-            Self::Foreign => Vec::new(),
+            Self::Custom => Vec::new(),
             Self::Multi { storages } => storages.iter().flat_map(|storage| storage.texts(object)).collect(),
         }
     }
@@ -184,7 +184,7 @@ impl DiffBaseStorage {
             Self::Annotations { .. } => {
                 self.own_keys(object).iter().find_map(|key| object.raw_annotation(key))
             }
-            Self::Status { .. } | Self::Foreign => None,
+            Self::Status { .. } | Self::Custom => None,
             Self::Multi { storages } => storages.first()?.literal(object),
         }
     }
@@ -193,7 +193,7 @@ impl DiffBaseStorage {
     pub(crate) fn own_keys(&self, object: &Object) -> Vec<String> {
         match self {
             Self::Annotations { prefix, key, v1, .. } => make_keys(prefix, key, *v1, Some(object)),
-            Self::Status { .. } | Self::Foreign => Vec::new(),
+            Self::Status { .. } | Self::Custom => Vec::new(),
             Self::Multi { storages } => {
                 storages.iter().flat_map(|storage| storage.own_keys(object)).collect()
             }
@@ -204,7 +204,7 @@ impl DiffBaseStorage {
     pub(crate) fn own_fields(&self) -> Vec<&FieldPath> {
         match self {
             Self::Status { field, .. } => vec![field],
-            Self::Annotations { .. } | Self::Foreign => Vec::new(),
+            Self::Annotations { .. } | Self::Custom => Vec::new(),
             Self::Multi { storages } => storages.iter().flat_map(Self::own_fields).collect(),
         }
     }
@@ -216,7 +216,7 @@ impl DiffBaseStorage {
             Self::Status { field, ignored_fields } => {
                 ignored_fields.is_empty() && field.keys().first().is_some_and(|key| &**key == "status")
             }
-            Self::Foreign => false,
+            Self::Custom => false,
             Self::Multi { storages } => storages.iter().all(Self::is_plain),
         }
     }
@@ -233,7 +233,7 @@ impl DiffBaseStorage {
                 path::remove(essence, field.keys());
                 drop_empty_stanzas(essence);
             }
-            Self::Foreign => {}
+            Self::Custom => {}
             Self::Multi { storages } => storages.iter().for_each(|storage| storage.strip(object, essence)),
         }
     }
@@ -250,8 +250,9 @@ fn remove_all(essence: &mut Value, fields: &[FieldPath]) {
 fn base(object: &Object, extra: &[FieldPath]) -> Value {
     // The texts were validated when the object was decoded, so parsing cannot fail.
     let parse = |(key, json): (&str, &str)| (key.to_owned(), value::parse_checked(json).unwrap_or_default());
-    let ours = IgnoredAnnotations::among(object.raw_annotations().map(|(key, _)| key));
-    let labels: Map<_, _> = object.raw_labels().map(parse).collect();
+    let ours = IgnoredAnnotations::of(object);
+    let labels: Map<_, _> =
+        object.raw_labels().filter(|(key, _)| !ours.covers_label(key)).map(parse).collect();
     let annotations: Map<_, _> =
         object.raw_annotations().filter(|(key, _)| !ours.covers(key)).map(parse).collect();
     let mut metadata = Map::new();

@@ -123,7 +123,7 @@ fn visit(
     if !storages.diffbase.is_plain() || !storages.progress.is_plain() {
         return None;
     }
-    let managed = IgnoredAnnotations::among(object.raw_annotations().map(|(key, _)| key));
+    let managed = IgnoredAnnotations::of(object);
     let own = storages.diffbase.own_keys(object);
     let is_included = |key: &str| {
         !managed.covers(key) && !own.iter().any(|own| own == key) && !storages.progress.clears_annotation(key)
@@ -131,11 +131,16 @@ fn visit(
     if !extra.iter().all(|field| is_redundant_field(object, field, is_included)) {
         return None;
     }
-    walk(object, is_included, text)
+    walk(object, &managed, is_included, text)
 }
 
-fn walk(object: &Object, is_included: impl Fn(&str) -> bool, stored: &mut impl EssenceVisitor) -> Option<()> {
-    let labels = || object.raw_labels();
+fn walk(
+    object: &Object,
+    managed: &IgnoredAnnotations<'_>,
+    is_included: impl Fn(&str) -> bool,
+    stored: &mut impl EssenceVisitor,
+) -> Option<()> {
+    let labels = || object.raw_labels().filter(|(key, _)| !managed.covers_label(key));
     let annotations = || object.raw_annotations().filter(|(key, _)| is_included(key));
     let with_labels = labels().next().is_some();
     let with_annotations = annotations().next().is_some();

@@ -120,3 +120,22 @@ fn an_object_without_a_diffbase_compares_as_absent() {
     assert_eq!(compare(&object, storages, &[]), Ok(Comparison::Absent));
     assert_eq!(essence(&object, storages, &[]), json!({"spec": 1}));
 }
+
+#[test]
+fn the_marks_of_own_apply_sets_are_not_part_of_the_essence() {
+    let object = |tool: &str| {
+        let metadata = json!({
+            "labels": {"applyset.kubernetes.io/id": "applyset-x-v1", "app": "x"},
+            "annotations": {"applyset.kubernetes.io/tooling": tool, "applyset.kubernetes.io/contains-group-kinds": "Pod"},
+        });
+        Object::decode(&json!({"metadata": metadata, "spec": {"x": 1}}).to_string()).unwrap()
+    };
+    let persistence = crate::persistence::Persistence::default();
+    let own = object("kopf/1.2.3");
+    let plain = json!({"spec": {"x": 1}, "metadata": {"labels": {"app": "x"}}});
+    assert_eq!(essence(&own, &persistence, &[]), plain);
+    assert_eq!(serialize_raw(&own, &persistence, &[]).unwrap(), plain.to_string());
+    let others = essence(&object("kubectl/v1.34"), &persistence, &[]);
+    assert_eq!(others["metadata"]["labels"]["applyset.kubernetes.io/id"], "applyset-x-v1");
+    assert_eq!(others["metadata"]["annotations"]["applyset.kubernetes.io/tooling"], "kubectl/v1.34");
+}

@@ -1,12 +1,13 @@
 //! Pending state over several cycles: failed writes, removed annotations, crashes, and changes between handlers.
 
-use super::super::memory::Accepted;
+use super::super::memory::{Accepted, HandlingStatus, Unwritten};
 use super::*;
 use crate::activation::log::LogMessage;
 
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 
 mod crashes;
+mod removed_annotations;
 mod scene;
 
 use scene::Scene;
@@ -50,14 +51,36 @@ fn a_final_write_that_was_applied_despite_an_error_is_recognized() {
 }
 
 #[test]
+fn a_state_from_before_our_last_write_confirms_no_unwritten_patch() {
+    let unwritten = json!({"status": {"note": null, "done": 1}});
+    for (view_age, repeated) in [
+        (ViewAge::Outdated, unwritten.clone()),
+        (ViewAge::Unknown, json!({})),
+        (ViewAge::Consistent, json!({})),
+    ] {
+        let mut scene = Scene::handled();
+        // Our last write has set the note; it is not in this state.
+        scene.object["status"] = json!({"done": 1});
+        let object = Object::decode(&scene.object.to_string()).unwrap();
+        let Value::Object(patch) = unwritten.clone() else { panic!("no patch") };
+        let unwritten = Unwritten { patch, ..Unwritten::default() };
+        let settings = Arc::clone(&scene.config.settings);
+        scene.memory.failed(&object, unwritten, HandlingStatus::Before, &settings, &scene.handlers);
+        scene.view_age = view_age;
+        assert_eq!(Value::Object(scene.cycle(true, true).patch.0), repeated, "{view_age:?}");
+        assert_eq!(scene.memory.pending_state, None);
+    }
+}
+
+#[test]
 fn annotations_removed_while_our_write_is_awaited_are_restored_later() {
     let mut scene = Scene::new(false);
     scene.settle();
     scene.strip();
-    scene.consistent = false;
+    scene.view_age = ViewAge::Unknown;
     let conclusion = scene.cycle(false, true);
     assert_eq!((conclusion.delay, conclusion.patch.is_empty(), scene.warnings()), (Some(5.0), true, 0));
-    scene.consistent = true;
+    scene.view_age = ViewAge::Consistent;
     scene.cycle(true, true);
     assert_eq!((scene.last(), scene.warnings()), (json!({"spec": {"x": 1}}), 1));
     assert_eq!(scene.calls.len(), 2);
@@ -179,9 +202,9 @@ fn a_change_after_a_reversal_that_is_written_late_calls_all_handlers() {
     scene.set(1);
     scene.cycle(false, false);
     // It is written by a cycle that calls no handler.
-    scene.consistent = false;
+    scene.view_age = ViewAge::Unknown;
     scene.cycle(false, true);
-    scene.consistent = true;
+    scene.view_age = ViewAge::Consistent;
     scene.set(3);
     scene.settle_with(3);
     assert_eq!(scene.calls, ["u001 x=2", "u001 x=1", "u0002 x=3", "u001 x=3", "u0002 x=3"]);
@@ -369,11 +392,11 @@ fn a_state_from_before_our_write_causes_no_reversal_but_another_cycle() {
     scene.set(2);
     scene.cycle(false, true);
     scene.set(1);
-    scene.consistent = false;
+    scene.view_age = ViewAge::Unknown;
     let conclusion = scene.cycle(true, true);
     assert_eq!((conclusion.patch.is_empty(), conclusion.delay), (true, Some(5.0)));
     // The state was outdated: the current one has the same value as before.
-    scene.consistent = true;
+    scene.view_age = ViewAge::Consistent;
     scene.set(2);
     scene.settle();
     assert_eq!(scene.calls, ["u001 x=2", "u0002 x=2"]);
@@ -406,7 +429,7 @@ fn status(value: Value) -> Map<String, Value> {
 impl Scene {
     /// The API server rejects this part of a patch; the other part is written.
     fn reject(&mut self, rejected: Map<String, Value>) -> Option<f64> {
-        let settings = Arc::clone(&self.rules.settings);
+        let settings = Arc::clone(&self.config.settings);
         self.memory.rejected(rejected, self.now, &settings)
     }
 }
@@ -417,15 +440,15 @@ fn a_rejected_part_waits_for_its_delay_or_for_the_next_patch() {
     let rejected = status(json!({"c1": 1}));
     assert_eq!(scene.reject(rejected.clone()), Some(1.0));
     let idle = scene.cycle(false, true);
-    assert!(idle.pending.is_none() && idle.patch.is_empty());
+    assert!(idle.rejected_patch.is_none() && idle.patch.is_empty());
     assert_eq!(idle.delay, Some(1.0));
     scene.now = scene.now.plus(1.0);
-    assert_eq!(scene.cycle(true, true).pending.unwrap().0, rejected);
+    assert_eq!(scene.cycle(true, true).rejected_patch.unwrap().0, rejected);
     assert_eq!(scene.reject(rejected.clone()), Some(2.0));
     scene.set(2);
     let written = scene.cycle(false, true);
     assert!(!written.patch.is_empty() && !written.patch.0.contains_key("status"));
-    assert_eq!(written.pending.unwrap().0, rejected);
+    assert_eq!(written.rejected_patch.unwrap().0, rejected);
 }
 
 #[test]
@@ -433,7 +456,8 @@ fn a_rejected_status_is_visible_to_handlers() {
     let mut scene = Scene::handled();
     scene.reject(status(json!({"c1": 1})));
     let object = Arc::new(Object::decode(&scene.object.to_string()).unwrap());
-    let amended = scene.memory.overlay(&object, true, &scene.rules.settings, &scene.handlers).unwrap();
+    let amended =
+        scene.memory.overlay(&object, ViewAge::Consistent, &scene.config.settings, &scene.handlers).unwrap();
     assert_eq!(amended.object.to_value()["status"], json!({"c1": 1}));
     assert!(amended.missing_patch.is_empty() && !amended.urgent);
 }
@@ -449,13 +473,13 @@ fn a_rejected_part_is_forgotten_when_it_is_on_the_object_or_replaced() {
     // Later changes by others are kept.
     scene.object["status"] = json!({"c02": 3});
     let conclusion = scene.cycle(false, true);
-    assert!(conclusion.pending.is_none() && conclusion.delay.is_none());
+    assert!(conclusion.rejected_patch.is_none() && conclusion.delay.is_none());
 }
 
 #[test]
 fn rejected_parts_are_not_kept_in_compatibility_mode() {
     let mut scene = Scene::new(true);
-    let settings = Arc::clone(&scene.rules.settings);
+    let settings = Arc::clone(&scene.config.settings);
     assert_eq!(scene.memory.rejected(status(json!({"c1": 1})), scene.now, &settings), None);
     assert_eq!(scene.memory.pending_state, None);
 }
@@ -518,7 +542,7 @@ fn a_write_of_a_daemon_between_two_handlers_causes_no_update() {
     apply_merge(&mut scene.object, &patch);
     let latest = Object::decode(&scene.object.to_string()).unwrap();
     let accepted = Accepted { patch: &patch, latest: Some(&latest) };
-    scene.memory.record_daemon_write(accepted, &scene.rules.settings, &scene.handlers);
+    scene.memory.record_daemon_write(accepted, &scene.config.settings, &scene.handlers);
     scene.settle_with(1);
     assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
 }
@@ -534,7 +558,7 @@ fn an_object_held_by_a_finalizer_of_others_is_not_handled_after_the_release() {
     assert_eq!((scene.calls.len(), conclusion.finalizer.is_some()), (1, true));
     // The finalizer and the progress are removed by one request.
     let object = Object::decode(&scene.object.to_string()).unwrap();
-    let stale = stale_progress(&object, &scene.rules.settings.persistence, &scene.handlers);
+    let stale = stale_progress(&object, &scene.config.settings.persistence, &scene.handlers);
     assert!(!stale.is_empty());
     apply_merge(&mut scene.object, &stale.0);
     scene.object["metadata"]["finalizers"] = json!(["example.com/other"]);
@@ -547,11 +571,11 @@ fn an_object_held_by_a_finalizer_of_others_is_not_handled_after_the_release() {
 fn rejected_fields_are_not_in_the_diffbase() {
     let scene = Scene::handled();
     let object = Object::decode(&scene.object.to_string()).unwrap();
-    let persistence = &scene.rules.settings.persistence;
+    let persistence = &scene.config.settings.persistence;
     let rejected = json!({"spec": {"strict": "x"}, "status": {"c1": 1}});
     let mut patch = Patch::default();
-    let foreseen = json!({"spec": {"x": 1, "strict": "x", "other": 2}});
-    persistence.diffbase_storage.store(&object, &mut patch, &foreseen);
+    let predicted = json!({"spec": {"x": 1, "strict": "x", "other": 2}});
+    persistence.diffbase_storage.store(&object, &mut patch, &predicted);
     let own = without_rejected(patch.0, rejected.as_object().unwrap(), &object, persistence, &scene.handlers);
     let written = Object::decode(&Value::Object(own).to_string()).unwrap();
     let base = persistence.diffbase_storage.fetch(&written).unwrap();

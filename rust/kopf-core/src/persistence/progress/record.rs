@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::cause::Reason;
 use crate::json::value::{Map, Value, to_python_json, truthy};
 use crate::time::Timestamp;
 
@@ -38,10 +39,15 @@ pub struct Record {
     pub subrefs: Vec<String>,
     /// The observed essence (see `diffbase::observed`): the essence with which the first finished handlers were called.
     /// Only one record of a handling has it.
-    pub seen: Option<String>,
+    pub observed: Option<String>,
 }
 
 impl Record {
+    /// Whether the record belongs to a handling of this reason.
+    pub(crate) fn is_for(&self, reason: Reason) -> bool {
+        self.purpose.as_deref() == Some(reason.as_str())
+    }
+
     /// All fields in the order of their serialization; those without a value are `null`.
     pub fn to_map(&self) -> Map<String, Value> {
         let timestamp = |at: Option<Timestamp>| json!(at.map(|at| at.to_string()));
@@ -59,8 +65,8 @@ impl Record {
             ("subrefs", if subrefs.is_empty() { Value::Null } else { json!(subrefs) }),
         ];
         // Kopf 1.45 does not have this field, and drops it when it takes over the object.
-        let seen = self.seen.as_ref().map(|seen| ("seen", json!(seen)));
-        fields.into_iter().chain(seen).map(|(key, value)| (key.to_owned(), value)).collect()
+        let observed = self.observed.as_ref().map(|observed| ("seen", json!(observed)));
+        fields.into_iter().chain(observed).map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// The JSON for an annotation; fields without a value are included in the verbose form only.
@@ -106,7 +112,7 @@ impl Record {
             failure: flag("failure"),
             message: text("message")?,
             subrefs,
-            seen: field("seen").and_then(Value::as_str).map(str::to_owned),
+            observed: field("seen").and_then(Value::as_str).map(str::to_owned),
         })
     }
 }

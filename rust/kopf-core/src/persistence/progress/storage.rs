@@ -42,7 +42,7 @@ pub enum ProgressStorage {
         storages: Vec<ProgressStorage>,
     },
     /// A storage implemented in Python, reached by commands. The methods here treat it as empty.
-    Foreign,
+    Custom,
 }
 
 impl Default for ProgressStorage {
@@ -86,7 +86,7 @@ impl ProgressStorage {
                 let malformed = |problem| Malformed { place: format!("field {path}"), problem };
                 Record::from_value(&value).map(Some).map_err(malformed)
             }
-            Self::Foreign => Ok(None),
+            Self::Custom => Ok(None),
             Self::Multi { storages } => {
                 for storage in storages {
                     if let Some(record) = storage.fetch(object, id)? {
@@ -108,12 +108,12 @@ impl ProgressStorage {
                 }
                 store_marker(prefix, object, patch);
             }
-            Self::Status { read_only: true, .. } | Self::Foreign => {}
+            Self::Status { read_only: true, .. } | Self::Custom => {}
             Self::Status { field, .. } => {
                 let field = field.child(id);
                 let mut map = record.to_map();
                 // The mapping is merged into the existing record, so the field must be removed explicitly.
-                if record.seen.is_none() && object.field(&field.child("seen")).is_some() {
+                if record.observed.is_none() && object.field(&field.child("seen")).is_some() {
                     map.insert("seen".to_owned(), Value::Null);
                 }
                 patch.set(field.keys(), Value::Object(map));
@@ -135,7 +135,7 @@ impl ProgressStorage {
                 let record = field.child(id);
                 purge_field(patch, record.keys(), object.field(&record).is_some());
             }
-            Self::Foreign => {}
+            Self::Custom => {}
             Self::Multi { storages } => storages.iter().for_each(|it| it.purge(object, patch, id)),
         }
     }
@@ -151,7 +151,7 @@ impl ProgressStorage {
                     }
                 }
             }
-            Self::Status { read_only: true, .. } | Self::Foreign => {}
+            Self::Status { read_only: true, .. } | Self::Custom => {}
             Self::Status { touch_field, .. } => {
                 let new = json!(value);
                 if object.field(touch_field).unwrap_or_default() != new {
@@ -166,7 +166,7 @@ impl ProgressStorage {
     pub(crate) fn fields(&self) -> Vec<&FieldPath> {
         match self {
             Self::Status { field, .. } => vec![field],
-            Self::Annotations { .. } | Self::Foreign => Vec::new(),
+            Self::Annotations { .. } | Self::Custom => Vec::new(),
             Self::Multi { storages } => storages.iter().flat_map(Self::fields).collect(),
         }
     }
@@ -175,7 +175,7 @@ impl ProgressStorage {
     pub(crate) fn writes_fields(&self) -> bool {
         match self {
             Self::Status { read_only, .. } => !read_only,
-            Self::Annotations { .. } | Self::Foreign => false,
+            Self::Annotations { .. } | Self::Custom => false,
             Self::Multi { storages } => storages.iter().any(Self::writes_fields),
         }
     }
@@ -184,7 +184,7 @@ impl ProgressStorage {
     pub(crate) fn touch_fields(&self) -> Vec<&FieldPath> {
         match self {
             Self::Status { touch_field, .. } => vec![touch_field],
-            Self::Annotations { .. } | Self::Foreign => Vec::new(),
+            Self::Annotations { .. } | Self::Custom => Vec::new(),
             Self::Multi { storages } => storages.iter().flat_map(Self::touch_fields).collect(),
         }
     }
@@ -197,7 +197,7 @@ impl ProgressStorage {
                 path::remove(essence, field.keys());
                 drop_empty_stanzas(essence);
             }
-            Self::Foreign => {}
+            Self::Custom => {}
             Self::Multi { storages } => storages.iter().for_each(|it| it.clear(essence)),
         }
     }
@@ -206,7 +206,7 @@ impl ProgressStorage {
     pub(crate) fn clears_annotation(&self, key: &str) -> bool {
         match self {
             Self::Annotations { prefix, .. } => is_under(prefix, key),
-            Self::Status { .. } | Self::Foreign => false,
+            Self::Status { .. } | Self::Custom => false,
             Self::Multi { storages } => storages.iter().any(|it| it.clears_annotation(key)),
         }
     }
@@ -216,7 +216,7 @@ impl ProgressStorage {
         match self {
             Self::Annotations { .. } => true,
             Self::Status { field, .. } => field.keys().first().is_some_and(|key| &**key == "status"),
-            Self::Foreign => false,
+            Self::Custom => false,
             Self::Multi { storages } => storages.iter().all(Self::is_plain),
         }
     }

@@ -5,34 +5,34 @@ use std::sync::Mutex;
 use kopf_core::json::value::Value;
 
 use super::*;
-use crate::testing::{Answer, Got, Stage, lock, resource};
+use crate::testing::{FakeResponse, Fixture, Got, lock, resource};
 
 const SETTINGS: &str = r#"{"networking": {"error_backoffs": []}}"#;
 
-fn stage(answer: impl Fn(&Got) -> Answer + Send + Sync + Clone + 'static) -> Stage {
-    Stage::new(&serde_json::from_str(SETTINGS).unwrap(), answer)
+fn fixture(respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static) -> Fixture {
+    Fixture::new(&serde_json::from_str(SETTINGS).unwrap(), respond)
 }
 
-fn fine(_: &Got) -> Answer {
+fn fine(_: &Got) -> FakeResponse {
     (200, Some(json!({})))
 }
 
-fn managed(stage: &Stage) -> Managed {
+fn managed(fixture: &Fixture) -> Managed {
     let handlers = serde_json::from_value(json!([
         {"id": "v", "kind": "webhook", "reason": "validating"},
         {"id": "p", "kind": "webhook", "reason": "validating", "persistent": true},
     ]));
     let registry = Arc::new(Registry { handlers: handlers.unwrap() });
-    let (api, host) = (stage.shared.api.clone(), Arc::clone(&stage.shared.host));
-    Managed::new(api, host, registry, stage.admission.subscribe(), "a.b.c".to_owned())
+    let (client, host) = (fixture.shared.base.client.clone(), Arc::clone(&fixture.shared.base.host));
+    Managed::new(client, host, registry, fixture.admission.subscribe(), "a.b.c".to_owned())
 }
 
-fn serve(stage: &Stage, plural: &str) {
-    stage.admission.serve(AdmissionResources(vec![(resource("kopf.dev", plural, true), vec![0, 1])]));
+fn serve(fixture: &Fixture, plural: &str) {
+    fixture.admission.serve(AdmissionResources(vec![(resource("kopf.dev", plural, true), vec![0, 1])]));
 }
 
-fn publish_endpoint(stage: &Stage, url: &str) {
-    stage.admission.publish_endpoint(json!({"url": url}));
+fn publish_endpoint(fixture: &Fixture, url: &str) {
+    fixture.admission.publish_endpoint(json!({"url": url}));
 }
 
 /// Runs until the management is idle or fails.
@@ -41,8 +41,8 @@ async fn run(managed: &mut Managed) -> Option<Failure> {
 }
 
 /// The methods and the paths of the requests since the previous call.
-fn new_requests(stage: &Stage) -> Vec<String> {
-    let requests = std::mem::take(&mut *lock(&stage.requests));
+fn new_requests(fixture: &Fixture) -> Vec<String> {
+    let requests = std::mem::take(&mut *lock(&fixture.requests));
     let kind = |got: &Got| got.path.trim_start_matches(COLLECTION).trim_start_matches('/').to_owned();
     requests.iter().map(|got| format!("{} {}", got.method, kind(got))).collect()
 }
@@ -54,17 +54,17 @@ fn names(got: &Got) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn configurations_are_written_when_they_change_and_only_then() {
-    let stage = stage(fine);
-    let mut managed = managed(&stage);
-    publish_endpoint(&stage, "https://one");
+    let fixture = fixture(fine);
+    let mut managed = managed(&fixture);
+    publish_endpoint(&fixture, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert!(new_requests(&stage).is_empty(), "the cluster is not known yet");
+    assert!(new_requests(&fixture).is_empty(), "the cluster is not known yet");
 
-    serve(&stage, "ks");
+    serve(&fixture, "ks");
     assert!(run(&mut managed).await.is_none());
     let [create, write] = ["POST", "PATCH"];
     assert_eq!(
-        new_requests(&stage),
+        new_requests(&fixture),
         [
             format!("{create} validatingwebhookconfigurations"),
             format!("{create} mutatingwebhookconfigurations"),
@@ -72,34 +72,34 @@ async fn configurations_are_written_when_they_change_and_only_then() {
             format!("{write} mutatingwebhookconfigurations/a.b.c"),
         ]
     );
-    assert_eq!(stage.lines("INFO Reconfiguring the validating webhook a.b.c.").len(), 1);
+    assert_eq!(fixture.lines("INFO Reconfiguring the validating webhook a.b.c.").len(), 1);
 
     let writes =
         |lines: Vec<String>| lines.into_iter().filter(|line| line.starts_with(write)).collect::<Vec<_>>();
-    serve(&stage, "ks");
-    publish_endpoint(&stage, "https://one");
+    serve(&fixture, "ks");
+    publish_endpoint(&fixture, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert!(writes(new_requests(&stage)).is_empty());
+    assert!(writes(new_requests(&fixture)).is_empty());
 
-    publish_endpoint(&stage, "https://two");
+    publish_endpoint(&fixture, "https://two");
     assert!(run(&mut managed).await.is_none());
     // There are no mutating handlers, so the mutating configuration has not changed.
-    assert_eq!(writes(new_requests(&stage)), ["PATCH validatingwebhookconfigurations/a.b.c"]);
+    assert_eq!(writes(new_requests(&fixture)), ["PATCH validatingwebhookconfigurations/a.b.c"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_configuration_deleted_by_another_client_is_created_again() {
     let deleted = Arc::new(Mutex::new(true));
-    let stage = stage(move |got| {
+    let fixture = fixture(move |got| {
         let gone = got.method == "PATCH" && std::mem::take(&mut *lock(&deleted));
         (if gone { 404 } else { 200 }, Some(json!({})))
     });
-    let mut managed = managed(&stage);
-    serve(&stage, "ks");
-    publish_endpoint(&stage, "https://one");
+    let mut managed = managed(&fixture);
+    serve(&fixture, "ks");
+    publish_endpoint(&fixture, "https://one");
     assert!(run(&mut managed).await.is_none());
     assert_eq!(
-        new_requests(&stage)[2..],
+        new_requests(&fixture)[2..],
         [
             "PATCH validatingwebhookconfigurations/a.b.c",
             "POST validatingwebhookconfigurations",
@@ -111,28 +111,28 @@ async fn a_configuration_deleted_by_another_client_is_created_again() {
 
 #[tokio::test(start_paused = true)]
 async fn existing_configurations_are_taken_over() {
-    let stage = stage(|got| (if got.method == "POST" { 409 } else { 200 }, Some(json!({}))));
-    let mut managed = managed(&stage);
-    serve(&stage, "ks");
-    publish_endpoint(&stage, "https://one");
+    let fixture = fixture(|got| (if got.method == "POST" { 409 } else { 200 }, Some(json!({}))));
+    let mut managed = managed(&fixture);
+    serve(&fixture, "ks");
+    publish_endpoint(&fixture, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert_eq!(new_requests(&stage).len(), 4);
+    assert_eq!(new_requests(&fixture).len(), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn temporary_failures_are_retried() {
     let broken = Arc::new(Mutex::new(true));
     let fails = Arc::clone(&broken);
-    let stage = stage(move |_| (if *lock(&fails) { 500 } else { 200 }, Some(json!({}))));
-    let mut managed = managed(&stage);
-    serve(&stage, "ks");
-    publish_endpoint(&stage, "https://one");
+    let fixture = fixture(move |_| (if *lock(&fails) { 500 } else { 200 }, Some(json!({}))));
+    let mut managed = managed(&fixture);
+    serve(&fixture, "ks");
+    publish_endpoint(&fixture, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert_eq!(stage.lines("Will try again in 10 seconds.").len(), 1);
+    assert_eq!(fixture.lines("Will try again in 10 seconds.").len(), 1);
     *lock(&broken) = false;
     assert!(timeout(Duration::from_secs(10), managed.run()).await.is_err());
     assert_eq!(
-        new_requests(&stage).last().map(String::as_str),
+        new_requests(&fixture).last().map(String::as_str),
         Some("PATCH mutatingwebhookconfigurations/a.b.c")
     );
 }
@@ -148,29 +148,29 @@ async fn rejections_are_fatal_and_logged() {
         ),
         (422, None),
     ] {
-        let stage = stage(move |_| (status, Some(json!({}))));
-        let mut managed = managed(&stage);
-        serve(&stage, "ks");
+        let fixture = fixture(move |_| (status, Some(json!({}))));
+        let mut managed = managed(&fixture);
+        serve(&fixture, "ks");
         assert!(run(&mut managed).await.is_some());
-        assert!(line.is_none_or(|line| !stage.lines(line).is_empty()));
+        assert!(line.is_none_or(|line| !fixture.lines(line).is_empty()));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_persistent_webhooks_stay_after_the_exit() {
-    let stage = stage(fine);
-    let mut managed = managed(&stage);
+    let fixture = fixture(fine);
+    let mut managed = managed(&fixture);
     managed.clean_up().await;
-    assert!(new_requests(&stage).is_empty(), "configurations that were never written are not cleaned up");
+    assert!(new_requests(&fixture).is_empty(), "configurations that were never written are not cleaned up");
 
-    serve(&stage, "ks");
-    publish_endpoint(&stage, "https://one");
+    serve(&fixture, "ks");
+    publish_endpoint(&fixture, "https://one");
     assert!(run(&mut managed).await.is_none());
-    assert_eq!(names(&stage.requests()[2]), ["v.a.b.c", "p.a.b.c"]);
-    new_requests(&stage);
+    assert_eq!(names(&fixture.requests()[2]), ["v.a.b.c", "p.a.b.c"]);
+    new_requests(&fixture);
     managed.clean_up().await;
-    let last: Vec<Got> = stage.requests();
+    let last: Vec<Got> = fixture.requests();
     assert_eq!((names(&last[0]), names(&last[1])), (vec!["p.a.b.c"], vec![]));
     assert_eq!(last[0].body["webhooks"][0]["clientConfig"], Value::clone(&json!({"url": "https://one/p"})));
-    assert_eq!(stage.lines("INFO Cleaning up the admission webhook a.b.c.").len(), 2);
+    assert_eq!(fixture.lines("INFO Cleaning up the admission webhook a.b.c.").len(), 2);
 }

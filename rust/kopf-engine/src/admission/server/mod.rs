@@ -5,12 +5,12 @@
 
 use crate::host::admission::Rejection;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
@@ -21,16 +21,19 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kopf_core::json::value::Value;
 use percent_encoding::percent_decode_str;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::admission::tls::Tls;
 use crate::http_server::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::http_server::write_timeout::WriteTimeout;
+use crate::supervision::{guarded, run_restarting};
 use body::BodyBudget;
+use listener::Acceptor;
 
 /// The API server accepts requests of up to 3 MiB, and a review contains up to two objects and some metadata.
 const BODY_LIMIT: usize = 8 * 1024 * 1024;
@@ -43,9 +46,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an idle connection is kept open. It is longer than the API server's own limit (90 s): the side that closes
 /// first may break a request that the other side is just sending.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
-/// The pause after a failed accept, when the system has no resources for more connections.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-const BACKLOG: u32 = 128;
+/// How long a stopped server waits for the responses to its current requests.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for sending a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum number of connections. An API server sends some hundreds of reviews at once, each over a separate
@@ -55,11 +57,15 @@ const CONNECTIONS: usize = 800;
 const ADOPTED_CONNECTIONS: usize = 200;
 
 mod body;
+mod listener;
 
 /// The processor of the requests.
 pub trait Backend: Send + Sync + 'static {
     /// Takes a request. The response is sent through its channel, now or later.
     fn call(&self, call: Call);
+
+    /// Logs an error of the server.
+    fn log_error(&self, text: String);
 }
 
 /// One HTTP request.
@@ -77,7 +83,7 @@ pub struct Call {
     pub reply: oneshot::Sender<Result<Vec<u8>, Rejection>>,
 }
 
-/// A running server. It stops when it is dropped.
+/// A running server. It stops when it is dropped; only [`Server::join`] waits for its tasks.
 pub struct Server {
     service: Arc<Service>,
     port: u16,
@@ -88,6 +94,10 @@ struct Service {
     backend: Arc<dyn Backend>,
     prefix: String,
     stopping: CancellationToken,
+    /// Cancels the tasks that do not end after a stop.
+    giving_up: CancellationToken,
+    /// The acceptor and the connections.
+    tasks: TaskTracker,
     connection_limit: Arc<ConnectionLimit>,
     bodies: Arc<BodyBudget>,
 }
@@ -107,12 +117,12 @@ impl Server {
     ) -> io::Result<Self> {
         let listener = {
             let _context = runtime.enter();
-            listen(address.filter(|address| !address.is_empty()), port)?
+            listener::listen(address.filter(|address| !address.is_empty()), port)?
         };
         let port = listener.local_addr()?.port();
         let service = Service::new(backend, path, CONNECTIONS);
         let server = Self { service, port, runtime: runtime.clone() };
-        runtime.spawn(accept(listener, Arc::clone(&server.service), tls));
+        server.spawn(run_restarting(Acceptor { listener, service: Arc::clone(&server.service), tls }));
         Ok(server)
     }
 
@@ -137,68 +147,36 @@ impl Server {
         let _context = self.runtime.enter();
         let stream = UnixStream::from_std(socket)?;
         if let Some(permit) = self.service.connection_limit.try_enter() {
-            self.runtime.spawn(serve_http(stream, Arc::clone(&self.service), peer, permit));
+            let serving = serve_http(stream, Arc::clone(&self.service), peer, permit);
+            self.spawn(self.service.guard(serving));
         }
         Ok(())
+    }
+
+    fn spawn(&self, task: impl Future + Send + 'static) {
+        self.service.tasks.spawn_on(self.service.cancellable(task), &self.runtime);
     }
 
     /// Accepts no more connections. Idle connections are closed at once, others after their current request.
     pub fn stop(&self) {
         self.service.stopping.cancel();
     }
+
+    /// Stops the server and waits for the end of all its tasks. Requests without a response after 5 seconds are
+    /// cancelled.
+    pub async fn join(&self) {
+        self.stop();
+        self.service.tasks.close();
+        if timeout(JOIN_TIMEOUT, self.service.tasks.wait()).await.is_err() {
+            self.service.giving_up.cancel();
+            self.service.tasks.wait().await;
+        }
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-fn listen(address: Option<&str>, port: u16) -> io::Result<TcpListener> {
-    let Some(address) = address else {
-        // One socket serves both address families if the system supports both.
-        let everywhere: [SocketAddr; 2] = [([0_u16; 8], port).into(), ([0_u8; 4], port).into()];
-        return listen_at(everywhere[0]).or_else(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Err(error),
-            _ => listen_at(everywhere[1]),
-        });
-    };
-    let mut failure =
-        io::Error::new(io::ErrorKind::AddrNotAvailable, format!("no such address: {address:?}"));
-    for address in (address, port).to_socket_addrs()? {
-        match listen_at(address) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => failure = error,
-        }
-    }
-    Err(failure)
-}
-
-fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // A restarted operator can listen at once, although connections of the previous process have not expired.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-async fn accept(listener: TcpListener, service: Arc<Service>, tls: Option<Arc<Tls>>) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = service.stopping.cancelled() => return,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                let permit = tokio::select! {
-                    permit = service.connection_limit.enter() => permit,
-                    () = service.stopping.cancelled() => return,
-                };
-                drop(tokio::spawn(serve_connection(stream, Arc::clone(&service), tls.clone(), permit)));
-            }
-            // Most likely, the process is out of descriptors.
-            Err(_) => sleep(EXHAUSTED_PAUSE).await,
-        }
     }
 }
 
@@ -214,6 +192,7 @@ async fn serve_connection(
     let accepted = tokio::select! {
         accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted,
         () = permit.evicted() => return,
+        () = service.stopping.cancelled() => return,
     };
     // Port scanners, load balancers, and clients without our CA fail here; logging them would only be noise.
     let Ok(Ok(stream)) = accepted else { return };
@@ -253,7 +232,33 @@ impl Service {
     fn new(backend: Arc<dyn Backend>, path: &str, limit: usize) -> Arc<Self> {
         let prefix = path.trim_end_matches('/').to_owned();
         let (connection_limit, bodies) = (ConnectionLimit::new(limit), BodyBudget::new(body::SHARED_LIMIT));
-        Arc::new(Self { backend, prefix, stopping: CancellationToken::new(), connection_limit, bodies })
+        Arc::new(Self {
+            backend,
+            prefix,
+            stopping: CancellationToken::new(),
+            giving_up: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            connection_limit,
+            bodies,
+        })
+    }
+
+    /// A task of the server, which ends when the server gives up.
+    fn cancellable<F: Future + Send + 'static>(&self, task: F) -> impl Future<Output = ()> + Send + use<F> {
+        let giving_up = self.giving_up.clone();
+        async move {
+            let _cancelled = giving_up.run_until_cancelled_owned(task).await;
+        }
+    }
+
+    /// The task of a connection: its panic closes the connection and is logged.
+    fn guard<F: Future<Output = ()>>(&self, serving: F) -> impl Future<Output = ()> + use<F> {
+        let backend = Arc::clone(&self.backend);
+        guarded("A connection of the webhook server", serving).map(move |ended| {
+            if let Err(panicked) = ended {
+                backend.log_error(format!("{panicked}. The connection is closed."));
+            }
+        })
     }
 
     async fn respond(
@@ -294,11 +299,11 @@ impl Service {
                 body::BodyError::TooLarge => Rejection::of(StatusCode::PAYLOAD_TOO_LARGE),
                 body::BodyError::Broken(_) => Rejection::of(StatusCode::BAD_REQUEST),
             })?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let _served = permit.serve();
         self.backend.call(Call { webhook, headers, peer, body, reply });
         // The channel is closed without a response when the operator is exiting.
-        answer.await.unwrap_or_else(|_| Err(Rejection::of(StatusCode::SERVICE_UNAVAILABLE)))
+        receiver.await.unwrap_or_else(|_| Err(Rejection::of(StatusCode::SERVICE_UNAVAILABLE)))
     }
 
     /// The handler id in a path.

@@ -14,10 +14,12 @@ type Seen = (String, Vec<(String, String)>, Option<Arc<Value>>);
 #[derive(Default)]
 struct RecordingBackend {
     seen: Mutex<Vec<Seen>>,
+    errors: Mutex<Vec<String>>,
 }
 
 impl Backend for RecordingBackend {
     fn call(&self, call: Call) {
+        assert_ne!(call.webhook, "explosive", "an injected panic");
         self.seen.lock().unwrap().push((call.webhook.clone(), call.headers, call.peer));
         let _gone = match call.webhook.as_str() {
             "dropped" => Ok(()),
@@ -26,6 +28,10 @@ impl Backend for RecordingBackend {
             }
             id => call.reply.send(Ok(format!("{{\"{id}\":{}}}", call.body.len()).into_bytes())),
         };
+    }
+
+    fn log_error(&self, text: String) {
+        self.errors.lock().unwrap().push(text);
     }
 }
 
@@ -37,9 +43,9 @@ async fn ask(backend: &Arc<RecordingBackend>, path: &str, request: Vec<u8>) -> S
     near.set_nonblocking(true).unwrap();
     let mut near = UnixStream::from_std(near).unwrap();
     near.write_all(&request).await.unwrap();
-    let mut answer = vec![];
-    near.read_to_end(&mut answer).await.unwrap();
-    String::from_utf8(answer).unwrap()
+    let mut response = vec![];
+    near.read_to_end(&mut response).await.unwrap();
+    String::from_utf8(response).unwrap()
 }
 
 fn post(path: &str, body: &str) -> Vec<u8> {
@@ -51,12 +57,12 @@ fn post(path: &str, body: &str) -> Vec<u8> {
 #[tokio::test]
 async fn a_request_is_answered_by_its_webhook() {
     let backend = Arc::new(RecordingBackend::default());
-    let answer = ask(&backend, "/some/", post("/some/a%20b/c", "12345")).await;
+    let response = ask(&backend, "/some/", post("/some/a%20b/c", "12345")).await;
     assert!(
-        answer.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=utf-8\r\n"),
-        "{answer}"
+        response.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=utf-8\r\n"),
+        "{response}"
     );
-    assert!(answer.ends_with("\r\n\r\n{\"a b/c\":5}"), "{answer}");
+    assert!(response.ends_with("\r\n\r\n{\"a b/c\":5}"), "{response}");
     let seen = backend.seen.lock().unwrap();
     assert_eq!(seen[0].2.as_deref(), Some(&Value::from("peer")));
     assert!(seen[0].1.contains(&("X-Own-Header".to_owned(), "1".to_owned())));
@@ -72,15 +78,15 @@ async fn other_requests_are_rejected_with_a_reason() {
         ("/", b"GET /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_vec(), "405 Method Not Allowed"),
     ];
     for (path, request, expected) in table {
-        let answer = ask(&Arc::default(), path, request).await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}\r\n")), "{answer}");
+        let response = ask(&Arc::default(), path, request).await;
+        assert!(response.starts_with(&format!("HTTP/1.1 {expected}\r\n")), "{response}");
     }
 }
 
 #[tokio::test]
 async fn the_root_asks_the_webhook_without_a_name() {
-    let answer = ask(&Arc::default(), "", post("/", "")).await;
-    assert!(answer.ends_with("{\"\":0}"), "{answer}");
+    let response = ask(&Arc::default(), "", post("/", "")).await;
+    assert!(response.ends_with("{\"\":0}"), "{response}");
 }
 
 #[tokio::test]
@@ -89,8 +95,8 @@ async fn too_long_bodies_are_rejected() {
         "POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         BODY_LIMIT + 1
     );
-    let answer = ask(&Arc::default(), "/", head.into_bytes()).await;
-    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let response = ask(&Arc::default(), "/", head.into_bytes()).await;
+    assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
 }
 
 #[tokio::test]
@@ -109,9 +115,9 @@ async fn too_long_chunked_bodies_are_rejected() {
     let (mut reader, mut writer) = UnixStream::from_std(near).unwrap().into_split();
     // The server does not read all of the request and may close the connection first.
     let sending = tokio::spawn(async move { drop(writer.write_all(&request).await) });
-    let mut answer = vec![0; 13];
-    reader.read_exact(&mut answer).await.unwrap();
-    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 413 ");
+    let mut response = vec![0; 13];
+    reader.read_exact(&mut response).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&response), "HTTP/1.1 413 ");
     assert!(backend.seen.lock().unwrap().is_empty());
     sending.abort();
 }
@@ -120,8 +126,8 @@ async fn too_long_chunked_bodies_are_rejected() {
 async fn clients_that_send_no_complete_head_are_disconnected() {
     for begun in [b"".to_vec(), b"POST /x HTTP/1.1\r\nhost".to_vec()] {
         let backend = Arc::new(RecordingBackend::default());
-        let answer = ask(&backend, "/", begun).await;
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        let response = ask(&backend, "/", begun).await;
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 408 "), "{response}");
         assert!(backend.seen.lock().unwrap().is_empty());
     }
 }
@@ -129,8 +135,8 @@ async fn clients_that_send_no_complete_head_are_disconnected() {
 #[tokio::test(start_paused = true)]
 async fn clients_that_send_incomplete_bodies_are_disconnected() {
     let begun = b"POST /x HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\nabc".to_vec();
-    let answer = ask(&Arc::default(), "/", begun).await;
-    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    let response = ask(&Arc::default(), "/", begun).await;
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,9 +169,9 @@ async fn a_connection_beyond_the_limit_replaces_the_longest_idle_one() {
     // All others are served, the newest first; also those that were opened before it.
     for mut client in clients.into_iter().rev() {
         client.write_all(&post("/x", "12345")).await.unwrap();
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        let mut response = String::new();
+        client.read_to_string(&mut response).await.unwrap();
+        assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
     }
 }
 
@@ -173,9 +179,10 @@ async fn a_connection_beyond_the_limit_replaces_the_longest_idle_one() {
 async fn new_connections_wait_while_all_others_wait_for_responses() {
     let backend = Arc::new(ManualBackend::default());
     let service = Service::new(Arc::clone(&backend) as Arc<dyn Backend>, "/", 1);
-    let listener = listen_at(([127, 0, 0, 1], 0).into()).unwrap();
+    let listener = listener::listen(Some("127.0.0.1"), 0).unwrap();
     let address = listener.local_addr().unwrap();
-    let serving = tokio::spawn(accept(listener, Arc::clone(&service), None));
+    let serving =
+        tokio::spawn(run_restarting(Acceptor { listener, service: Arc::clone(&service), tls: None }));
     let mut first = TcpStream::connect(address).await.unwrap();
     first.write_all(&post("/first", "1")).await.unwrap();
     let reply = backend.next().await;
@@ -183,15 +190,15 @@ async fn new_connections_wait_while_all_others_wait_for_responses() {
     second.write_all(&post("/second", "22")).await.unwrap();
     // The second request is not served before the first one has its response.
     reply.send(Ok(b"one".to_vec())).unwrap();
-    let mut answer = String::new();
-    first.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("one"), "{answer}");
+    let mut response = String::new();
+    first.read_to_string(&mut response).await.unwrap();
+    assert!(response.ends_with("one"), "{response}");
     backend.next().await.send(Ok(b"two".to_vec())).unwrap();
-    answer.clear();
-    second.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.ends_with("two"), "{answer}");
+    response.clear();
+    second.read_to_string(&mut response).await.unwrap();
+    assert!(response.ends_with("two"), "{response}");
     service.stopping.cancel();
-    serving.await.unwrap();
+    serving.await.unwrap().unwrap();
 }
 
 /// Keeps the requests until the test responds to them.
@@ -218,6 +225,69 @@ impl Backend for ManualBackend {
         self.calls.lock().unwrap().push(call);
         self.added.notify_one();
     }
+
+    fn log_error(&self, text: String) {
+        panic!("{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_panic_closes_its_connection_only_and_is_logged() {
+    let backend = Arc::new(RecordingBackend::default());
+    assert_eq!(ask(&backend, "/", post("/explosive", "1")).await, "");
+    let errors = backend.errors.lock().unwrap().clone();
+    let [error] = &errors[..] else { panic!("{errors:?}") };
+    assert!(error.starts_with("A connection of the webhook server has panicked: "), "{error}");
+    assert!(error.ends_with(". The connection is closed."), "{error}");
+    assert!(ask(&backend, "/", post("/x", "1")).await.starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+/// Opens a connection and sends a request, without reading the response.
+async fn request(server: &Server, request: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    stream
+}
+
+async fn read_all(mut stream: TcpStream) -> String {
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.unwrap();
+    response
+}
+
+fn listening(backend: &Arc<ManualBackend>) -> Server {
+    let backend = Arc::clone(backend) as Arc<dyn Backend>;
+    Server::start(&Handle::current(), backend, (Some("127.0.0.1"), 0), "", None).unwrap()
+}
+
+#[tokio::test]
+async fn a_stopped_server_answers_its_requests_and_leaves_no_task() {
+    let backend = Arc::new(ManualBackend::default());
+    let server = listening(&backend);
+    let idle = request(&server, b"").await;
+    let busy = request(&server, &post("/x", "1")).await;
+    let reply = backend.next().await;
+    let metrics = Handle::current().metrics();
+    assert_eq!(metrics.num_alive_tasks(), 3);
+    let mut joining = std::pin::pin!(server.join());
+    assert!(joining.as_mut().now_or_never().is_none());
+    assert_eq!(read_all(idle).await, "");
+    reply.send(Ok(b"{}".to_vec())).unwrap();
+    joining.await;
+    assert_eq!(metrics.num_alive_tasks(), 0);
+    assert!(read_all(busy).await.starts_with("HTTP/1.1 200 OK"));
+}
+
+#[tokio::test]
+async fn a_stopped_server_gives_up_requests_without_a_response() {
+    let backend = Arc::new(ManualBackend::default());
+    let server = listening(&backend);
+    let busy = request(&server, &post("/x", "1")).await;
+    let _unanswered = backend.next().await;
+    tokio::time::pause();
+    server.join().await;
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+    assert_eq!(read_all(busy).await, "");
 }
 
 #[test]

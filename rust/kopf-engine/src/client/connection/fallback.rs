@@ -39,6 +39,19 @@ impl Connection {
         Self::of_kubeconfig(kubeconfig::read()?, options).await
     }
 
+    /// The same with this file instead of those of the environment, and with this context instead of the current one.
+    pub async fn from_context(
+        path: Option<&Path>,
+        context: Option<&str>,
+        options: &ConnectionOptions,
+    ) -> Result<Self, LoginError> {
+        let mut file = path.map_or_else(kubeconfig::read, kubeconfig::read_file)?;
+        if let Some(context) = context {
+            file.current_context = Some(context.to_owned());
+        }
+        Self::of_kubeconfig(file, options).await
+    }
+
     pub(super) async fn of_kubeconfig(
         file: Kubeconfig,
         options: &ConnectionOptions,
@@ -62,7 +75,7 @@ impl Connection {
         let authorization = match auth.exec.take().filter(|_| !has_token) {
             None => Authorization::of(auth, &options.clock)?,
             Some(plugin) => {
-                let status = exec::run(&plugin).await.map_err(|error| authorization::plugin_error(&error))?;
+                let status = exec::run(&plugin).await.map_err(|error| exec::plugin_error(&error))?;
                 if let (Some(certificate), Some(key)) =
                     (&status.client_certificate_data, &status.client_key_data)
                 {

@@ -78,6 +78,7 @@ async fn requests_have_the_headers_and_the_base_path() {
         url: "/apis/x?y=z",
         accept: "application/json",
         content_type: Some("application/merge-patch+json"),
+        is_idempotent: true,
     };
     let request = connection.request(head).unwrap();
     assert_eq!(request.uri(), "/base/apis/x?y=z");
@@ -100,9 +101,11 @@ async fn paths_with_empty_or_relative_names_are_never_requested() {
             (200, Some(vec![]))
         }),
     );
+    let none = HeaderMap::new();
     let send = |url: &'static str| {
-        let head = RequestHead { method: &Method::GET, url, accept: "a", content_type: None };
-        connection.send(head, b"", None, None)
+        let head =
+            RequestHead { method: &Method::GET, url, accept: "a", content_type: None, is_idempotent: true };
+        connection.send(head, &none, b"", None, None)
     };
     for url in ["", "x", "/apis//x", "/apis/x/", "/apis/./x", "/apis/../x", "/apis/x/..", "/apis/x/..?a=b"] {
         assert!(matches!(send(url).await, Err(RequestError::Malformed(_))), "{url:?}");
@@ -165,10 +168,11 @@ async fn impersonation_is_sent() {
 #[tokio::test]
 async fn bodies_are_limited_and_joined() {
     let connection = Connection::fake("k", connector(|_, _, _| (200, Some(vec![b'x'; 1_000_000]))));
-    let head = RequestHead { method: &Method::GET, url: "/x", accept: "a", content_type: None };
-    let response = connection.send(head, b"", None, None).await.unwrap();
+    let head =
+        RequestHead { method: &Method::GET, url: "/x", accept: "a", content_type: None, is_idempotent: true };
+    let response = connection.send(head, &HeaderMap::new(), b"", None, None).await.unwrap();
     assert_eq!(read_body(response.into_body(), 2_000_000).await.unwrap().len(), 1_000_000);
-    let response = connection.send(head, b"", None, None).await.unwrap();
+    let response = connection.send(head, &HeaderMap::new(), b"", None, None).await.unwrap();
     let error = read_body(response.into_body(), 999_999).await.err().unwrap();
     assert!(error.to_string().contains("chunk_size"), "{error}");
 }

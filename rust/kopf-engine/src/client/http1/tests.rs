@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use super::*;
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-const REPEATABLE: SendOptions = SendOptions { is_repeatable: true, connect_timeout: Duration::from_secs(5) };
-const ONCE: SendOptions = SendOptions { is_repeatable: false, ..REPEATABLE };
+const REPEATABLE: SendOptions = SendOptions { is_idempotent: true, connect_timeout: Duration::from_secs(5) };
+const ONCE: SendOptions = SendOptions { is_idempotent: false, ..REPEATABLE };
 
 /// A client, and the number of connections it has opened. The server handles each connection with `serve`, by its
 /// number.

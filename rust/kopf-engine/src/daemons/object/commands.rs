@@ -7,7 +7,7 @@ use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
 
 use super::ObjectDaemons;
-use crate::host::{RunId, RunReply};
+use crate::host::{CallDaemonReply, RunId};
 use crate::patching::{PatchFailure, WriteResult};
 
 /// An entry of the scheduler's heap.
@@ -25,7 +25,7 @@ pub(crate) enum SchedulerCommand {
     /// The result of the initial delay function; none if it raised.
     Delayed { object_daemons: Arc<ObjectDaemons>, run: RunId, delay: Option<f64> },
     /// A call is over.
-    Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: Option<RunReply> },
+    Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: Option<CallDaemonReply> },
     /// The patch of a call was written, or has failed.
     Written {
         object_daemons: Arc<ObjectDaemons>,

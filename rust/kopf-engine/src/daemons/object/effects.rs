@@ -14,7 +14,7 @@ use crate::host::{HostTask, LogRecord, Responder, RunId};
 /// The effects to send.
 #[derive(Default)]
 pub(crate) struct Effects {
-    pub(crate) jobs: Vec<HostTask>,
+    pub(crate) tasks: Vec<HostTask>,
     pub(crate) sleeps: Vec<ScheduledRun>,
     pub(crate) entries: Vec<LogRecord>,
     pub(crate) wakes: Vec<Arc<ObjectDaemons>>,
@@ -27,10 +27,10 @@ impl Effects {
             shared.manager.send(SchedulerCommand::Sleep(due));
         }
         for entry in self.entries {
-            shared.host.log(entry);
+            shared.base.host.log(entry);
         }
-        if !self.jobs.is_empty() {
-            shared.host.submit_all(self.jobs);
+        if !self.tasks.is_empty() {
+            shared.base.host.submit_all(self.tasks);
         }
         if !self.wakes.is_empty() {
             shared.manager.send(SchedulerCommand::Wake(self.wakes));

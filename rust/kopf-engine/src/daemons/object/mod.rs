@@ -5,7 +5,7 @@ pub(crate) mod effects;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use kopf_core::daemon::{Action, Schedule, StopReasons, Stopping};
+use kopf_core::daemon::{DaemonAction, Schedule, StopReasons, Stopping};
 use kopf_core::handler::Handler;
 use kopf_core::handling::attempt::Outcome;
 use kopf_core::handling::error_backoff::ErrorBackoff;
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use super::object::commands::{ScheduledRun, SchedulerCommand};
 use super::object::effects::{Effects, exit_messages, report};
 use crate::daemons::{DaemonContext, ObjectOwner};
-use crate::host::{DelayTask, HostTask, LogRecord, RunId, RunTask};
+use crate::host::{CallDaemonTask, GetInitialDelayTask, HostTask, LogRecord, RunId};
 
 /// The daemons and timers of one object. They may outlive the object's slot.
 pub struct ObjectDaemons {
@@ -35,7 +35,7 @@ pub(super) struct State {
     /// The resource of the object.
     pub(super) resource: Arc<Resource>,
     /// The dispatcher of the object.
-    home: Weak<dyn ObjectOwner>,
+    owner: Weak<dyn ObjectOwner>,
     /// The last handled state.
     pub(super) object: Arc<Object>,
     /// The state after our last patch, until it is handled.
@@ -81,15 +81,15 @@ pub(super) enum RunState {
 
 impl ObjectDaemons {
     pub(super) fn new(
-        home: &Arc<dyn ObjectOwner>,
+        owner: &Arc<dyn ObjectOwner>,
         key: Arc<str>,
         object: &Arc<Object>,
         now: Timestamp,
     ) -> Self {
         let object = kept(object);
         let state = State {
-            resource: Arc::clone(home.resource()),
-            home: Arc::downgrade(home),
+            resource: Arc::clone(owner.resource()),
+            owner: Arc::downgrade(owner),
             object,
             patched: None,
             idle_since: now,
@@ -130,18 +130,18 @@ impl ObjectDaemons {
     }
 
     /// The current dispatcher of the object.
-    pub(super) fn home(&self) -> Option<Arc<dyn ObjectOwner>> {
-        self.state().home.upgrade()
+    pub(super) fn owner(&self) -> Option<Arc<dyn ObjectOwner>> {
+        self.state().owner.upgrade()
     }
 
     /// Wakes up the cycles of the object after an exit.
     pub(super) fn wake(&self) {
-        let (home, object) = {
+        let (owner, object) = {
             let state = self.state();
-            (state.home.upgrade(), Arc::clone(state.patched.as_ref().unwrap_or(&state.object)))
+            (state.owner.upgrade(), Arc::clone(state.patched.as_ref().unwrap_or(&state.object)))
         };
-        if let Some(home) = home {
-            home.wake(&self.key, object);
+        if let Some(owner) = owner {
+            owner.wake(&self.key, object);
         }
     }
 }
@@ -161,10 +161,10 @@ fn is_covered(patched: &Object, object: &Object) -> bool {
 
 impl State {
     /// Sets the current dispatcher, which may be another one than before, for another version of the resource.
-    pub(super) fn move_to(&mut self, home: &Arc<dyn ObjectOwner>) {
-        if !std::ptr::addr_eq(self.home.as_ptr(), Arc::as_ptr(home)) {
-            self.home = Arc::downgrade(home);
-            self.resource = Arc::clone(home.resource());
+    pub(super) fn move_to(&mut self, owner: &Arc<dyn ObjectOwner>) {
+        if !std::ptr::addr_eq(self.owner.as_ptr(), Arc::as_ptr(owner)) {
+            self.owner = Arc::downgrade(owner);
+            self.resource = Arc::clone(owner.resource());
         }
     }
 
@@ -214,7 +214,7 @@ impl State {
         now: Timestamp,
         out: &mut Effects,
     ) {
-        let declared = shared.rules.registry.handlers.get(handler);
+        let declared = shared.base.startup_config.registry.handlers.get(handler);
         let Some((routine, first)) = declared.and_then(|declared| Schedule::begin(handler, declared, now))
         else {
             return;
@@ -225,7 +225,7 @@ impl State {
         // Most objects have a single run, and there can be many objects.
         self.runs.reserve_exact(1);
         self.runs.push(Run {
-            id: shared.next_run(),
+            id: shared.base.next_id(),
             routine,
             stopping: Stopping::default(),
             signalled: StopReasons::default(),
@@ -262,22 +262,22 @@ impl State {
         shared: &Arc<DaemonContext>,
         object_daemons: &Arc<ObjectDaemons>,
         position: usize,
-        next: Action,
+        next: DaemonAction,
         now: Timestamp,
         out: &mut Effects,
     ) {
         let mut next = next;
         let idle_since = self.idle_since;
         let Some(run) = self.runs.get_mut(position) else { return };
-        if let Action::Sleep(until) = next
+        if let DaemonAction::Sleep(until) = next
             && until <= now
             && let Some(handler) = declared(shared, run)
         {
-            let backoff = shared.current.get().settings.execution.default_backoff;
+            let backoff = shared.base.live_config.get().settings.execution.default_backoff;
             next = run.routine.wake(handler, backoff, now, idle_since);
         }
         match next {
-            Action::Sleep(until) => {
+            DaemonAction::Sleep(until) => {
                 run.state = RunState::Sleeping;
                 run.turn = run.turn.wrapping_add(1);
                 out.sleeps.push(ScheduledRun {
@@ -287,14 +287,14 @@ impl State {
                     turn: run.turn,
                 });
             }
-            Action::Park => {
+            DaemonAction::Park => {
                 run.state = RunState::Sleeping;
                 run.turn = run.turn.wrapping_add(1);
             }
-            Action::Ask => {
+            DaemonAction::Ask => {
                 run.state = RunState::Running;
                 run.known = true;
-                out.jobs.push(HostTask::Delay(DelayTask {
+                out.tasks.push(HostTask::GetInitialDelay(GetInitialDelayTask {
                     run: run.id,
                     handler: run.routine.handler(),
                     uid: Arc::clone(&object_daemons.key),
@@ -305,22 +305,22 @@ impl State {
                     }),
                 }));
             }
-            Action::Attempt(attempt) => {
+            DaemonAction::Attempt(attempt) => {
                 run.state = RunState::Running;
                 run.known = true;
-                out.jobs.push(HostTask::Run(RunTask {
+                out.tasks.push(HostTask::CallDaemon(CallDaemonTask {
                     run: run.id,
                     uid: Arc::clone(&object_daemons.key),
                     resource: Arc::clone(&self.resource),
                     object: Arc::clone(&self.object),
                     attempt,
-                    carry: std::mem::take(&mut run.carry),
+                    keep_fns: std::mem::take(&mut run.carry),
                     reply: report(shared, object_daemons, run.id, |object_daemons, run, reply| {
                         SchedulerCommand::Returned { object_daemons, run, reply }
                     }),
                 }));
             }
-            Action::Exit => self.exit(shared, object_daemons, position, out),
+            DaemonAction::Exit => self.exit(shared, object_daemons, position, out),
         }
     }
 
@@ -333,7 +333,7 @@ impl State {
         outcome: &Outcome,
         out: &mut Effects,
     ) {
-        let now = shared.clock.now();
+        let now = shared.base.clock.now();
         let idle_since = self.idle_since;
         let Some(run) = self.runs.get_mut(position) else { return };
         if run.stopping.is_requested() {
@@ -360,13 +360,13 @@ impl State {
             if reasons.is_empty() {
                 self.ended.push(Arc::clone(&handler.id));
             }
-            if run.known && shared.host.enabled(Level::Debug) {
+            if run.known && shared.base.host.enabled(Level::Debug) {
                 let texts = exit_messages(handler, reasons);
                 out.entries.extend(texts.map(|text| LogRecord::posted(Level::Debug, &self.object, text)));
             }
         }
         if run.known {
-            out.jobs.push(HostTask::Dismiss { run: run.id, reasons: reasons | StopReasons::DONE });
+            out.tasks.push(HostTask::DaemonEnded { run: run.id, reasons: reasons | StopReasons::DONE });
         }
         if self.runs.is_empty() {
             shared.manager.unregister(object_daemons);
@@ -376,7 +376,7 @@ impl State {
         let is_last = !self.runs.iter().any(|run| run.stopping.is_requested());
         let is_unseen = run.state != RunState::Sleeping && !self.is_terminating;
         // Kopf 1.45 takes the finalizer away with the next event of the object.
-        let is_awaited = !shared.rules.settings.compat || !reasons.is_empty();
+        let is_awaited = !shared.base.startup_config.settings.compat || !reasons.is_empty();
         if is_last && is_unseen && is_awaited && shared.manager.halted().is_none() {
             out.wakes.push(Arc::clone(object_daemons));
         }
@@ -384,5 +384,5 @@ impl State {
 }
 
 pub(super) fn declared<'s>(shared: &'s DaemonContext, run: &Run) -> Option<&'s Handler> {
-    shared.rules.registry.handlers.get(run.routine.handler())
+    shared.base.startup_config.registry.handlers.get(run.routine.handler())
 }

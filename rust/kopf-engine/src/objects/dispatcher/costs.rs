@@ -37,19 +37,19 @@ const OBJECTS: usize = 50;
 struct SucceedingHost(Clock);
 
 impl Host for SucceedingHost {
-    fn submit(&self, job: HostTask) {
-        let HostTask::Activation(job) = job else { return opt_out(|| drop(job)) };
+    fn submit(&self, task: HostTask) {
+        let HostTask::Activation(task) = task else { return opt_out(|| drop(task)) };
         let mut reply = Completion::default();
         opt_out(|| {
             let call = |step: &Command| match step {
-                Command::Watch { attempt, .. } | Command::Handle { attempt } => {
+                Command::CallEventHandler { attempt, .. } | Command::CallChangeHandler { attempt } => {
                     CommandResult::Attempted(attempt.evaluate(&CallResult::Nothing, self.0.now()).outcome)
                 }
                 other => panic!("no handler of these tests needs {other:?}"),
             };
-            reply.steps = job.activation.steps.iter().map(call).collect();
+            reply.results = task.activation.commands.iter().map(call).collect();
         });
-        job.reply.send(Some(reply));
+        task.reply.send(Some(reply));
     }
 
     fn log(&self, _: LogRecord) {}
@@ -103,13 +103,13 @@ impl Bench {
                 serde_json::from_value(declared).unwrap()
             });
             let registry = Arc::new(Registry { handlers: handlers.collect() });
-            let plan = Arc::new(registry.plan(&resource("example.com", "things", true), &|_| true));
+            let resource_handlers = Arc::new(registry.handlers_of(&resource("example.com", "things", true), &|_| true));
             let settings: Settings = serde_json::from_value(json!({"posting": {"enabled": false}})).unwrap();
-            let rules = OperatorConfig { registry, settings: Arc::new(settings), lifecycle: Lifecycle::AllAtOnce };
+            let config = OperatorConfig { registry, settings: Arc::new(settings), lifecycle: Lifecycle::AllAtOnce };
             let host: Arc<dyn Host> = Arc::new(SucceedingHost(Clock::start()));
             let credential_store = CredentialStore::new(Arc::clone(&host), credential_store_options(), &[]).unwrap();
             credential_store.admit(Connection::fake("first", server(&objects)));
-            Dispatcher::new(shared(rules, Arc::new(credential_store), host), &crate::worker::Pool, plan, None)
+            Dispatcher::new(shared(config, Arc::new(credential_store), host), &crate::worker::Pool, resource_handlers, None)
         });
         Self { runtime, dispatcher, objects }
     }
@@ -125,7 +125,7 @@ impl Bench {
         measure(|| {
             self.runtime.block_on(async {
                 for object in objects {
-                    dispatcher.dispatch(kind, object);
+                    dispatcher.dispatch(kind, Arc::new(object));
                     while !dispatcher.shared.workers.is_empty() {
                         tokio::task::yield_now().await;
                     }

@@ -6,20 +6,20 @@ use kopf_core::cause::EventType;
 use kopf_core::cycle::EffectResult;
 use kopf_core::log_level::Level;
 use kopf_core::object_worker::{
-    Concluded, CycleEffect, CycleStart, Finished, Membership, QueuedEvent, RunningCycle, WorkerLog,
+    CycleEffect, CycleStart, DecisionResult, Finished, QueuedEvent, RunningCycle, SelectorMatch, WorkerLog,
     WorkerMessage,
 };
 use tokio::runtime::Handle;
 
 use super::effects::Effects;
 use super::{Dispatcher, Work, WorkerTask};
-use crate::daemons::Reconciled;
+use crate::daemons::DaemonDiffResult;
 use crate::host::{CycleId, HostTask, LogRecord};
 use crate::objects::slots::{Slot, Slots};
 use crate::supervision::{Panicked, shielded};
 
 /// What remains of an object without work.
-pub(super) enum Retired {
+pub(super) enum RemovedSlot {
     /// Its slot stays, or there is none.
     Nothing,
     /// Its slot is removed: the host drops its state.
@@ -38,10 +38,10 @@ impl Dispatcher {
         effects: &mut Effects,
     ) -> Option<CycleStart> {
         let (memory, kept) = (slot.worker.memory.clone(), event.clone());
-        let current = self.shared.current.get();
+        let current = self.shared.base.live_config.get();
         let prepared = shielded("The cycle of the object", || {
             self.refresh(slot, &event.object);
-            slot.worker.prepare(event, self.worker_context(&current), self.shared.clock.now())
+            slot.worker.prepare(event, self.worker_context(&current), self.shared.base.clock.now())
         });
         match prepared {
             Ok(start) => Some(start),
@@ -57,14 +57,14 @@ impl Dispatcher {
     pub(crate) fn open(self: &Arc<Self>, key: &Arc<str>, start: CycleStart) -> Option<RunningCycle> {
         let kept = start.event().clone();
         let opened = shielded("The cycle of the object", || {
-            let (config, now) = (self.shared.current.get(), self.shared.clock.now());
-            let id = self.shared.next_cycle();
-            let mut running = RunningCycle::open(start, Arc::clone(&self.plan), config, id, now);
-            let reconciled = running.desired_daemons().and_then(|desired| {
+            let (config, now) = (self.shared.base.live_config.get(), self.shared.base.clock.now());
+            let id = self.shared.base.next_id();
+            let mut running = RunningCycle::open(start, Arc::clone(&self.resource_handlers), config, id, now);
+            let applied = running.desired_daemons().and_then(|desired| {
                 let mut slots = self.slots();
-                Some(self.reconcile_daemons(slots.get(key)?, &running.event().object, desired))
+                Some(self.apply_daemon_diff(slots.get(key)?, &running.event().object, desired))
             });
-            if let Some(Reconciled::Done(EffectResult::Spawned { delay, holds })) = reconciled {
+            if let Some(DaemonDiffResult::Done(EffectResult::Spawned { delay, holds })) = applied {
                 running.on_daemons(delay, holds, now);
             }
             running
@@ -89,9 +89,9 @@ impl Dispatcher {
     pub(super) fn run(self: &Arc<Self>, key: &Arc<str>, start: CycleStart) {
         let is_listed = start.event().kind == EventType::Listed;
         let Some(mut running) = self.open(key, start) else {
-            return self.rest(self.slots(), key, is_listed, None, || {});
+            return self.on_idle(self.slots(), key, is_listed, None, || {});
         };
-        if running.only_watches() && self.limit.is_none() && !self.shared.killing.is_cancelled() {
+        if running.only_watches() && self.limit.is_none() && !self.shared.force_stopping.is_cancelled() {
             return self.submit_detached(key, Box::new(running));
         }
         if running.is_decided() {
@@ -111,49 +111,49 @@ impl Dispatcher {
         key: &Arc<str>,
         mut running: RunningCycle,
         is_listed: bool,
-        home: Option<&Handle>,
+        runtime: Option<&Handle>,
     ) {
         let Some(CycleEffect::Decide(decision)) = running.effect() else { return };
         let Some(slot) = slots.get(key) else { return };
-        let current = self.shared.current.get();
-        let now = self.shared.clock.now();
+        let current = self.shared.base.live_config.get();
+        let now = self.shared.base.clock.now();
         match slot.worker.on_decision(&running, *decision, self.worker_context(&current), now) {
-            Concluded::Write(write) => {
+            DecisionResult::Write(write) => {
                 let task = WorkerTask::Write { id: running.id, closed: running.closed, write };
                 let work = self.work(&mut slots, key, is_listed, Some(task));
                 drop(slots);
-                work.spawn(home);
+                work.spawn(runtime);
             }
-            Concluded::Finished(finished) => {
-                self.rest(slots, key, is_listed, home, || self.close(&running, finished));
+            DecisionResult::Finished(finished) => {
+                self.on_idle(slots, key, is_listed, runtime, || self.close(&running, finished));
             }
         }
     }
 
     /// No cycle of the object is in progress, and it has no worker: it becomes idle, or a worker starts for its next action.
     /// `report` is called after the lock is released.
-    pub(super) fn rest(
+    pub(super) fn on_idle(
         self: &Arc<Self>,
         mut slots: MutexGuard<'_, Slots>,
         key: &Arc<str>,
         is_listed: bool,
-        home: Option<&Handle>,
+        runtime: Option<&Handle>,
         report: impl FnOnce(),
     ) {
         let is_busy = slots.get(key).is_some_and(|slot| slot.worker.needs_driver());
         let work = is_busy.then(|| self.work(&mut slots, key, false, None));
-        let retired = if is_busy { Retired::Nothing } else { self.retire(&mut slots, key) };
+        let removed = if is_busy { RemovedSlot::Nothing } else { self.retire(&mut slots, key) };
         if is_listed {
             slots.backlog.ended();
-            if let Some(home) = home {
-                self.advance_soon(&slots, home);
+            if let Some(runtime) = runtime {
+                self.advance_soon(&slots, runtime);
             }
         }
         drop(slots);
         report();
-        self.dispose(key, retired);
+        self.dispose(key, removed);
         if let Some(work) = work {
-            work.spawn(home);
+            work.spawn(runtime);
         }
     }
 
@@ -169,13 +169,13 @@ impl Dispatcher {
             self.log(&line, Some(id));
         }
         if !closed {
-            self.shared.host.submit(HostTask::Close { cycle: id, carry: finished.carry });
+            self.shared.base.host.submit(HostTask::CycleClosed { cycle: id, keep_fns: finished.carry });
         }
     }
 
     /// Logs a message about an object; `cycle` is the one whose exception may belong to it.
     pub(crate) fn log(&self, line: &WorkerLog, cycle: Option<CycleId>) {
-        let host = &self.shared.host;
+        let host = &self.shared.base.host;
         let level = line.level();
         if level == Level::Debug && !host.enabled(level) {
             return;
@@ -192,12 +192,12 @@ impl Dispatcher {
         was_open: bool,
         effects: &mut Effects,
     ) {
-        let current = self.shared.current.get();
-        let (context, now) = (self.worker_context(&current), self.shared.clock.now());
+        let current = self.shared.base.live_config.get();
+        let (context, now) = (self.worker_context(&current), self.shared.base.clock.now());
         let line = slot.worker.on_panic(event, panicked.to_string(), was_open, context, now);
         effects.log(record_of(&line, None));
         if slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.is_damaged()) {
-            self.shared.failing.raise(panicked.clone().into());
+            self.shared.base.failing.raise(panicked.clone().into());
         }
     }
 
@@ -211,33 +211,35 @@ impl Dispatcher {
     ) -> Work {
         let arrived = slots
             .get(key)
-            .map(|slot| Arc::clone(&slot.driver.get_or_insert_default().arrived))
+            .map(|slot| Arc::clone(&slot.execution.get_or_insert_default().arrived))
             .unwrap_or_default();
         Work { dispatcher: Arc::clone(self), key: Arc::clone(key), arrived, is_listed, task }
     }
 
     /// The object is idle: its slot is kept, or handed over, or removed.
-    pub(super) fn retire(&self, slots: &mut Slots, key: &Arc<str>) -> Retired {
+    pub(super) fn retire(&self, slots: &mut Slots, key: &Arc<str>) -> RemovedSlot {
         if self.successor.get().is_some() {
-            return slots.take(key).map_or(Retired::Nothing, |slot| Retired::HandedOver(Box::new(slot)));
+            return slots
+                .take(key)
+                .map_or(RemovedSlot::Nothing, |slot| RemovedSlot::HandedOver(Box::new(slot)));
         }
-        let Some(slot) = slots.get(key) else { return Retired::Nothing };
-        slot.driver = None;
+        let Some(slot) = slots.get(key) else { return RemovedSlot::Nothing };
+        slot.execution = None;
         let is_over = if slot.worker.gone {
             slots.remove(key);
             true
         } else {
-            slot.worker.membership != Membership::Selected && slots.leave(key)
+            slot.worker.selector_match != SelectorMatch::Selected && slots.leave(key)
         };
-        if is_over { Retired::Forgotten } else { Retired::Nothing }
+        if is_over { RemovedSlot::Forgotten } else { RemovedSlot::Nothing }
     }
 
     /// Completes [`Dispatcher::retire`] after the lock is released.
-    pub(super) fn dispose(&self, key: &Arc<str>, retired: Retired) {
-        match retired {
-            Retired::Nothing => {}
-            Retired::Forgotten => self.shared.host.submit(HostTask::Forget(Arc::clone(key))),
-            Retired::HandedOver(slot) => {
+    pub(super) fn dispose(&self, key: &Arc<str>, removed: RemovedSlot) {
+        match removed {
+            RemovedSlot::Nothing => {}
+            RemovedSlot::Forgotten => self.shared.base.host.submit(HostTask::ObjectDeleted(Arc::clone(key))),
+            RemovedSlot::HandedOver(slot) => {
                 if let Some(successor) = self.successor.get() {
                     successor.adopt(key, *slot);
                 }
@@ -247,14 +249,14 @@ impl Dispatcher {
 
     /// The worker of the object has no action left: the object is idle.
     pub(crate) fn finish(&self, mut slots: MutexGuard<'_, Slots>, key: &Arc<str>) {
-        let retired = self.retire(&mut slots, key);
+        let removed = self.retire(&mut slots, key);
         drop(slots);
-        self.dispose(key, retired);
+        self.dispose(key, removed);
     }
 
     /// Emits the log records of the cycle so far.
     pub(crate) fn emit_log(&self, running: &mut RunningCycle) {
-        let host = &self.shared.host;
+        let host = &self.shared.base.host;
         for message in running.drain_log() {
             if host.enabled(message.level()) {
                 let object = running.object();

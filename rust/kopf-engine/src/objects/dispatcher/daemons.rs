@@ -2,19 +2,24 @@
 
 use std::sync::Arc;
 
+use kopf_core::cycle::EffectResult;
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::object::Object;
 use kopf_core::persistence::memory::Accepted;
 use kopf_core::resource::Resource;
 
 use super::Dispatcher;
-use crate::daemons::{ObjectOwner, Reconciled};
+use crate::daemons::{DaemonDiffResult, ObjectOwner};
 use crate::host::HostTask;
+use crate::object_key::key_of;
 use crate::objects::slots::Slot;
+
+/// Seconds between the checks of an object that is being deleted and that reconcilers hold.
+const HOLD_CHECK: f64 = 60.0;
 
 impl ObjectOwner for Dispatcher {
     fn resource(&self) -> &Arc<Resource> {
-        &self.plan.resource
+        &self.resource_handlers.resource
     }
 
     fn wake(self: Arc<Self>, key: &Arc<str>, object: Arc<Object>) {
@@ -23,7 +28,7 @@ impl ObjectOwner for Dispatcher {
 
     fn record_write(&self, key: &Arc<str>, accepted: Accepted<'_>) {
         if let Some(slot) = self.slots().get(key) {
-            let current = self.shared.current.get();
+            let current = self.shared.base.live_config.get();
             slot.worker.on_daemon_write(accepted, self.worker_context(&current));
         }
     }
@@ -34,23 +39,38 @@ impl Dispatcher {
     pub(crate) fn refresh(&self, slot: &Slot, object: &Arc<Object>) {
         let Some(object_daemons) = &slot.object_daemons else { return };
         if let Some((runs, object)) = object_daemons.replace(object) {
-            self.shared.host.submit(HostTask::Refresh { runs, object });
+            self.shared.base.host.submit(HostTask::ObjectUpdated { runs, object });
         }
     }
 
     /// Starts and stops daemons and timers, as far as possible without waiting.
-    pub(crate) fn reconcile_daemons(
+    pub(crate) fn apply_daemon_diff(
         self: &Arc<Self>,
         slot: &mut Slot,
         object: &Arc<Object>,
         desired: &DesiredDaemons,
-    ) -> Reconciled {
+    ) -> DaemonDiffResult {
         let owner: Arc<dyn ObjectOwner> = Arc::<Self>::clone(self);
-        self.shared.daemons.reconcile_daemons(
+        let applied = self.shared.daemons.apply_daemon_diff(
             &owner,
             (&mut slot.object_daemons, slot.worker.gone),
             object,
             desired,
-        )
+        );
+        let is_held = self.shared.deletion_holds.get().is_some_and(|others| others.holds(&key_of(object)));
+        match applied {
+            DaemonDiffResult::Done(EffectResult::Spawned { delay, holds }) => {
+                // A cycle with a delay does not release the object; the end of the hold wakes it.
+                let held_for = (is_held && desired.deleting).then_some(HOLD_CHECK);
+                DaemonDiffResult::Done(EffectResult::Spawned {
+                    delay: delay.or(held_for),
+                    holds: holds || is_held,
+                })
+            }
+            DaemonDiffResult::Stopping { object_daemons, holds } => {
+                DaemonDiffResult::Stopping { object_daemons, holds: holds || is_held }
+            }
+            done @ DaemonDiffResult::Done(_) => done,
+        }
     }
 }

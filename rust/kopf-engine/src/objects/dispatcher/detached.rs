@@ -18,8 +18,11 @@ use crate::host::{ActivationTask, HostTask, Responder};
 use crate::objects::slots::{DetachedCycle, Slots};
 use crate::supervision::{Panicked, shielded};
 
+/// The name of the end of a detached cycle in reports of its panics.
+const ENDING: &str = "The end of a cycle";
+
 /// The state of a detached cycle after its completion.
-enum Resumed {
+enum DetachedResult {
     /// The cycle continues, or is decided.
     Continues,
     /// The host has failed to complete the activation, and has logged why: the next events are handled.
@@ -32,7 +35,7 @@ impl DetachedCycles for Dispatcher {
     fn cancel_all(&self) {
         let ids = self.slots().give_up();
         for id in ids {
-            self.shared.host.submit(HostTask::Cancel(id));
+            self.shared.base.host.submit(HostTask::CancelCycle(id));
         }
     }
 }
@@ -42,47 +45,51 @@ impl Dispatcher {
         let Some(CycleEffect::Run(activation)) = running.effect() else { return };
         if let Some(slot) = self.slots().get(key) {
             let detached_cycle = DetachedCycle { id: running.id, _token: self.shared.workers.token() };
-            slot.driver.get_or_insert_default().detached_cycle = Some(detached_cycle);
+            slot.execution.get_or_insert_default().detached_cycle = Some(detached_cycle);
         }
-        let (dispatcher, home, whose) = (Arc::clone(self), Handle::current(), Arc::clone(key));
-        let job = ActivationTask {
+        let (dispatcher, runtime, whose) = (Arc::clone(self), Handle::current(), Arc::clone(key));
+        let task = ActivationTask {
             cycle: running.id,
             uid: Arc::clone(key),
-            resource: Arc::clone(&self.plan.resource),
+            resource: Arc::clone(&self.resource_handlers.resource),
             event: running.event().kind,
             object: Arc::clone(running.object()),
             activation,
-            reply: Responder::new(move |reply| dispatcher.on_completion(&home, whose, running, reply)),
+            reply: Responder::new(move |reply| dispatcher.on_completion(&runtime, whose, running, reply)),
         };
-        self.shared.host.submit(HostTask::Activation(job));
+        self.shared.base.host.submit(HostTask::Activation(task));
     }
 
     /// Processes the completion of a detached cycle. Called on any thread, so it must not block on the slots.
     fn on_completion(
         self: Arc<Self>,
-        home: &Handle,
+        runtime: &Handle,
         key: Arc<str>,
         mut running: Box<RunningCycle>,
         reply: Option<Completion>,
     ) {
-        let now = self.shared.clock.now();
-        let resumed = match reply {
-            None => Resumed::Lost,
+        let now = self.shared.base.clock.now();
+        let result = match reply {
+            None => DetachedResult::Lost,
             Some(reply) => match shielded("The cycle of the object", || running.on_completion(reply, now)) {
-                Ok(()) => Resumed::Continues,
-                Err(panicked) => Resumed::Panicked(panicked),
+                Ok(()) => DetachedResult::Continues,
+                Err(panicked) => DetachedResult::Panicked(panicked),
             },
         };
         self.emit_log(&mut running);
-        match self.slots.try_lock() {
-            Ok(slots) => self.end(slots, home, &key, running, resumed),
-            Err(TryLockError::Poisoned(error)) => self.end(error.into_inner(), home, &key, running, resumed),
+        let slots = match self.slots.try_lock() {
+            Ok(slots) => slots,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
             // The host's thread must not wait for the engine.
             Err(TryLockError::WouldBlock) => {
-                let (dispatcher, again) = (Arc::clone(&self), home.clone());
-                let end = async move { dispatcher.end(dispatcher.slots(), &again, &key, running, resumed) };
-                self.shared.workers.spawn_on(end, home);
+                let (dispatcher, again) = (Arc::clone(&self), runtime.clone());
+                let end = async move { dispatcher.end(dispatcher.slots(), &again, &key, running, result) };
+                self.shared.workers.spawn_on(self.shared.base.failing.guard(ENDING, end), runtime);
+                return;
             }
+        };
+        if let Err(panicked) = shielded(ENDING, || self.end(slots, runtime, &key, running, result)) {
+            self.shared.base.failing.raise(panicked.into());
         }
     }
 
@@ -90,45 +97,45 @@ impl Dispatcher {
     fn end(
         self: &Arc<Self>,
         mut slots: MutexGuard<'_, Slots>,
-        home: &Handle,
+        runtime: &Handle,
         key: &Arc<str>,
         running: Box<RunningCycle>,
-        resumed: Resumed,
+        result: DetachedResult,
     ) {
         let Some(slot) = slots.get(key) else { return };
-        let Some(driver) = &mut slot.driver else { return };
+        let Some(execution) = &mut slot.execution else { return };
         // Otherwise, the cycle was cancelled meanwhile. The token is dropped at the end, when the worker has its own.
-        let Some(_detached) = driver.detached_cycle.take_if(|one| one.id == running.id) else { return };
+        let Some(_detached) = execution.detached_cycle.take_if(|one| one.id == running.id) else { return };
         let is_listed = running.event().kind == EventType::Listed;
-        match resumed {
-            Resumed::Continues => {
+        match result {
+            DetachedResult::Continues => {
                 if running.is_decided() {
-                    self.conclude(slots, key, *running, is_listed, Some(home));
+                    self.conclude(slots, key, *running, is_listed, Some(runtime));
                 } else {
                     let work = self.work(&mut slots, key, is_listed, Some(WorkerTask::Cycle(running)));
                     drop(slots);
-                    work.spawn(Some(home));
+                    work.spawn(Some(runtime));
                 }
             }
-            Resumed::Lost => {
+            DetachedResult::Lost => {
                 let report = || self.close(&running, Finished::default());
-                self.rest(slots, key, is_listed, Some(home), report);
+                self.on_idle(slots, key, is_listed, Some(runtime), report);
             }
-            Resumed::Panicked(panicked) => {
+            DetachedResult::Panicked(panicked) => {
                 let mut effects = Effects::default();
                 self.on_panic(slot, running.event().clone(), &panicked, false, &mut effects);
                 let report = || {
                     effects.take_place(self);
                     self.close(&running, Finished::default());
                 };
-                self.rest(slots, key, is_listed, Some(home), report);
+                self.on_idle(slots, key, is_listed, Some(runtime), report);
             }
         }
         self.shared.freed.notify_waiters();
     }
 
     /// Starts work on the next objects of the backlog, in a task: the calling thread is the host's.
-    pub(super) fn advance_soon(self: &Arc<Self>, slots: &Slots, home: &Handle) {
+    pub(super) fn advance_soon(self: &Arc<Self>, slots: &Slots, runtime: &Handle) {
         if slots.backlog.is_empty() || self.is_advancing.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -137,7 +144,8 @@ impl Dispatcher {
             dispatcher.is_advancing.store(false, Ordering::Release);
             dispatcher.schedule_backlog().await;
         };
-        self.shared.workers.spawn_on(advance, home);
+        let advance = self.shared.base.failing.guard("The start of listed objects", advance);
+        self.shared.workers.spawn_on(advance, runtime);
     }
 }
 

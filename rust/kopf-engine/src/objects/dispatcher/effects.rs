@@ -48,7 +48,7 @@ impl Effects {
         }
         for effect in self.rest {
             match effect {
-                DispatchEffect::Log(entry) => dispatcher.shared.host.log(entry),
+                DispatchEffect::Log(entry) => dispatcher.shared.base.host.log(entry),
                 DispatchEffect::Start(start) => {
                     let (key, start) = *start;
                     dispatcher.run(&key, start);

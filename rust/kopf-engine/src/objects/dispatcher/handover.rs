@@ -46,7 +46,7 @@ impl Dispatcher {
                 .daemons
                 .terminate_daemons(object_daemons.into_iter().collect(), StopReasons::RESOURCE_DELETED);
             if forgotten {
-                self.shared.host.submit(HostTask::Forget(key));
+                self.shared.base.host.submit(HostTask::ObjectDeleted(key));
             }
         }
     }

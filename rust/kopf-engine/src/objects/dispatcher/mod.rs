@@ -13,23 +13,23 @@ use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::label_selector::DerivedSelector;
 use kopf_core::handler::registry::ResourceHandlers;
 use kopf_core::object::Object;
-use kopf_core::object_worker::{QueuedEvent, Reaction, WorkerContext};
+use kopf_core::object_worker::{OperatorState, QueuedEvent, Reaction, WorkerContext};
 use tokio::sync::Semaphore;
 
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
-use crate::context::{DetachedCycles, OperatorContext};
+use crate::context::{DetachedCycles, DispatchContext};
 use crate::object_key::key_of;
 use crate::objects::backlog::WINDOW;
-use crate::objects::membership::MembershipTracker;
+use crate::objects::selector_match::SelectorMatchTracker;
 use crate::objects::slots::Slots;
 use crate::watch::name_of;
 
 mod cycles;
 mod daemons;
+mod deselected;
 mod detached;
 mod effects;
 mod handover;
-mod membership;
 mod pool;
 
 pub use pool::{Work, WorkerPool, WorkerTask};
@@ -46,11 +46,11 @@ const BATCH: usize = 64;
 /// called, cycles are opened, workers are spawned, and lines are logged after the lock of the slots is released (see `Effects`).
 pub struct Dispatcher {
     /// The context of the operator.
-    pub shared: Arc<OperatorContext>,
+    pub shared: Arc<DispatchContext>,
     /// Starts the workers.
     pool: &'static dyn WorkerPool,
     /// The handlers of the resource.
-    pub plan: Arc<ResourceHandlers>,
+    pub resource_handlers: Arc<ResourceHandlers>,
     /// The label selector derived from them, if enabled.
     pub derived: Option<DerivedSelector>,
     /// Bounds the workers of this watch, if the settings specify a limit.
@@ -69,25 +69,36 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher without objects.
     pub fn new(
-        shared: Arc<OperatorContext>,
+        shared: Arc<DispatchContext>,
         pool: &'static dyn WorkerPool,
-        plan: Arc<ResourceHandlers>,
+        resource_handlers: Arc<ResourceHandlers>,
         namespace: Option<&str>,
     ) -> Arc<Self> {
-        let name = name_of(&plan.resource, namespace);
-        let limit =
-            shared.rules.settings.queueing.worker_limit.map(|limit| Arc::new(Semaphore::new(limit.max(1))));
-        let index_gate = shared.index_gate.as_ref().filter(|_| !plan.indexing.is_empty());
+        let name = name_of(&resource_handlers.resource, namespace);
+        let limit = shared
+            .base
+            .startup_config
+            .settings
+            .queueing
+            .worker_limit
+            .map(|limit| Arc::new(Semaphore::new(limit.max(1))));
+        let registry = &shared.base.startup_config.registry;
+        // Without cycles, no consumer of the watch takes the guard.
+        let is_awaited = resource_handlers.has_cycles() && registry.is_awaited(&resource_handlers);
+        let index_gate = shared.index_gate.as_ref().filter(|_| is_awaited);
         let gate_guard = Mutex::new(index_gate.and_then(|index_gate| IndexGate::block(index_gate, name)));
-        let OperatorConfig { registry, settings, .. } = &*shared.rules;
-        let derived =
-            settings.watching.derived_selectors.then(|| DerivedSelector::of(&plan, registry)).flatten();
-        let tracker = derived.clone().map(|derived| Box::new(MembershipTracker::from(derived)));
+        let OperatorConfig { registry, settings, .. } = &*shared.base.startup_config;
+        let derived = settings
+            .watching
+            .derived_selectors
+            .then(|| DerivedSelector::of(&resource_handlers, registry))
+            .flatten();
+        let tracker = derived.clone().map(|derived| Box::new(SelectorMatchTracker::from(derived)));
         let slots = Mutex::new(Slots::with(tracker, Arc::clone(&shared.parked)));
         let dispatcher = Arc::new(Self {
             shared,
             pool,
-            plan,
+            resource_handlers,
             derived,
             limit,
             slots,
@@ -102,9 +113,9 @@ impl Dispatcher {
     }
 
     /// Takes a watch event of an object.
-    pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Object) {
+    pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Arc<Object>) {
         let key = key_of(&object);
-        let event = QueuedEvent::of(kind, Arc::new(object));
+        let event = QueuedEvent::of(kind, object);
         self.with_slots(|slots, effects| {
             slots.entry(&key, kind);
             self.enqueue(slots, &key, event, effects);
@@ -114,7 +125,9 @@ impl Dispatcher {
     /// Dispatches the buffered events of an object after the initial indexing.
     pub fn release(self: &Arc<Self>, key: &Arc<str>) {
         self.with_slots(|slots, effects| {
-            let held = slots.get(key).map(|slot| slot.worker.release());
+            let (operator, current) = (self.operator_state(slots), self.shared.base.live_config.get());
+            let context = self.worker_context(&current);
+            let held = slots.get(key).map(|slot| slot.worker.release_in(operator, context));
             self.enqueue_all(slots, key, held.unwrap_or_default(), effects);
         });
     }
@@ -131,7 +144,18 @@ impl Dispatcher {
 
     /// The configuration of the objects' state machines. `current` are the current handlers and settings.
     pub(crate) fn worker_context<'a>(&'a self, current: &'a Arc<OperatorConfig>) -> WorkerContext<'a> {
-        WorkerContext { plan: &self.plan, rules: &self.shared.rules, current }
+        WorkerContext {
+            resource_handlers: &self.resource_handlers,
+            startup_config: &self.shared.base.startup_config,
+            live_config: current,
+        }
+    }
+
+    /// The state of the operator, as it matters for the objects of this watch.
+    pub(crate) fn operator_state(&self, slots: &Slots) -> OperatorState {
+        let pause = &self.shared.pause;
+        let paused = pause.is_on() || pause.count() != slots.pauses();
+        OperatorState { paused, stopping: self.shared.base.stopping.is_cancelled() }
     }
 
     /// Queues the event if the object is busy; otherwise, starts to handle it or adds it to the backlog.
@@ -146,14 +170,15 @@ impl Dispatcher {
         let must_wait = is_full && event.kind == EventType::Listed;
         let Some(slot) = slots.get(key) else { return };
         if must_wait && slot.worker.is_idle() {
-            return slots.park(key, event);
+            return slots.enqueue_in_backlog(key, event);
         }
-        let current = self.shared.current.get();
+        let current = self.shared.base.live_config.get();
         let reaction = slot.worker.on_event(event, self.worker_context(&current));
-        let is_parked = slot.driver.as_ref().is_some_and(|driver| driver.parked.is_some());
+        let is_in_backlog =
+            slot.execution.as_ref().is_some_and(|execution| execution.backlog_bytes.is_some());
         self.react(slots, key, reaction, effects);
-        if is_parked && !must_wait {
-            self.unpark(slots, key, effects);
+        if is_in_backlog && !must_wait {
+            self.dequeue_from_backlog(slots, key, effects);
         }
     }
 
@@ -203,15 +228,15 @@ impl Dispatcher {
 
     /// Maximum number of listed objects that are worked on concurrently.
     fn window(&self) -> usize {
-        let limit = self.shared.rules.settings.queueing.worker_limit;
+        let limit = self.shared.base.startup_config.settings.queueing.worker_limit;
         limit.unwrap_or(WINDOW).clamp(1, WINDOW)
     }
 
     /// Starts the work on an object of the backlog.
-    fn unpark(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, effects: &mut Effects) {
-        for event in slots.unpark(key).into_iter().flatten() {
+    fn dequeue_from_backlog(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, effects: &mut Effects) {
+        for event in slots.dequeue_from_backlog(key).into_iter().flatten() {
             let Some(slot) = slots.get(key) else { return };
-            let current = self.shared.current.get();
+            let current = self.shared.base.live_config.get();
             let reaction = slot.worker.on_event(event, self.worker_context(&current));
             self.react(slots, key, reaction, effects);
         }
@@ -234,7 +259,7 @@ impl Dispatcher {
         self.with_slots(|slots, effects| {
             for started in 0..BATCH {
                 // During a pause, other operators may handle the objects; the listing after the pause delivers them again.
-                let is_held = self.shared.stopping.is_cancelled() || self.shared.pause.is_on();
+                let is_held = self.shared.base.stopping.is_cancelled() || self.shared.pause.is_on();
                 if is_held {
                     return false;
                 }
@@ -242,7 +267,7 @@ impl Dispatcher {
                     return started > 0;
                 }
                 let Some(key) = slots.backlog.pop() else { return false };
-                self.unpark(slots, &key, effects);
+                self.dequeue_from_backlog(slots, &key, effects);
             }
             true
         })
@@ -250,11 +275,12 @@ impl Dispatcher {
 
     /// Handles the object again without a watch event.
     pub fn wake(self: &Arc<Self>, key: &Arc<str>, object: Arc<Object>) {
-        if self.shared.stopping.is_cancelled() {
+        if self.shared.base.stopping.is_cancelled() {
             return;
         }
         self.with_slots(|slots, effects| {
-            if let Some(reaction) = slots.get(key).and_then(|slot| slot.worker.on_wake(object)) {
+            let operator = self.operator_state(slots);
+            if let Some(reaction) = slots.get(key).and_then(|slot| slot.worker.on_wake(object, operator)) {
                 self.react(slots, key, reaction, effects);
             }
         });

@@ -62,8 +62,9 @@ fn waiting_objects_are_not_busy_and_their_bytes_are_released_on_removal() {
     for name in ["goes", "moves"] {
         let slot = slots.entry(&key(name), EventType::Listed);
         slot.worker.block(None, false);
-        slot.driver = Some(Box::new(Driver { parked: Some(200_000_000), ..Driver::default() }));
-        slots.backlog.park(key(name), 200_000_000);
+        slot.execution =
+            Some(Box::new(ExecutionState { backlog_bytes: Some(200_000_000), ..ExecutionState::default() }));
+        slots.backlog.push(key(name), 200_000_000);
     }
     assert!(slots.busy().is_empty() && slots.backlog.is_heavy());
     slots.begin_listing(0);

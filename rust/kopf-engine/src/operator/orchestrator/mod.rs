@@ -4,9 +4,8 @@
 
 use crate::admission::AdmissionRouter;
 use crate::worker::Pool;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use kopf_core::admission::AdmissionResources;
 use kopf_core::handler::Handler;
@@ -16,24 +15,23 @@ use kopf_core::log_level::Level;
 use kopf_core::resource::Resource;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::OperatorContext;
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::discovery::namespaces::{NamespaceMatches, NamespaceScope};
-use crate::discovery::observers::DiscoveryQueue;
+use crate::discovery::observers::{DiscoveryQueue, Source};
 use crate::discovery::scan::scan;
 use crate::error::{Failure, FailureKind};
 use crate::event_recorder::{EventReceiver, EventRecorder};
-use crate::feed;
 use crate::host::{HostTask, LogRecord, MatchResourcesTask};
 use crate::objects::dispatcher::Dispatcher;
+use crate::operator::OperatorContext;
 use crate::peering::{self, MISSING, Peering, Tasks};
-use crate::supervision::{guarded, joined, supervised};
-use crate::time::duration::seconds;
-use crate::watch::{self, Stream};
+use crate::supervision::{joined, run_restarting, supervised};
+use crate::user_client::Api;
+use crate::watch::{self, FatalRejections, Stream};
 
+mod feeds;
 mod refresh;
 
 use refresh::Scan;
@@ -41,8 +39,6 @@ use refresh::Scan;
 const LOGGER: &str = "kopf._core.reactor.observation";
 /// The name under which the index gate waits for the first watches.
 const SPAWNING: &str = "the first scan of the cluster";
-/// Seconds of running after which a panic of a watch is counted as the first one again.
-const LONG_LIVED: f64 = 600.0;
 /// The key of a watch: a resource and a namespace, or none for all namespaces.
 type StreamKey = (Resource, Option<String>);
 
@@ -62,18 +58,20 @@ pub struct Orchestrator {
     background_tasks: Tasks,
     event_receiver: Option<EventReceiver>,
     closing: CancellationToken,
-    news: Arc<DiscoveryQueue>,
+    discovery: Arc<DiscoveryQueue>,
     logged_issues: Vec<String>,
     /// The tasks of delayed rescans, by group.
     rescans: HashMap<String, AbortHandle>,
     /// The running scans, by group.
     scans: HashMap<String, Scan>,
     /// The names of the watches that the engine itself needs.
-    observers: BTreeSet<String>,
+    observers: BTreeMap<Source, String>,
     /// Keeps the index gate closed until the first watches are started.
     spawning: Option<IndexGateGuard>,
     /// Whether the served namespaces are known.
     is_located: bool,
+    /// The client for the deletion of children.
+    api: Api,
 }
 
 impl Orchestrator {
@@ -85,8 +83,10 @@ impl Orchestrator {
         event_receiver: EventReceiver,
     ) -> Self {
         let is_located = matches!(namespace_scope, NamespaceScope::Cluster);
+        let closing = CancellationToken::new();
+        let api = Api::new(shared.base.client.clone(), closing.clone());
         let spawning =
-            shared.index_gate.as_ref().and_then(|index_gate| IndexGate::block(index_gate, SPAWNING));
+            shared.dispatch.index_gate.as_ref().and_then(|index_gate| IndexGate::block(index_gate, SPAWNING));
         Self {
             shared,
             admission,
@@ -99,26 +99,27 @@ impl Orchestrator {
             tasks: JoinSet::new(),
             background_tasks: JoinSet::new(),
             event_receiver: Some(event_receiver),
-            closing: CancellationToken::new(),
-            news: Arc::default(),
+            closing,
+            discovery: Arc::default(),
             logged_issues: vec![],
             rescans: HashMap::new(),
             scans: HashMap::new(),
-            observers: BTreeSet::new(),
+            observers: BTreeMap::new(),
             spawning,
             is_located,
+            api,
         }
     }
 
     /// Serves until a fatal failure.
     pub async fn run(&mut self) -> Result<(), Failure> {
-        self.scanned = scan(&self.shared.api, &self.scope()).await?;
+        self.scanned = scan(&self.shared.base.client, &self.scope()).await?;
         self.observe();
         self.reconcile_streams().await?;
         loop {
             tokio::select! {
-                news = async { self.news.take().await } => {
-                    self.on_discovery(news).await?;
+                changes = async { self.discovery.take().await } => {
+                    self.on_discovery(changes).await?;
                     self.reconcile_streams().await?;
                 }
                 // Watches that we stopped end as cancelled tasks.
@@ -174,7 +175,7 @@ impl Orchestrator {
     }
 
     fn handlers(&self) -> &[Handler] {
-        &self.shared.rules.registry.handlers
+        &self.shared.base.startup_config.registry.handlers
     }
 
     fn own(&self, group: &str, plural: &str) -> Option<Arc<Resource>> {
@@ -192,8 +193,15 @@ impl Orchestrator {
         self.admission.serve(AdmissionResources::select(self.handlers(), &self.scanned, &selected));
         self.start_posting();
         self.adjust_peerings();
-        let keys: Vec<_> = chosen.served.iter().flat_map(|resource| self.stream_keys(resource)).collect();
-        let stale: Vec<_> = self.streams.keys().filter(|known| !keys.contains(known)).cloned().collect();
+        let plans: Vec<_> =
+            chosen.served.iter().flat_map(|resource| self.plans_of(resource, &selected)).collect();
+        self.require_streams(&chosen.served, &plans);
+        self.require_caches(&plans);
+        let is_kept = |key: &StreamKey, dispatcher: &Dispatcher| {
+            plans.iter().any(|(other, plan)| other == key && *plan == *dispatcher.resource_handlers)
+        };
+        let stale = self.streams.iter().filter(|(key, (_, dispatcher))| !is_kept(key, dispatcher));
+        let stale: Vec<_> = stale.map(|(key, _)| key.clone()).collect();
         let mut leaving = vec![];
         for key in stale {
             if let Some((task, dispatcher)) = self.streams.remove(&key) {
@@ -201,14 +209,18 @@ impl Orchestrator {
                 leaving.push((key, dispatcher));
             }
         }
-        for (resource, namespace) in keys {
+        for ((resource, namespace), plan) in plans {
             if self.streams.contains_key(&(resource.clone(), namespace.clone())) {
                 continue;
             }
-            let shared = Arc::new(resource.clone());
-            let callables = |handler: usize| selected(handler, &resource);
-            let plan = Arc::new(self.shared.rules.registry.plan(&shared, &callables));
-            let dispatcher = Dispatcher::new(Arc::clone(&self.shared), &Pool, plan, namespace.as_deref());
+            let shared = Arc::clone(&plan.resource);
+            let resource_handlers = Arc::new(plan);
+            let dispatcher = Dispatcher::new(
+                Arc::clone(&self.shared.dispatch),
+                &Pool,
+                resource_handlers,
+                namespace.as_deref(),
+            );
             // Another version of the same resource.
             let is_same = |((other, other_namespace), _): &((Resource, _), _)| {
                 (&other.group, &other.plural) == (&resource.group, &resource.plural)
@@ -218,10 +230,13 @@ impl Orchestrator {
                 leaving.swap_remove(position).1.hand_over(&dispatcher);
             }
             let mut stream = self.stream(&shared, namespace.as_deref());
-            stream.pause = Some(Arc::clone(&self.shared.pause));
-            stream.projection = Projection::of(&dispatcher.plan, &self.shared.rules.registry);
+            stream.pause = Some(Arc::clone(&self.shared.dispatch.pause));
+            stream.projection =
+                Projection::of(&dispatcher.resource_handlers, &self.shared.base.startup_config.registry);
             stream.derived.clone_from(&dispatcher.derived);
-            let task = self.tasks.spawn(serve(stream, Arc::clone(&dispatcher)));
+            self.select_on_server(&mut stream, &dispatcher.resource_handlers);
+            let feed = self.feed(stream, &dispatcher);
+            let task = self.tasks.spawn(run_restarting(feed));
             self.streams.insert((resource, namespace), (task, dispatcher));
         }
         for (_, dispatcher) in leaving {
@@ -230,7 +245,7 @@ impl Orchestrator {
         }
         let all_keys = self.streams.keys().chain(self.peerings.keys());
         let names = all_keys.map(|(resource, namespace)| watch::name_of(resource, namespace.as_deref()));
-        self.shared.health.expect(names.chain(self.observers.iter().cloned()).collect());
+        self.shared.health.expect(names.chain(self.observers.values().cloned()).collect());
         if self.is_located {
             self.spawning = None;
         }
@@ -240,7 +255,7 @@ impl Orchestrator {
     /// Joins the peerings that exist now, and leaves the others. This precedes the start of watches, so that they start paused
     /// if the operator is paused.
     fn adjust_peerings(&mut self) {
-        let settings = &self.shared.rules.settings.peering;
+        let settings = &self.shared.base.startup_config.settings.peering;
         if settings.standalone {
             return;
         }
@@ -266,23 +281,24 @@ impl Orchestrator {
             }
             let resource = Arc::new(key.0.clone());
             let stream = self.stream(&resource, key.1.as_deref());
-            let peering = Peering::new(Arc::clone(&self.shared), resource, key.1.clone());
+            let local = (self.shared.identity.as_str(), &self.shared.dispatch.pause);
+            let peering = Peering::new(Arc::clone(&self.shared.base), local, resource, key.1.clone());
             let keep_alive = peering.spawn_keepalive(&mut self.background_tasks);
             let [evaluation, stream] = peering.spawn_watch(&mut self.tasks, stream);
             self.peerings.insert(key, (peering, [keep_alive, evaluation, stream]));
         }
         let is_missing = mandatory && resources.is_empty();
-        if is_missing && !self.shared.pause.has(MISSING) {
+        if is_missing && !self.shared.dispatch.pause.has(MISSING) {
             self.log(Level::Warning, peering::missing_text(clusterwide));
         }
-        self.shared.pause.turn(MISSING, is_missing);
+        self.shared.dispatch.pause.turn(MISSING, is_missing);
     }
 
     /// Starts the posting of Kubernetes events as soon as their resource is discovered.
     fn start_posting(&mut self) {
         let Some(resource) = self.own("", "events") else { return };
         let Some(event_receiver) = self.event_receiver.take() else { return };
-        let poster = EventRecorder::new(Arc::clone(&self.shared), resource);
+        let poster = EventRecorder::new(Arc::clone(&self.shared.base), resource);
         let closing = self.closing.clone();
         self.background_tasks.spawn(supervised("The posting of Kubernetes events".to_owned(), async move {
             poster.run(event_receiver, closing).await;
@@ -313,16 +329,16 @@ impl Orchestrator {
         if handlers.is_empty() {
             return Ok(BTreeSet::new());
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, receiver) = oneshot::channel();
         let resources = self.scanned.clone();
-        self.shared.host.submit(HostTask::Select(MatchResourcesTask {
+        self.shared.base.host.submit(HostTask::MatchResources(MatchResourcesTask {
             handlers: handlers.clone(),
             resources,
             reply,
         }));
         let failed = |message: String| Failure { kind: FailureKind::Other, message };
         let verdicts =
-            answer.await.map_err(|_| failed("The operator is exiting.".to_owned()))?.map_err(failed)?;
+            receiver.await.map_err(|_| failed("The operator is exiting.".to_owned()))?.map_err(failed)?;
         let mut selected = BTreeSet::new();
         for (handler, verdicts) in handlers.into_iter().zip(verdicts) {
             let yes = self.scanned.iter().zip(verdicts).filter(|(_, verdict)| *verdict);
@@ -332,7 +348,7 @@ impl Orchestrator {
     }
 
     fn stream(&self, resource: &Arc<Resource>, namespace: Option<&str>) -> Stream {
-        let watching = &self.shared.rules.settings.watching;
+        let watching = &self.shared.base.startup_config.settings.watching;
         let chosen = |mapping: &[(kopf_core::resource::Selector, String)]| -> BTreeSet<String> {
             mapping
                 .iter()
@@ -348,15 +364,16 @@ impl Orchestrator {
             ("shardSelector", shard.map(|(_, value)| value.clone()).unwrap_or_default()),
         ];
         let stream = Stream {
-            api: self.shared.api.clone(),
+            client: self.shared.base.client.clone(),
             resource: Arc::clone(resource),
             namespace: namespace.map(str::to_owned),
             projection: Projection::Whole,
             derived: None,
             selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
-            settings: Arc::clone(&self.shared.rules.settings),
-            host: Arc::clone(&self.shared.host),
+            settings: Arc::clone(&self.shared.base.startup_config.settings),
+            host: Arc::clone(&self.shared.base.host),
             health: Arc::clone(&self.shared.health),
+            fatal: FatalRejections::None,
             pause: None,
         };
         // The health contains the watch from now on, though its first request may have to wait.
@@ -370,7 +387,7 @@ impl Orchestrator {
             for complaint in &chosen.complaints {
                 self.log(Level::Warning, complaint.clone());
             }
-            if chosen.unresolved && !self.shared.rules.settings.compat {
+            if chosen.unresolved && !self.shared.base.startup_config.settings.compat {
                 for hint in selection::suggestions(self.handlers(), &self.scanned) {
                     self.log(Level::Warning, hint);
                 }
@@ -380,26 +397,6 @@ impl Orchestrator {
     }
 
     fn log(&self, level: Level, text: String) {
-        self.shared.host.log(LogRecord::general(level, LOGGER, text));
-    }
-}
-
-/// Runs a watch. If its task panics, it restarts after a pause, with a new listing.
-async fn serve(stream: Stream, dispatcher: Arc<Dispatcher>) -> Result<(), Failure> {
-    let name = stream.task_name();
-    let mut panics = 0;
-    loop {
-        let begun = Instant::now();
-        let panicked = match guarded(&name, feed::follow(&stream, Arc::clone(&dispatcher))).await {
-            Ok(Ok(never)) => match never {},
-            Ok(Err(error)) => return Err(error.into()),
-            Err(panicked) => panicked,
-        };
-        // Objects whose initial indexing was in progress would wait without end.
-        if dispatcher.is_filling.load(Ordering::Acquire) {
-            return Err(panicked.into());
-        }
-        panics = if begun.elapsed() > seconds(LONG_LIVED) { 0 } else { panics + 1 };
-        stream.recover(&panicked, panics).await;
+        self.shared.base.host.log(LogRecord::general(level, LOGGER, text));
     }
 }

@@ -5,22 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kopf_core::handler::projection::Projection;
-use kopf_core::handler::selection;
+use kopf_core::handler::{Handler, selection};
 use kopf_core::log_level::Level;
-use kopf_core::resource::Resource;
+use kopf_core::resource::{Resource, Selector};
 use tokio::task::AbortHandle;
 
 use super::Orchestrator;
 use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::observers::{
-    CrdSink, DiscoveryEvent, DiscoveryQueue, NamespacesSink, Scanned, Source, Waiting,
+    CrdConsumer, DiscoveryEvent, NamespacesConsumer, Scanned, Source, Waiting,
 };
 use crate::discovery::scan::{Scope, scan};
 use crate::error::{Failure, RequestError};
+use crate::feed::{Consumer, Feed};
 use crate::peering;
-use crate::supervision::{guarded, supervised};
+use crate::supervision::{run_restarting, supervised};
 use crate::time::virtual_time::Busy;
-use crate::watch::{EventHandler, Stream};
+use crate::watch::Stream;
 
 /// A new CRD is served a moment after its watch event: the number of rescans until its resources are found.
 const MAX_RESCANS: u32 = 10;
@@ -50,7 +51,7 @@ impl Orchestrator {
     /// The groups in which handlers may select resources.
     pub(super) fn scope(&self) -> Scope {
         let mut groups: BTreeSet<String> = OWN_GROUPS.iter().map(|&group| group.to_owned()).collect();
-        for selector in self.handlers().iter().filter_map(|handler| handler.selector.as_ref()) {
+        for selector in self.handlers().iter().flat_map(Handler::selectors) {
             match &selector.group {
                 Some(group) => groups.insert(group.clone()),
                 None => return Scope::Everything,
@@ -61,17 +62,17 @@ impl Orchestrator {
 
     /// Starts the observers of CRDs and of namespaces.
     pub(super) fn observe(&mut self) {
-        let disabled = self.shared.rules.settings.scanning.disabled;
+        let disabled = self.shared.base.startup_config.settings.scanning.disabled;
         if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
-            let sink = CrdSink {
-                news: Arc::clone(&self.news),
+            let handler = CrdConsumer {
+                events: Arc::clone(&self.discovery),
                 settled: false,
                 scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
             };
             let mut stream = self.stream(&resource, None);
             // CRDs are large, and their metadata is sufficient.
             stream.projection = Projection::Metadata;
-            self.observe_with(stream, sink, Source::Crds);
+            self.observe_with(stream, handler, Source::Crds);
         }
         if matches!(self.namespace_scope, NamespaceScope::Cluster) {
             return;
@@ -83,60 +84,49 @@ impl Orchestrator {
             return;
         };
         // Exact names need no discovery. If a namespace does not exist, its watch reports that.
-        if self.namespace_scope.is_exact() && !self.shared.rules.settings.compat {
+        if self.namespace_scope.is_exact() && !self.shared.base.startup_config.settings.compat {
             self.namespaces = self.namespace_scope.exact();
             self.is_located = true;
         }
-        let sink = NamespacesSink {
-            news: Arc::clone(&self.news),
+        let handler = NamespacesConsumer {
+            events: Arc::clone(&self.discovery),
             namespace_scope: self.namespace_scope.clone(),
             served: BTreeSet::new(),
             listed: None,
-            host: Arc::clone(&self.shared.host),
+            host: Arc::clone(&self.shared.base.host),
         };
         let stream = self.stream(&resource, None);
-        self.observe_with(stream, sink, Source::Namespaces);
+        self.observe_with(stream, handler, Source::Namespaces);
     }
 
-    /// Starts an observer. If its task panics, it restarts after a pause, with a new listing.
-    fn observe_with<S: EventHandler + 'static>(&mut self, stream: Stream, mut sink: S, observed: Source) {
-        self.observers.insert(stream.name());
-        let news = Arc::clone(&self.news);
-        self.tasks.spawn(async move {
-            let name = stream.task_name();
-            let mut panics = 0;
-            loop {
-                match guarded(&name, stream.follow(&mut sink)).await {
-                    Ok(ended) => {
-                        return without_permission(ended.map(|never| match never {}), &news, observed);
-                    }
-                    Err(panicked) => {
-                        panics += 1;
-                        stream.recover(&panicked, panics).await;
-                    }
-                }
-            }
-        });
+    /// Starts an observer. Without permissions, the operator continues without it.
+    fn observe_with(&mut self, stream: Stream, handler: impl Consumer + 'static, observed: Source) {
+        self.observers.insert(observed, stream.name());
+        let discovery = Arc::clone(&self.discovery);
+        let feed = Feed::new(stream)
+            .with(handler)
+            .ending_if_forbidden(move || discovery.send(DiscoveryEvent::Rejected(observed)));
+        self.tasks.spawn(run_restarting(feed));
     }
 
     /// Processes the results of discovery.
-    pub(super) async fn on_discovery(&mut self, news: Waiting) -> Result<(), Failure> {
+    pub(super) async fn on_discovery(&mut self, changes: Waiting) -> Result<(), Failure> {
         let scope = self.scope();
-        for observed in news.rejected {
+        for observed in changes.rejected {
             self.on_forbidden(observed);
         }
-        if let Some(present) = news.namespaces {
-            let host = &*self.shared.host;
+        if let Some(present) = changes.namespaces {
+            let host = &*self.shared.base.host;
             self.namespaces = self.answers.served(&self.namespace_scope, present, host).await;
             self.is_located = true;
         }
-        for (_, scanned) in news.scanned {
+        for (_, scanned) in changes.scanned {
             self.scanned(scanned).await?;
         }
-        for group in news.looks {
+        for group in changes.rescans {
             self.rescan(&group, BTreeSet::new());
         }
-        for (group, plurals) in news.groups {
+        for (group, plurals) in changes.groups {
             if scope.has(&group) {
                 self.schedule_rescan(&group);
                 self.rescan(&group, plurals);
@@ -147,12 +137,12 @@ impl Orchestrator {
 
     /// Schedules later rescans: the discovery documents may still be as before the change.
     fn schedule_rescan(&mut self, group: &str) {
-        let (news, name) = (Arc::clone(&self.news), group.to_owned());
+        let (discovery, name) = (Arc::clone(&self.discovery), group.to_owned());
         let task =
             self.tasks.spawn(supervised(format!("The later scan of the group {group:?}"), async move {
-                for pause in LATER_RESCANS {
-                    tokio::time::sleep(pause).await;
-                    news.send(DiscoveryEvent::Look(name.clone()));
+                for delay in LATER_RESCANS {
+                    tokio::time::sleep(delay).await;
+                    discovery.send(DiscoveryEvent::Rescan(name.clone()));
                 }
                 Ok(())
             }));
@@ -172,24 +162,25 @@ impl Orchestrator {
         self.start_scan(group, plurals, 0, None);
     }
 
-    fn start_scan(&mut self, group: &str, plurals: BTreeSet<String>, attempts: u32, pause: Option<Duration>) {
-        let number = self.shared.next_cycle();
-        let (api, news, name) = (self.shared.api.clone(), Arc::clone(&self.news), group.to_owned());
+    fn start_scan(&mut self, group: &str, plurals: BTreeSet<String>, attempts: u32, delay: Option<Duration>) {
+        let number = self.shared.base.next_id();
+        let (client, discovery, name) =
+            (self.shared.base.client.clone(), Arc::clone(&self.discovery), group.to_owned());
         let task = self.tasks.spawn(supervised(format!("The scan of the group {group:?}"), async move {
-            if let Some(pause) = pause {
-                tokio::time::sleep(pause).await;
+            if let Some(delay) = delay {
+                tokio::time::sleep(delay).await;
             }
-            let found = scan(&api, &Scope::Groups(BTreeSet::from([name.clone()]))).await;
-            news.send(DiscoveryEvent::Scanned(Scanned { group: name, look: number, found }));
+            let found = scan(&client, &Scope::Groups(BTreeSet::from([name.clone()]))).await;
+            discovery.send(DiscoveryEvent::Scanned(Scanned { group: name, number, found }));
             Ok(())
         }));
-        let busy = self.shared.clock.busy();
+        let busy = self.shared.base.clock.busy();
         self.scans.insert(group.to_owned(), Scan { task, number, attempts, plurals, _busy: busy });
     }
 
     /// Processes the scan of a group. A new CRD is scanned again, as the server needs a moment to serve it.
     async fn scanned(&mut self, scanned: Scanned) -> Result<(), Failure> {
-        let Scanned { group, look: number, found } = scanned;
+        let Scanned { group, number, found } = scanned;
         let Some(Scan { attempts, plurals, .. }) = self
             .scans
             .get(&group)
@@ -225,7 +216,7 @@ impl Orchestrator {
         if plurals.iter().all(is_served) {
             return Ok(false);
         }
-        let ours = peering::plural(self.shared.rules.settings.peering.clusterwide);
+        let ours = peering::plural(self.shared.base.startup_config.settings.peering.clusterwide);
         if peering::GROUPS.contains(&group)
             && plurals.iter().any(|plural| plural == ours && !is_served(plural))
         {
@@ -234,16 +225,22 @@ impl Orchestrator {
         let verdicts = self.ask_selectors().await?;
         let selected =
             |handler: usize, resource: &Resource| verdicts.contains(&(handler, resource.to_string()));
+        let of_group = |one: &String| one == group;
+        let is_missing = |selector: &Selector| {
+            selector.group.as_ref().is_none_or(of_group) && selector.select(&self.scanned).is_empty()
+        };
+        let mut reconcilers = self.handlers().iter().filter(|handler| handler.reconciling().is_some());
+        if reconcilers.any(|handler| handler.selectors().any(is_missing)) {
+            return Ok(true);
+        }
         Ok(self.handlers().iter().enumerate().any(|(index, handler)| {
-            let of_group = |one: &String| one == group;
             handler.selector.as_ref().is_some_and(|selector| selector.group.as_ref().is_none_or(of_group))
                 && selection::found(handler, index, &self.scanned, &selected).is_empty()
         }))
     }
 
     fn on_forbidden(&mut self, observed: Source) {
-        let plural = if observed == Source::Namespaces { "namespaces" } else { "customresourcedefinitions" };
-        self.observers.retain(|name| !name.starts_with(plural));
+        self.observers.remove(&observed);
         self.is_located |= observed == Source::Namespaces;
         match observed {
             Source::Crds => self.log(
@@ -271,20 +268,5 @@ impl Orchestrator {
                     .to_owned(),
             ),
         }
-    }
-}
-
-/// Without permissions, the operator continues without this observer; other failures are fatal.
-fn without_permission(
-    ended: Result<(), RequestError>,
-    news: &DiscoveryQueue,
-    observed: Source,
-) -> Result<(), Failure> {
-    match ended {
-        Err(RequestError::Api(_)) => {
-            news.send(DiscoveryEvent::Rejected(observed));
-            Ok(())
-        }
-        other => Ok(other?),
     }
 }

@@ -9,26 +9,28 @@ use crate::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::Registry;
 use crate::handling::attempt::CallResult;
-use crate::persistence::memory::{Accepted, ObjectMemory};
+use crate::persistence::memory::{Accepted, ObjectMemory, Unwritten};
 use crate::settings::Settings;
 use crate::time::Timestamp;
 use std::collections::HashMap;
 
 /// An operator with two creation and two update handlers, called one by one; its memory, and the object on the API server.
 pub(super) struct Scene {
-    pub(super) rules: Arc<OperatorConfig>,
+    pub(super) config: Arc<OperatorConfig>,
     pub(super) handlers: Arc<ResourceHandlers>,
     pub(super) memory: ObjectMemory,
     pub(super) object: Value,
     pub(super) calls: Vec<String>,
     pub(super) log: Vec<LogMessage>,
-    pub(super) consistent: bool,
+    pub(super) view_age: ViewAge,
     /// The patches of handlers, by their ids.
     pub(super) patches: HashMap<&'static str, Value>,
     /// The writes of handlers with other clients, by their ids; with the field manager.
     pub(super) writes: HashMap<&'static str, (&'static str, Value)>,
     /// Called handlers fail with a temporary error and this delay in seconds.
     pub(super) fails: Option<f64>,
+    /// Another client removes the annotations during the next cycle, and a pause of the operator begins and ends.
+    pub(super) is_paused_and_stripped: bool,
     pub(super) now: Timestamp,
 }
 
@@ -53,24 +55,25 @@ impl Scene {
             "namespaced": true, "preferred": true,
         });
         let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
-        let handlers = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        let handlers = Arc::new(registry.handlers_of(&Arc::new(resource), &|_| true));
         let settings = Arc::new(Settings { compat, ..Settings::default() });
-        let rules = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::OneByOne });
+        let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::OneByOne });
         let object = json!({
             "apiVersion": "kopf.dev/v1", "kind": "KopfExample", "spec": {"x": 1},
             "metadata": {"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
         });
         Self {
-            rules,
+            config,
             handlers,
             memory: ObjectMemory::default(),
             object,
             calls: vec![],
             log: vec![],
-            consistent: true,
+            view_age: ViewAge::Consistent,
             patches: HashMap::new(),
             writes: HashMap::new(),
             fails: None,
+            is_paused_and_stripped: false,
             now: Timestamp::from_micros(0),
         }
     }
@@ -93,15 +96,15 @@ impl Scene {
     }
 
     fn with_the_status(mut self, configure: impl FnOnce(&mut Persistence)) -> Self {
-        let OperatorConfig { registry, settings, lifecycle } = &*self.rules;
+        let OperatorConfig { registry, settings, lifecycle } = &*self.config;
         let mut settings = Settings::clone(settings);
         configure(&mut settings.persistence);
         let mut resource = serde_json::to_value(&*self.handlers.resource).unwrap();
         resource["subresources"] = json!(["status"]);
         let resource: crate::resource::Resource = serde_json::from_value(resource).unwrap();
-        self.handlers = Arc::new(registry.plan(&Arc::new(resource), &|_| true));
+        self.handlers = Arc::new(registry.handlers_of(&Arc::new(resource), &|_| true));
         let (registry, settings) = (Arc::clone(registry), Arc::new(settings));
-        self.rules = Arc::new(OperatorConfig { registry, settings, lifecycle: *lifecycle });
+        self.config = Arc::new(OperatorConfig { registry, settings, lifecycle: *lifecycle });
         self
     }
 
@@ -109,24 +112,24 @@ impl Scene {
     pub(super) fn cycle(&mut self, requeued: bool, written: bool) -> Decision {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
         let now = self.now;
-        let input = CycleInput { now, entropy: 0, consistent: self.consistent };
+        let input = CycleInput { now, entropy: 0, view_age: self.view_age };
         let observation = CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued };
-        let settings = Arc::clone(&self.rules.settings);
+        let settings = Arc::clone(&self.config.settings);
         let temporary = |delay| CallResult::Temporary { message: "boo".to_owned(), delay: Some(delay) };
         let raised = self.fails.map_or(CallResult::Nothing, temporary);
         self.memory.observe(&object, &settings, &self.handlers);
-        let (handlers, rules) = (Arc::clone(&self.handlers), Arc::clone(&self.rules));
-        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, handlers, rules, input);
+        let (handlers, config) = (Arc::clone(&self.handlers), Arc::clone(&self.config));
+        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, handlers, config, input);
         let object = Arc::clone(cycle.object());
         loop {
             next = match next {
                 Effect::Run(script) => {
-                    let (mut steps, mut patch) = (vec![], Patch::default());
-                    for step in &script.steps {
-                        let Command::Handle { attempt } = step else { panic!("{step:?}") };
-                        let id = &self.rules.registry.handlers[attempt.handler].id;
+                    let (mut results, mut patch) = (vec![], Patch::default());
+                    for command in &script.commands {
+                        let Command::CallChangeHandler { attempt } = command else { panic!("{command:?}") };
+                        let id = &self.config.registry.handlers[attempt.handler].id;
                         self.calls.push(format!("{id} x={}", cycle.object().to_value()["spec"]["x"]));
-                        steps.push(CommandResult::Attempted(attempt.evaluate(&raised, now).outcome));
+                        results.push(CommandResult::Attempted(attempt.evaluate(&raised, now).outcome));
                         if let Some(Value::Object(more)) = self.patches.get(&**id) {
                             patch.merge(more.clone());
                         }
@@ -139,13 +142,17 @@ impl Scene {
                     }
                     let patch = (!patch.is_empty()).then_some(patch.0);
                     cycle.resume(
-                        EffectResult::Completion(Completion { steps, patch, ..Completion::default() }),
+                        EffectResult::Completion(Completion { results, patch, ..Completion::default() }),
                         now,
                     )
                 }
                 Effect::Done(conclusion) => {
                     self.log.extend(cycle.drain_log());
                     self.memory.annotations_removed |= conclusion.annotations_removed;
+                    if std::mem::take(&mut self.is_paused_and_stripped) {
+                        self.strip();
+                        self.memory.invalidate();
+                    }
                     let (patch, handling_status) =
                         (conclusion.patch.0.clone(), conclusion.handling_status.clone());
                     if written {
@@ -162,7 +169,11 @@ impl Scene {
                     } else {
                         self.memory.failed(
                             &object,
-                            (patch, true),
+                            Unwritten {
+                                patch,
+                                final_progress: conclusion.final_progress.0.clone(),
+                                is_rejected: true,
+                            },
                             handling_status,
                             &settings,
                             &self.handlers,
@@ -219,7 +230,7 @@ impl Scene {
         self.settle();
         assert_eq!(self.last()["spec"]["x"], json!(x));
         let object = Object::decode(&self.object.to_string()).unwrap();
-        let persistence = &self.rules.settings.persistence;
+        let persistence = &self.config.settings.persistence;
         assert!(equal(&self.last(), &essence(&object, persistence, &self.handlers.extra_fields)));
         let annotations = self.object["metadata"]["annotations"].as_object();
         assert!(annotations.is_none_or(|all| all.keys().all(|key| key == LAST)), "{}", self.object);

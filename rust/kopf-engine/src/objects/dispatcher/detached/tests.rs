@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use crate::host::{ActivationTask, HostTask};
 use crate::objects::backlog::WINDOW;
 use crate::objects::dispatcher::Dispatcher;
-use crate::testing::{Stage, lock, resource};
+use crate::testing::{Fixture, lock, resource};
 
 struct Scene {
-    stage: Stage,
+    fixture: Fixture,
     dispatcher: Arc<Dispatcher>,
 }
 
@@ -28,27 +28,37 @@ impl Scene {
     fn with(settings: &Value) -> Self {
         let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
         let handler = json!({"id": "see", "kind": "watching", "selector": selector});
-        let stage = Stage::with_handlers(vec![handler], settings, |_| (200, Some(json!({"metadata": {}}))));
-        let plan = stage.shared.rules.registry.plan(&resource("example.com", "things", true), &|_| true);
-        let dispatcher =
-            Dispatcher::new(Arc::clone(&stage.shared), &crate::worker::Pool, Arc::new(plan), None);
-        Self { stage, dispatcher }
+        let fixture =
+            Fixture::with_handlers(vec![handler], settings, |_| (200, Some(json!({"metadata": {}}))));
+        let resource_handlers = fixture
+            .shared
+            .base
+            .startup_config
+            .registry
+            .handlers_of(&resource("example.com", "things", true), &|_| true);
+        let dispatcher = Dispatcher::new(
+            Arc::clone(&fixture.shared),
+            &crate::worker::Pool,
+            Arc::new(resource_handlers),
+            None,
+        );
+        Self { fixture, dispatcher }
     }
 
     fn dispatch(&self, kind: EventType, name: &str) {
         let text = format!(r#"{{"metadata":{{"name":"{name}","namespace":"ns","uid":"{name}"}}}}"#);
-        self.dispatcher.dispatch(kind, Object::decode(&text).unwrap());
+        self.dispatcher.dispatch(kind, Arc::new(Object::decode(&text).unwrap()));
     }
 
     /// The tasks submitted since the last call: activations, and a word for each of the others.
     fn taken(&self) -> (Vec<ActivationTask>, Vec<&'static str>) {
         let (mut scripts, mut others) = (vec![], vec![]);
-        for job in lock(&self.stage.other_side.jobs).drain(..) {
-            match job {
+        for task in lock(&self.fixture.host.tasks).drain(..) {
+            match task {
                 HostTask::Activation(activation) => scripts.push(activation),
-                HostTask::Close { .. } => others.push("close"),
-                HostTask::Forget(_) => others.push("forget"),
-                HostTask::Cancel(_) => others.push("cancel"),
+                HostTask::CycleClosed { .. } => others.push("close"),
+                HostTask::ObjectDeleted(_) => others.push("forget"),
+                HostTask::CancelCycle(_) => others.push("cancel"),
                 _ => others.push("?"),
             }
         }
@@ -62,7 +72,7 @@ impl Scene {
     }
 
     fn is_idle(&self) -> bool {
-        self.stage.shared.workers.is_empty() && self.dispatcher.slots().busy().is_empty()
+        self.fixture.shared.workers.is_empty() && self.dispatcher.slots().busy().is_empty()
     }
 }
 
@@ -70,16 +80,16 @@ fn tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-fn answer(job: ActivationTask, reply: Completion) {
+fn reply_to(task: ActivationTask, reply: Completion) {
     let now = crate::time::clock::Clock::start().now();
-    let outcomes = job.activation.steps.iter().map(|step| match step {
-        Command::Watch { attempt, .. } => {
+    let outcomes = task.activation.commands.iter().map(|command| match command {
+        Command::CallEventHandler { attempt, .. } => {
             CommandResult::Attempted(attempt.evaluate(&CallResult::Nothing, now).outcome)
         }
         _ => CommandResult::Skipped,
     });
-    let steps = outcomes.collect();
-    job.reply.send(Some(Completion { steps, ..reply }));
+    let results = outcomes.collect();
+    task.reply.send(Some(Completion { results, ..reply }));
 }
 
 async fn turns() {
@@ -97,13 +107,13 @@ async fn event_handlers_alone_need_no_task() {
         let activation = scene.activation();
         assert!(!scene.is_idle(), "the detached cycle counts as work");
         assert_eq!(tasks(), before);
-        answer(activation, Completion { closed, ..Completion::default() });
+        reply_to(activation, Completion { closed, ..Completion::default() });
         assert!(scene.is_idle(), "the cycle ends in the completing thread");
         assert_eq!(tasks(), before);
         assert_eq!(scene.taken().1, expected);
     }
     scene.dispatch(EventType::Deleted, "a");
-    answer(scene.activation(), Completion::default());
+    reply_to(scene.activation(), Completion::default());
     assert_eq!(scene.taken().1, ["close", "forget"]);
     assert!(scene.dispatcher.slots().is_empty());
 }
@@ -118,7 +128,7 @@ async fn events_during_a_detached_cycle_are_handled_afterwards() {
         let (mut scripts, before) = scene.taken();
         assert_eq!((scripts.len(), before.len()), (1, others), "one at a time: {kind:?}");
         assert_eq!(scripts[0].event, kind);
-        answer(scripts.remove(0), Completion::default());
+        reply_to(scripts.remove(0), Completion::default());
         turns().await;
     }
     assert_eq!(scene.taken().1, ["close", "forget"]);
@@ -131,9 +141,9 @@ async fn patches_of_detached_cycles_are_written() {
     scene.dispatch(EventType::Modified, "a");
     let patch = json!({"spec": {"field": "value"}});
     let patch = patch.as_object().cloned();
-    answer(scene.activation(), Completion { patch, ..Completion::default() });
+    reply_to(scene.activation(), Completion { patch, ..Completion::default() });
     turns().await;
-    let requests = scene.stage.requests();
+    let requests = scene.fixture.requests();
     assert_eq!(requests.len(), 1);
     assert_eq!(requests[0].body, json!({"spec": {"field": "value"}}));
     assert_eq!(scene.taken().1, ["close"]);
@@ -157,7 +167,7 @@ async fn a_lost_completion_ends_the_cycle_and_the_next_event_is_handled() {
             let (scripts, others) = scene.taken();
             assert_eq!((scripts.len(), others), (pending, vec!["close"]), "{settings}");
             for activation in scripts {
-                answer(activation, Completion::default());
+                reply_to(activation, Completion::default());
             }
             turns().await;
             assert!(scene.is_idle(), "{settings}");
@@ -169,12 +179,12 @@ async fn a_lost_completion_ends_the_cycle_and_the_next_event_is_handled() {
 #[tokio::test(start_paused = true)]
 async fn dropped_dispatchers_are_removed_from_the_registry() {
     let scene = Scene::new();
-    let shared = &scene.stage.shared;
+    let shared = &scene.fixture.shared;
     for _ in 0..10 {
         drop(Dispatcher::new(
             Arc::clone(shared),
             &crate::worker::Pool,
-            Arc::clone(&scene.dispatcher.plan),
+            Arc::clone(&scene.dispatcher.resource_handlers),
             None,
         ));
     }
@@ -186,11 +196,11 @@ async fn completions_of_cancelled_cycles_are_ignored() {
     let scene = Scene::new();
     scene.dispatch(EventType::Modified, "a");
     let activation = scene.activation();
-    scene.stage.shared.killing.cancel();
-    scene.stage.shared.detached.give_up();
+    scene.fixture.shared.force_stopping.cancel();
+    scene.fixture.shared.detached.give_up();
     assert_eq!(scene.taken().1, ["cancel"]);
-    assert!(scene.stage.shared.workers.is_empty());
-    answer(activation, Completion::default());
+    assert!(scene.fixture.shared.workers.is_empty());
+    reply_to(activation, Completion::default());
     turns().await;
     assert!(scene.taken().1.is_empty());
 }
@@ -205,14 +215,14 @@ async fn objects_of_the_backlog_start_when_others_are_done() {
     assert_eq!(first.len(), WINDOW);
     let before = tasks();
     for activation in first {
-        answer(activation, Completion { closed: true, ..Completion::default() });
+        reply_to(activation, Completion { closed: true, ..Completion::default() });
     }
     assert_eq!(tasks(), before + 1, "one task starts all of them");
     turns().await;
     let (rest, _) = scene.taken();
     assert_eq!(rest.len(), 10);
     for activation in rest {
-        answer(activation, Completion { closed: true, ..Completion::default() });
+        reply_to(activation, Completion { closed: true, ..Completion::default() });
     }
     turns().await;
     assert!(scene.is_idle());
@@ -224,7 +234,7 @@ async fn completing_does_not_wait_for_the_engine() {
     scene.dispatch(EventType::Modified, "a");
     let activation = scene.activation();
     let slots = scene.dispatcher.slots();
-    answer(activation, Completion::default());
+    reply_to(activation, Completion::default());
     drop(slots);
     turns().await;
     assert!(scene.is_idle());
@@ -246,40 +256,41 @@ async fn skipped_events_are_logged_once_per_burst() {
             }
             for activation in scripts {
                 handled += 1;
-                answer(activation, Completion::default());
+                reply_to(activation, Completion::default());
             }
             turns().await;
         }
         assert_eq!(handled, 4);
         assert!(scene.is_idle());
     }
-    let received = scene.stage.lines("WARNING More than 3 events of this object wait for its handlers");
+    let received = scene.fixture.lines("WARNING More than 3 events of this object wait for its handlers");
     assert_eq!(received.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_object_is_handed_over_to_another_version_when_it_is_done() {
     let scene = Scene::new();
-    let plan = || Arc::clone(&scene.dispatcher.plan);
-    let [second, third] = [(); 2]
-        .map(|()| Dispatcher::new(Arc::clone(&scene.stage.shared), &crate::worker::Pool, plan(), None));
+    let resource_handlers = || Arc::clone(&scene.dispatcher.resource_handlers);
+    let [second, third] = [(); 2].map(|()| {
+        Dispatcher::new(Arc::clone(&scene.fixture.shared), &crate::worker::Pool, resource_handlers(), None)
+    });
     scene.dispatch(EventType::Added, "busy");
     scene.dispatch(EventType::Added, "idle");
     let (mut scripts, _) = scene.taken();
-    answer(scripts.pop().unwrap(), Completion::default());
+    reply_to(scripts.pop().unwrap(), Completion::default());
     turns().await;
     drop(scene.taken());
     scene.dispatcher.hand_over(&second);
     let text = r#"{"metadata":{"name":"busy","namespace":"ns","uid":"busy"}}"#;
-    second.dispatch(EventType::Listed, Object::decode(text).unwrap());
+    second.dispatch(EventType::Listed, Arc::new(Object::decode(text).unwrap()));
     turns().await;
     assert!(scene.taken().0.is_empty(), "it is still handled in the other version");
     // And once more, meanwhile.
     second.hand_over(&third);
-    third.dispatch(EventType::Listed, Object::decode(text).unwrap());
+    third.dispatch(EventType::Listed, Arc::new(Object::decode(text).unwrap()));
     turns().await;
     assert!(scene.taken().0.is_empty());
-    answer(scripts.pop().unwrap(), Completion::default());
+    reply_to(scripts.pop().unwrap(), Completion::default());
     turns().await;
     let (again, _) = scene.taken();
     assert_eq!(again.iter().map(|activation| activation.object.name()).collect::<Vec<_>>(), [Some("busy")]);

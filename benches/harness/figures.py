@@ -1,0 +1,11 @@
+"""The types of workloads and of their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.clusters import Cluster
+from harness.contestants import Contestant
+
+Figures = dict[str, float]
+Workload = Callable[[Cluster, Contestant], Figures]

@@ -1,0 +1,85 @@
+"""Clients without an operator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from kopf._intents import serialization
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.credentials import ConnectionInfo
+from kopf._runtime.activities import serialize_credentials
+from kopf._runtime.bridge import Client, __version__
+from kopf._runtime.client.api import Api
+from kopf._runtime.client.options import View, log_records
+from kopf._runtime.client.sync_api import SyncApi
+
+KubeconfigPath = str | os.PathLike[str]
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    info: ConnectionInfo | None = None,
+    *,
+    context: str | None = None,
+    kubeconfig: KubeconfigPath | None = None,
+    user_agent: str | None = None,
+) -> AsyncIterator[Api]:
+    """Connect to a cluster without an operator, for coroutines.
+
+    The credentials are those of `info`; else of the kubeconfig (`KUBECONFIG`, or `~/.kube/config`), with
+    its current or with another context; else of the pod's service account. The connection is closed at the
+    end of the block.
+    """
+    client = open_client(info, context=context, kubeconfig=kubeconfig, user_agent=user_agent)
+    try:
+        yield Api(client, View())
+    finally:
+        close_client(client)
+
+
+@contextlib.contextmanager
+def connect_sync(
+    info: ConnectionInfo | None = None,
+    *,
+    context: str | None = None,
+    kubeconfig: KubeconfigPath | None = None,
+    user_agent: str | None = None,
+) -> Iterator[SyncApi]:
+    """Connect to a cluster without an operator, for threads; the same as `connect()` otherwise."""
+    client = open_client(info, context=context, kubeconfig=kubeconfig, user_agent=user_agent)
+    try:
+        yield SyncApi(client, View())
+    finally:
+        close_client(client)
+
+
+def open_client(
+    info: ConnectionInfo | None,
+    *,
+    context: str | None = None,
+    kubeconfig: KubeconfigPath | None = None,
+    user_agent: str | None = None,
+) -> Client:
+    """Create a client, which must be closed."""
+    if info is not None and (context is not None or kubeconfig is not None):
+        raise TypeError("Pass either the credentials, or a kubeconfig or its context, but not both.")
+    credentials: list[tuple[str, dict[str, Any]]] | None = None
+    if info is not None:
+        credentials = [("connect", serialize_credentials(info))]
+    iterated: serialization.Iterated = {}
+    return Client.connect(
+        agent=user_agent or f"kopf/{__version__}",
+        settings=serialization.serialize_settings(OperatorSettings(), iterated),
+        credentials=credentials,
+        kubeconfig=None if kubeconfig is None else os.fspath(kubeconfig),
+        context=context,
+    )
+
+
+def close_client(client: Client) -> None:
+    """Close the client, after its last log lines."""
+    log_records(client)
+    client.close()

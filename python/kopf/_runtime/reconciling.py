@@ -1,0 +1,396 @@
+"""Calls of reconcilers, and of the functions of their declarations.
+
+The engine schedules the calls, writes their patches, and decides about retries. The module is imported only
+by operators with reconcilers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import datetime
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kopf._intents import matching
+from kopf._intents.errors import ErrorsMode, PermanentError, ReconcileTimeoutError, TemporaryError
+from kopf._intents.handlers import ReconcilingHandler
+from kopf._intents.reconciling import Watched
+from kopf._intents.reconciling_settings import Backoff
+from kopf._intents.requeue import Requeue
+from kopf._intents.selectors import EVERYTHING
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings, call_limit
+from kopf._objects.bodies import Body
+from kopf._objects.conditions import Conditions
+from kopf._objects.indices import Indexers
+from kopf._objects.patches import Patch, release_views
+from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason
+from kopf._runtime import bridge
+from kopf._runtime.causes import LazyReconcilingCause, make_cause
+from kopf._runtime.children import Children
+from kopf._runtime.conditions_argument import write_conditions
+from kopf._runtime.context import cause_var, handler_var
+from kopf._runtime.cycle_context import CycleContext, store_results
+from kopf._runtime.daemon_instances import VirtualWait
+from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.errors import add_hint, author_traceback
+from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
+from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.reconciler_functions import filters_of, hash_values, primaries_of
+from kopf._runtime.repeated_failures import RepeatedFailures
+from kopf._runtime.work_tracking import work_tracker_var
+
+
+class ReconcilerCall:
+    """One call of a reconciler, until its writes have ended."""
+
+    def __init__(
+        self,
+        job: bridge.CallReconciler,
+        prepared: PreparedHandler,
+        *,
+        settings: OperatorSettings,
+        memos: MemoRegistry,
+        indices: Mapping[str, Any],
+        waiter: VirtualWait | None,
+        readers: Sequence[bridge.CacheReader],
+    ) -> None:
+        super().__init__()
+        self.job = job
+        self.prepared = prepared
+        self.resource = job.resource
+        self.object = job.object
+        self.body = Body(job.object)
+        self.indices = indices
+        self.logger = ObjectLogger(body=self.body, settings=settings)
+        self.patch = Patch(None, body=self.body)
+        self.conditions = Conditions(self.body)
+        self.stopper = DaemonStopper(waiter)
+        self.cause: Any = make_cause(LazyReconcilingCause, self)
+        self.task: asyncio.Task[None] | None = None
+        self.cancellation: str | None = None  # why the engine has cancelled it
+        self.is_answered = False
+        self.error: BaseException | None = None
+        self._memos = memos
+        self.children: Children | None = None
+        if self.handler.reads_children:
+            self.children = Children(self.handler.owns, readers, job.uid, job.object.namespace)
+
+    @property
+    def memo(self) -> Any:
+        """The memo of the object."""
+        return self._memos.get(self.job.uid)
+
+    @property
+    def stopped(self) -> Any:
+        """The stop flag as the function gets it."""
+        return self.stopper.async_waiter if self.prepared.is_async else self.stopper.sync_waiter
+
+    @property
+    def handler(self) -> ReconcilingHandler:
+        """The declaration."""
+        handler = self.prepared.handler
+        assert isinstance(handler, ReconcilingHandler)
+        return handler
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the function; the indices win over others."""
+        own = {
+            "param": self.handler.param,
+            "retry": self.job.retry,
+            "started": EPOCH + datetime.timedelta(microseconds=self.job.started),
+            "runtime": datetime.timedelta(seconds=self.job.runtime),
+            "deleting": self.job.deleting,
+            "conditions": self.conditions,
+        }
+        if self.children is not None:
+            own["children"] = self.children
+        return {**own, **self.cause.arguments}
+
+
+class Reconcilers:
+    """The reconcilers of one operator."""
+
+    def __init__(
+        self,
+        *,
+        prepared_handlers: Sequence[PreparedHandler],
+        settings: OperatorSettings,
+        memos: MemoRegistry,
+        indices: Indexers,
+        invoker: Invoker,
+        complete: Callable[[bridge.CallReconciler], None],
+    ) -> None:
+        super().__init__()
+        self._prepared_handlers = prepared_handlers
+        self._settings = settings
+        self._memos = memos
+        self._indices = indices.indices
+        self._invoker = invoker
+        self._complete = complete
+        self._calls: dict[int, ReconcilerCall] = {}
+        self._loop = asyncio.get_running_loop()
+        self._tracker = work_tracker_var.get()
+        self._failures = RepeatedFailures()
+
+    def request_handlers(self) -> dict[type[Any], Callable[[Any], None]]:
+        """The handlers of the engine's requests, by the types of the requests."""
+        return {
+            bridge.CallReconciler: self._call_reconciler,
+            bridge.StopReconciler: self._stop_reconciler,
+            bridge.ReconcilerEnded: self._end_call,
+            bridge.InspectObject: self._inspect,
+        }
+
+    def find(self, run: int) -> ReconcilerCall | None:
+        """The call with this number."""
+        return self._calls.get(run)
+
+    def abandon(self) -> None:
+        """Abandon the calls that have not ended before the end of the operator."""
+        tasks = {call.task for call in self._calls.values() if call.task is not None}
+        self._invoker.pool.abandon(tasks)
+
+    def _call_reconciler(self, job: bridge.CallReconciler) -> None:
+        tracker = self._tracker
+        waiter = None
+        if tracker is not None:
+            tracker.work_started(job.run)
+            if tracker.clock is not None:
+                waiter = VirtualWait(tracker, tracker.clock, job.run)
+        call = self._calls[job.run] = ReconcilerCall(
+            job,
+            self._prepared_handlers[job.handler],
+            settings=self._settings,
+            memos=self._memos,
+            indices=self._indices,
+            waiter=waiter,
+            readers=self._invoker.children.get(job.handler, ()),
+        )
+        context = contextvars.copy_context()
+        context.run(cause_var.set, call.cause)
+        name = f"{call.prepared.label} of {full_name(job.object.namespace, job.object.name)}"
+        task = start_task(self._loop, self._run(call), name=name, context=context)
+        if not call.is_answered:
+            call.task = task
+            # A task can be cancelled before its first step.
+            task.add_done_callback(lambda _: self._answer(call, "cancelled"))
+
+    async def _run(self, call: ReconcilerCall) -> None:
+        try:
+            result, delay = await self._invoke(call)
+            write_conditions(call.conditions, call.patch)
+            self._answer(call, result, delay)
+        except asyncio.CancelledError:
+            if call.cancellation == "timeout":
+                timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
+                error = ReconcileTimeoutError(f"The call has exceeded its timeout of {timeout:g} seconds.")
+                self._answer(call, *self._fail(call, error))
+            else:
+                self._answer(call, "cancelled")
+        except Exception as e:
+            call.error = e
+            call.logger.exception(f"{call.prepared.label} has left a patch that cannot be sent: {e}")
+            call.patch.clear()
+            self._answer(call, "failed")
+
+    async def _invoke(self, call: ReconcilerCall) -> tuple[str, float | None]:
+        """Call the function; the result for the engine, with its delay."""
+        prepared, invoker = call.prepared, self._invoker
+        kwargs = call.arguments()
+        handler_var.set(prepared.handler)
+        try:
+            if invoker.api is not None and "api" not in kwargs:
+                kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
+            if prepared.is_async:
+                returned = await prepared.fn(**kwargs)
+            else:
+                execution = self._settings.execution
+                returned = await invoker.pool.call(
+                    execution.executor, prepared.fn, kwargs, call_limit(execution)
+                )
+        except Requeue as e:
+            returned = e
+        except asyncio.CancelledError as e:
+            if call.cancellation is not None or call.stopper.is_set():
+                raise
+            # The function has awaited a cancelled future.
+            return self._fail(call, TemporaryError(f"cancelled by itself: {e!r}", delay=None))
+        except Exception as e:
+            return self._fail(call, e)
+        if isinstance(returned, Requeue):
+            self._log_requeue(call, returned)
+            self._set_condition(call, False, "Waiting", returned.reason)
+            self._observe(call)
+            return "requeued", returned.after
+        if returned is not None:
+            copied = to_json_result(returned, prepared, call.logger)
+            if copied is not None and call.body.status.get(prepared.handler.id) != copied:
+                store_results(call.patch, [(prepared.handler.id, copied)])
+        self._set_condition(call, True, "Succeeded", "")
+        self._observe(call)
+        return "succeeded", None
+
+    def _log_requeue(self, call: ReconcilerCall, requeue: Requeue) -> None:
+        # Without a reason, it is usually a period: the lines of all objects would only fill the log.
+        level = logging.INFO if requeue.reason else logging.DEBUG
+        if call.logger.isEnabledFor(level):
+            text = f"{call.prepared.label} is called again in {requeue.after:g} seconds"
+            reason = f": {requeue.reason}" if requeue.reason else "."
+            call.logger.log(level, FrameworkMessage(text + reason))
+
+    def _fail(self, call: ReconcilerCall, error: Exception) -> tuple[str, float | None]:
+        """Log the error of a call; the result for the engine, with its delay."""
+        call.error = error
+        label, handler = call.prepared.label, call.handler
+        if self._invoker.observe is not None:
+            self._invoker.observe(handler, error)
+        self._set_condition(call, False, _reason_of(error), str(error))
+        text = str(error) or repr(error)
+        if isinstance(error, TemporaryError):
+            call.logger.error(FrameworkMessage(f"{label} failed temporarily: {text}"))
+            if isinstance(error, ReconcileTimeoutError):
+                return "failed", self._backoff(call, error)
+            return "failed", error.delay if error.delay is not None else 0.0
+        if isinstance(error, PermanentError):
+            call.logger.error(FrameworkMessage(f"{label} failed permanently: {text}"))
+            return "permanent", None
+        mode = handler.errors if handler.errors is not None else ErrorsMode.TEMPORARY
+        verdict = {
+            ErrorsMode.IGNORED: "ignore it",
+            ErrorsMode.PERMANENT: "stop now",
+            ErrorsMode.TEMPORARY: "try again later",
+        }[mode]
+        if self._settings.process.compat != COMPAT_VERSION:
+            add_hint(error)
+            if not call.logger.isEnabledFor(logging.DEBUG):
+                error.__traceback__ = author_traceback(error.__traceback__)
+        call.logger.error(
+            FrameworkMessage(f"{label} failed with an exception and will {verdict}: {text}"), exc_info=error
+        )
+        if mode is ErrorsMode.TEMPORARY:
+            return "failed", self._backoff(call, error)
+        return ("succeeded" if mode is ErrorsMode.IGNORED else "permanent"), None
+
+    def _backoff(self, call: ReconcilerCall, error: Exception) -> float | None:
+        """The delay of a function in `backoff`; None: the engine computes it."""
+        backoff = call.handler.backoff
+        if not callable(backoff) or isinstance(backoff, Backoff):
+            return None
+        try:
+            delay = float(backoff(**{**call.arguments(), "exception": error}))
+        except Exception as e:
+            call.logger.exception(f"{call.prepared.label} cannot compute its backoff: {e}")
+            return None
+        return max(0.0, delay)
+
+    def _set_condition(self, call: ReconcilerCall, status: bool, reason: str, message: str) -> None:
+        if call.handler.condition is not None:
+            call.conditions.set(call.handler.condition, status, reason=reason, message=message)
+
+    def _observe(self, call: ReconcilerCall) -> None:
+        if not call.handler.observe:
+            return
+        generation = call.body.metadata.get("generation")
+        if generation is not None:
+            call.patch.status["observedGeneration"] = generation
+
+    def _answer(self, call: ReconcilerCall, result: str, delay: float | None = None) -> None:
+        if call.is_answered:
+            return
+        patch = _without_equal(call.patch, call.body)
+        call.job.answer(result, delay, patch or None, bool(call.patch.fns))
+        call.is_answered = True
+        call.task = None
+        self._complete(call.job)
+        if self._tracker is not None:
+            self._tracker.reply_sent(call.job.run)
+
+    def _stop_reconciler(self, job: bridge.StopReconciler) -> None:
+        call = self._calls.get(job.run)
+        if call is None or call.is_answered:
+            return
+        call.stopper.set(DaemonStoppingReason(job.reasons))
+        if job.cancel is not None:
+            call.cancellation = job.cancel
+            if call.task is not None:
+                call.task.cancel()
+
+    def _end_call(self, job: bridge.ReconcilerEnded) -> None:
+        call = self._calls.pop(job.run, None)
+        if call is not None:
+            call.stopper.set(DaemonStoppingReason.DONE)
+            release_views(call.patch)
+        if self._tracker is not None:
+            self._tracker.work_finished(job.run)
+            self._tracker.daemon_waiting(job.run)
+
+    def _inspect(self, job: bridge.InspectObject) -> None:
+        """Call the functions of a declaration: filters, `changed`, `map`."""
+        prepared = self._prepared_handlers[job.handler]
+        handler = prepared.handler
+        assert isinstance(handler, ReconcilingHandler)
+        inspected = CycleContext(
+            job.object,
+            uid=job.object.uid or "",
+            resource=job.resource,
+            memos=self._memos,
+            settings=self._settings,
+            indices=self._indices,
+        )
+        cause = inspected.spawning_cause()
+        related = None if job.related is None else (*handler.owns, *handler.watches)[job.related]
+        declared = handler if related is None else filters_of(related)
+        try:
+            matches = matching.match(declared, cause)
+        except Exception as e:
+            self._report(job, f"A filter of {handler} has failed, and the object is ignored: {e}", e)
+            return job.complete(False, [])
+        changed = handler.changed if related is None else related.changed
+        functions, error = hash_values(changed, cause.kwargs)
+        if error is None:
+            self._failures.discard(_failure_key(job))
+        else:
+            self._report(job, f"A function in changed= of {handler} has failed: {error}", error)
+        if not isinstance(related, Watched) or related.map is None or not matches:
+            return job.complete(matches, functions)
+        try:
+            mapped = related.map(**cause.kwargs)
+            if mapped is EVERYTHING:
+                return job.complete(matches, functions, everything=True)
+            job.complete(matches, functions, list(primaries_of(mapped, job.object.namespace)))
+        except Exception as e:
+            inspected.logger.exception(f"The map of {handler} has failed: {e}")
+            job.complete(matches, functions)
+
+    def _report(self, job: bridge.InspectObject, text: str, error: Exception) -> None:
+        """Log an error of a declaration's function, once per object."""
+        if self._failures.add(_failure_key(job)):
+            logger = ObjectLogger(body=Body(job.object), settings=self._settings)
+            logger.error(FrameworkMessage(text), exc_info=error)
+
+
+def _failure_key(job: bridge.InspectObject) -> tuple[int, int | None, str | None]:
+    return (job.handler, job.related, job.object.uid)
+
+
+def _reason_of(error: Exception) -> str:
+    word = "".join(char for char in type(error).__name__ if char.isascii() and char.isalnum())
+    return word if word[:1].isupper() else "Error"
+
+
+def _without_equal(patch: Mapping[str, Any], body: Any) -> dict[str, Any]:
+    """The merge patch without the values that are in the body already."""
+    result: dict[str, Any] = {}
+    for key, value in patch.items():
+        known = body.get(key) if isinstance(body, Mapping) else None
+        if isinstance(value, Mapping):
+            nested = _without_equal(value, known)
+            # An empty mapping is a change if there is none.
+            if nested or (not value and not isinstance(known, Mapping)):
+                result[key] = nested
+        elif value != known:
+            result[key] = value
+    return result

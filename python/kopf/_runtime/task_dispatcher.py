@@ -1,0 +1,414 @@
+"""TaskDispatcher of work items: executes the steps of each item, and completes it.
+
+`steps` executes single steps, `invocation` calls the handlers, `cycle` has their arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
+from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.registries import ChangingRegistry
+from kopf._intents.selectors import NamespacePattern, match_namespace
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.bodies import Body
+from kopf._objects.indices import Indexers
+from kopf._runtime import bridge, custom_storages
+from kopf._runtime.command_executor import CommandExecutor
+from kopf._runtime.context import (
+    event_queue_loop_var,
+    event_queue_var,
+    settings_var,
+    subexecuted_var,
+    subinvoker_var,
+    sublifecycle_var,
+    subregistry_var,
+    subsettings_var,
+)
+from kopf._runtime.cycle_context import CycleContext
+from kopf._runtime.daemon_instances import DaemonInstance
+from kopf._runtime.daemons import Daemons
+from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.framework_lines import log_framework_line
+from kopf._runtime.invocation import Invoker, PreparedHandler
+from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger, full_name
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.work_tracking import work_tracker_var
+
+if TYPE_CHECKING:
+    from kopf._runtime.reconciling import ReconcilerCall, Reconcilers
+
+LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
+ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
+
+
+class TaskDispatcher:
+    """Executes the host tasks of one engine, in one event loop."""
+
+    def __init__(
+        self,
+        *,
+        handlers: Sequence[ResourceHandler],
+        settings: OperatorSettings,
+        lifecycle: LifeCycleFn,
+        memos: MemoRegistry,
+        indices: Indexers,
+        invoker: Invoker,
+        login: LoginFn,
+        probe: ProbeFn | None = None,
+        namespaces: Sequence[NamespacePattern] = (),
+    ) -> None:
+        super().__init__()
+        self._handlers = handlers
+        self.prepared_handlers = [PreparedHandler(handler) for handler in handlers]
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._memos = memos
+        self._indexers = indices
+        self._indices = indices.indices
+        self._invoker = invoker
+        self._login = login
+        self._probe = probe
+        self._base_context: contextvars.Context | None = None
+        self.login_error: Exception | None = None
+        self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
+        self._namespaces = namespaces
+        self._cycles: dict[int, CycleContext] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tracker = work_tracker_var.get()
+        self._loop = asyncio.get_running_loop()
+        self._executor = CommandExecutor(
+            handlers=handlers,
+            prepared_handlers=self.prepared_handlers,
+            settings=settings,
+            lifecycle=lifecycle,
+            indexers=indices,
+            invoker=invoker,
+        )
+        self._daemons = Daemons(
+            handlers=handlers,
+            prepared_handlers=self.prepared_handlers,
+            settings=settings,
+            memos=memos,
+            indices=indices,
+            invoker=invoker,
+            complete=lambda item: self.complete(item),
+        )
+        self._reconcilers = self._make_reconcilers(memos, indices, invoker)
+        self.request_handlers: dict[type[Any], Callable[[Any], None]] = {
+            **self._daemons.request_handlers(),
+            **(self._reconcilers.request_handlers() if self._reconcilers is not None else {}),
+            bridge.Activation: self._receive_activation,
+            bridge.Log: self._receive_log,
+            bridge.CycleClosed: self._receive_close,
+            bridge.CancelCycle: self._receive_cancel,
+            bridge.ObjectDeleted: self._forget_object,
+            bridge.ApplyPatchFns: self._apply_patch_fns,
+            bridge.Login: self._receive_login,
+            bridge.AdmissionReview: lambda review: self.review(review),
+            bridge.MatchResources: self._match_resources,
+            bridge.Probe: self._receive_probe,
+            bridge.EngineStopped: self._engine_stopped,
+            bridge.MatchNamespaces: self._match_namespaces,
+        }
+        """The handlers of the engine's requests, by the types of the requests."""
+        self.complete: Callable[[bridge.CompletableItem], None] = lambda _: None
+        """Sends a host task with its reply to the engine."""
+        self.review: Callable[[bridge.AdmissionReview], None] = lambda _: None
+        """Handles an admission review."""
+
+    def _make_reconcilers(
+        self, memos: MemoRegistry, indices: Indexers, invoker: Invoker
+    ) -> Reconcilers | None:
+        if not any(isinstance(handler, ReconcilingHandler) for handler in self._handlers):
+            return None
+        from kopf._runtime.reconciling import Reconcilers  # other operators do not load it
+
+        return Reconcilers(
+            prepared_handlers=self.prepared_handlers,
+            settings=self._settings,
+            memos=memos,
+            indices=indices,
+            invoker=invoker,
+            complete=lambda item: self.complete(item),
+        )
+
+    def _find_call(self, run: int) -> ReconcilerCall | None:
+        return self._reconcilers.find(run) if self._reconcilers is not None else None
+
+    def set_context(self, events: Any = None) -> None:
+        """Set the variables that are the same for all handlers, in the current context; with a queue for
+        Kubernetes events, but that is not for activities: they are not about objects.
+        """
+        settings_var.set(self._settings)
+        subsettings_var.set(self._settings)
+        sublifecycle_var.set(self._lifecycle)
+        subregistry_var.set(ChangingRegistry())
+        subexecuted_var.set(False)
+        subinvoker_var.set(self._invoker)
+        self._base_context = contextvars.copy_context()
+        if events is not None:
+            event_queue_var.set(events)
+            event_queue_loop_var.set(self._loop)
+
+    async def cancel(self) -> None:
+        """Cancel all tasks, and wait for their end."""
+        for cycle in self._cycles.values():
+            cycle.cancel()
+        tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
+        for task in self._tasks:
+            task.cancel()
+        self._daemons.abandon()
+        if self._reconcilers is not None:
+            self._reconcilers.abandon()
+        tasks = {task for task in tasks | self._tasks if not task.done()}
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _receive_activation(self, activation: bridge.Activation) -> None:
+        if self._tracker is not None:
+            self._tracker.work_started(activation.cycle)
+        number = activation.cycle
+        cycle = self._cycles.get(number)
+        if cycle is None:
+            uid = activation.uid
+            cycle = self._cycles[number] = CycleContext(
+                activation.object,
+                uid=uid,
+                resource=activation.resource,
+                type=activation.event,
+                memos=self._memos,
+                settings=self._settings,
+                indices=self._indices,
+                deferred_fns=self._memos.pop_deferred_fns(uid),
+                body=self._daemons.body(uid, activation.resource),
+            )
+        if activation.initial_patch is not None:
+            cycle.prefill_patch(activation.initial_patch)
+        if cycle.cancelled:
+            return  # the engine does not wait for it
+        name = self._task_name(activation)
+        task = start_task(
+            self._loop, self._run_commands(activation, cycle), name=name, context=contextvars.copy_context()
+        )
+        if not task.done():
+            cycle.task = task
+            if cycle.cancelled:
+                task.cancel()
+
+    def _task_name(self, activation: bridge.Activation) -> str:
+        """The name of the task: the first handler and the object."""
+        object = activation.object
+        name = full_name(object.namespace, object.name)
+        for command in activation.commands:
+            if type(command) is bridge.CallEventHandler or type(command) is bridge.CallChangeHandler:
+                return f"{self.prepared_handlers[command.handler].label} of {name}"
+            if type(command) is bridge.CallIndexers and command.calls:
+                return f"{self.prepared_handlers[command.calls[0].handler].label} of {name}"
+        return f"Handling of {name}"
+
+    async def _run_commands(self, activation: bridge.Activation, cycle: CycleContext) -> None:
+        results: list[Any] = []
+        try:
+            event_results: list[tuple[str, Any]] = []
+            change_results: list[tuple[str, Any]] = []
+            for command in activation.commands:
+                if type(command) is bridge.CallIndexers:
+                    results.append(await self._executor.call_indexers(command, cycle))
+                    continue
+                if type(command) is bridge.CallEventHandler:
+                    results.append(await self._executor.call_event_handler(command, cycle, event_results))
+                    continue
+                if event_results:
+                    cycle.store_results(event_results)
+                    event_results = []
+                if type(command) is bridge.CallChangeHandler:
+                    results.append(
+                        await self._executor.call_change_handler(
+                            command, cycle, activation.change, change_results
+                        )
+                    )
+                elif type(command) is bridge.FilterDaemons:
+                    results.append(self._executor.filter_daemons(command, cycle))
+                elif type(command) is bridge.FilterHandlers:
+                    results.append(self._executor.filter_handlers(command, cycle, activation.change))
+                elif type(command) is bridge.SelectHandlers:
+                    results.append(self._executor.select_handlers(command, cycle, activation.change))
+                elif type(command) is bridge.FetchState:
+                    results.append(custom_storages.fetch_state(command, cycle, self._settings))
+                elif type(command) is bridge.StoreState:
+                    custom_storages.store_state(command, cycle, self._settings)
+                    results.append(None)
+            cycle.store_results(event_results)
+            cycle.store_results(change_results)
+            self._complete(activation, cycle, results, None)
+        except asyncio.CancelledError as e:
+            # Otherwise, the function has awaited a cancelled future: the cycle continues.
+            if cycle.cancelled:
+                raise
+            self._complete_with_error(activation, cycle, results, e)
+        except Exception as e:
+            self._complete_with_error(activation, cycle, results, e)
+
+    def _complete_with_error(
+        self, activation: bridge.Activation, cycle: CycleContext, results: list[Any], error: BaseException
+    ) -> None:
+        cycle.error = error
+        try:
+            self._complete(activation, cycle, results, repr(error))
+        except Exception:
+            # One of the results cannot be sent; the engine still needs the end of the cycle.
+            self._complete(activation, cycle, [], repr(error))
+
+    def _complete(
+        self,
+        activation: bridge.Activation,
+        cycle: CycleContext,
+        results: list[Any],
+        error: str | None,
+    ) -> None:
+        patch = cycle.patch_or_none
+        sendable = error is None and (cycle.patch_sent or (patch is not None and len(patch) > 0))
+        fns = patch is not None and bool(patch.fns)
+        # A work tracker needs the real end of the cycle.
+        closed = activation.is_final and error is None and not sendable and not fns and self._tracker is None
+        activation.reply(results, patch if sendable else None, fns, error, closed)
+        cycle.patch_sent = cycle.patch_sent or sendable
+        self.complete(activation)
+        if closed:
+            self._cycles.pop(activation.cycle).close()
+        else:
+            # Filters are followed by the calls of the handlers that match.
+            cycle.suspend(keep_change=type(activation.commands[-1]) is bridge.FilterHandlers)
+        if self._tracker is not None:
+            self._tracker.reply_sent(activation.cycle)
+
+    def _receive_log(self, entry: bridge.Log) -> None:
+        logger = logging.getLogger(entry.logger)
+        if not logger.isEnabledFor(entry.level):
+            return
+        exc_info = self._find_exception(entry.exception_of) if entry.exception_of is not None else None
+        if entry.object is None:
+            logger.log(entry.level, FrameworkMessage(entry.text), exc_info=exc_info)
+        else:
+            cls = ObjectLogger if entry.posted else LocalObjectLogger
+            adapter = cls(body=Body(entry.object), settings=self._settings)
+            if exc_info is None:
+                log_framework_line(adapter, entry.level, entry.text)
+            else:
+                adapter.log(entry.level, FrameworkMessage(entry.text), exc_info=exc_info)
+
+    def _find_exception(self, number: int) -> BaseException | None:
+        source = self._cycles.get(number) or self._daemons.find(number) or self._find_call(number)
+        return source.error if source is not None else None
+
+    def _receive_close(self, host_task: bridge.CycleClosed) -> None:
+        if self._tracker is not None:
+            self._tracker.work_finished(host_task.cycle)
+        cycle = self._cycles.pop(host_task.cycle, None)
+        if cycle is None:
+            return
+        if host_task.keep_fns:
+            self._memos.defer_fns(cycle.uid, cycle.patch.fns)
+        if cycle.task is not None and not cycle.task.done():
+            self._track(cycle.task)  # it is cancelled, but has not ended yet
+        cycle.close()
+
+    def _receive_cancel(self, host_task: bridge.CancelCycle) -> None:
+        cycle = self._cycles.get(host_task.cycle)
+        if cycle is not None:
+            cycle.cancel()
+
+    def _forget_object(self, host_task: bridge.ObjectDeleted) -> None:
+        self._memos.discard(host_task.uid)
+        self._indexers.discard(host_task.uid)
+
+    def _apply_patch_fns(self, host_task: bridge.ApplyPatchFns) -> None:
+        cycle: CycleContext | DaemonInstance | ReconcilerCall | None = (
+            self._cycles.get(host_task.cycle)
+            or self._daemons.find(host_task.cycle)
+            or self._find_call(host_task.cycle)
+        )
+        if cycle is None:
+            # There was no activation in this cycle, but the previous one has left its patch functions.
+            uid = host_task.object.uid or ""
+            cycle = self._cycles[host_task.cycle] = CycleContext(
+                host_task.object,
+                uid=uid,
+                memos=self._memos,
+                settings=self._settings,
+                indices=self._indices,
+                deferred_fns=self._memos.pop_deferred_fns(uid),
+            )
+        try:
+            raw = host_task.object.to_dict()
+            for fn in cycle.patch.fns:
+                fn(raw)  # type: ignore[arg-type]
+            host_task.complete(raw)
+        except Exception as e:
+            cycle.error = e
+            host_task.fail(repr(e))
+
+    def _receive_login(self, host_task: bridge.Login) -> None:
+        if self._tracker is not None:
+            self._tracker.engine_connected()
+        self._spawn_activity("credentials retriever", self._log_in(host_task))
+
+    def _spawn_activity(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        context = self._base_context.copy() if self._base_context is not None else None
+        self._track(self._loop.create_task(coroutine, name=name, context=context))
+
+    def _track(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _log_in(self, host_task: bridge.Login) -> None:
+        try:
+            host_task.complete(await self._login())
+        except Exception as e:
+            logger = logging.getLogger("kopf._core.reactor.running")
+            logger.exception(f"Credentials retriever has failed: {e}")
+            self.login_error = e
+            host_task.fail(str(e) or repr(e))
+
+    def _engine_stopped(self, host_task: bridge.EngineStopped) -> None:
+        if not self.finished.done():
+            self.finished.set_result(host_task.failure)
+
+    def _receive_probe(self, host_task: bridge.Probe) -> None:
+        self._spawn_activity("health reporter", self._collect_probes(host_task))
+
+    async def _collect_probes(self, host_task: bridge.Probe) -> None:
+        try:
+            results = await self._probe() if self._probe is not None else {}
+            host_task.complete(json.dumps(results))
+        except Exception as e:
+            logging.getLogger("kopf._core.engines.probing").exception(f"Probing has failed: {e}")
+            host_task.fail()
+
+    def _match_resources(self, host_task: bridge.MatchResources) -> None:
+        try:
+            host_task.complete(
+                [
+                    [self._selects(index, resource) for resource in host_task.resources]
+                    for index in host_task.handlers
+                ]
+            )
+        except Exception as e:
+            host_task.fail(repr(e))
+
+    def _match_namespaces(self, host_task: bridge.MatchNamespaces) -> None:
+        patterns = self._namespaces
+        host_task.complete(
+            [any(match_namespace(name, pattern) for pattern in patterns) for name in host_task.names]
+        )
+
+    def _selects(self, index: int, resource: Any) -> bool:
+        selector = self._handlers[index].selector
+        return selector is None or selector.check(resource)

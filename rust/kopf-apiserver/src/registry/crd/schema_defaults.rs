@@ -1,0 +1,76 @@
+//! Defaults in the schemas of CRDs: they must be valid values, without unknown fields.
+
+use serde_json::{Value, json};
+
+use super::subschemas::{contents, properties};
+use crate::error::status::Cause;
+use crate::schema::{Schema, prune, validate as values};
+
+/// Field errors of the defaults of a schema.
+pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
+    if let Some(default) = schema.get("default").filter(|default| !default.is_null()) {
+        let known = Schema::from_json(schema);
+        let mut unknown = Vec::new();
+        prune(&mut json!({"default": default}), &wrapped(known.clone()), &mut unknown);
+        if !unknown.is_empty() {
+            let detail = "must not have unknown fields";
+            out.push(Cause::invalid(format!("{path}.default"), default, detail));
+        }
+        let (causes, duplicates) = values::validate(default, &known);
+        for mut cause in causes.into_iter().chain(duplicates) {
+            let below = match cause.field.as_str() {
+                "" | "<nil>" => String::new(),
+                item if item.starts_with('[') => item.to_owned(),
+                member => format!(".{member}"),
+            };
+            cause.message = cause.message.replace(": <nil> in body", ":  in body");
+            cause.field = format!("{path}.default{below}");
+            out.push(cause);
+        }
+    }
+    for (below, child) in properties(schema, path) {
+        validate(child, &below, out);
+    }
+    for (_, below, child) in contents(schema, path) {
+        validate(child, &below, out);
+    }
+}
+
+/// Schema of an object with this default: only the root of an object may have undeclared metadata.
+fn wrapped(known: Schema) -> Schema {
+    let mut out = Schema::from_json(&json!({"type": "object"}));
+    out.properties.insert("default".into(), known.into());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_that_are_not_valid_are_rejected_as_kube_apiserver_rejects_them() {
+        for (property, expected) in [
+            (
+                json!({"type": "integer", "default": "text"}),
+                "p.default: Invalid value: \"string\":  in body must be of type integer: \"string\"",
+            ),
+            (
+                json!({"type": "string", "enum": ["x"], "default": "1"}),
+                "p.default: Unsupported value: \"1\": supported values: \"x\"",
+            ),
+            (
+                json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}, "default": {}}),
+                "p.default.x: Required value",
+            ),
+            (
+                json!({"type": "object", "default": {"x": 1}, "properties": {"a": {"type": "string"}}}),
+                "p.default: Invalid value: {\"x\":1}: must not have unknown fields",
+            ),
+        ] {
+            let mut out = Vec::new();
+            validate(&property, "p", &mut out);
+            let errors: Vec<String> = out.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+            assert_eq!(errors, [expected], "{property}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Walk over an object of a built-in kind: rules of fields, enumerations, and rules of types.
+
+use serde_json::{Map, Value};
+
+use super::{admission, autoscaling, containers, core, networking, pods, selectors, volumes};
+use crate::base::field_path::join;
+use crate::error::status::Cause;
+use crate::registry::rules::{check, rules_of};
+use crate::schema::{Schema, Type};
+
+/// Fields that are absent from paths of messages.
+const UNNAMED: [(&str, &str); 4] = [
+    ("core.v1.PodDNSConfigOption", "name"),
+    ("core.v1.DownwardAPIVolumeSource", "items"),
+    ("core.v1.DownwardAPIProjection", "items"),
+    ("core.v1.PodTemplateSpec", "metadata"),
+];
+
+/// Validates a value of a built-in type.
+pub(super) fn walk(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+    match value {
+        Value::Object(map) => walk_object(map, value, schema, path, out),
+        Value::Array(list) => {
+            let Some(items) = &schema.items else { return };
+            let is_unnamed = items.type_name == "core.v1.DownwardAPIVolumeFile";
+            for (i, item) in list.iter().enumerate() {
+                if is_unnamed {
+                    walk(item, items, path, out);
+                } else {
+                    walk(item, items, &format!("{path}[{i}]"), out);
+                }
+            }
+        }
+        Value::String(word)
+            if schema.kind == Type::String
+                && !schema.options.is_empty()
+                && !word.is_empty()
+                && !schema.options.contains(word) =>
+        {
+            out.push(Cause::unsupported(path, value, &schema.options));
+        }
+        _ => {}
+    }
+}
+
+fn walk_object(map: &Map<String, Value>, value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+    let rules = rules_of(&schema.type_name);
+    for rule in rules {
+        let child = map.get(rule.field).unwrap_or(&Value::Null);
+        for word in &rule.words {
+            check::field(child, word, &field_path(schema, path, rule.field), out);
+        }
+    }
+    rules_of_type(value, &schema.type_name, path, out);
+    let skipped = skipped_fields(&schema.type_name, map);
+    for (key, child) in map {
+        let is_root = path.is_empty();
+        if is_root && matches!(key.as_str(), "status" | "metadata") {
+            continue;
+        }
+        let Some(known) = schema.child(key) else { continue };
+        if skipped.contains(&key.as_str()) {
+            continue;
+        }
+        let has_enum = rules.iter().any(|r| {
+            r.field == key
+                && r.words.iter().any(|w| w.name.starts_with("enum") || matches!(w.name, "items" | "own"))
+        });
+        if !(has_enum && known.kind == Type::String) {
+            walk(child, known, &field_path(schema, path, key), out);
+        }
+    }
+}
+
+/// Fields that are not validated: all sources but one, and what follows from an error.
+fn skipped_fields<'m>(type_name: &str, map: &'m Map<String, Value>) -> Vec<&'m str> {
+    match type_name {
+        "core.v1.Volume" | "core.v1.PersistentVolumeSpec" => volumes::skipped_sources(map),
+        "autoscaling.v2.MetricSpec" => autoscaling::skipped_sources(map),
+        "networking.v1.HTTPIngressPath" if !map.contains_key("pathType") => {
+            map.keys().map(String::as_str).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Path of a field in messages.
+fn field_path(schema: &Schema, path: &str, key: &str) -> String {
+    if UNNAMED.contains(&(schema.type_name.as_str(), key)) {
+        return path.to_owned();
+    }
+    let shown = match (schema.type_name.as_str(), key) {
+        ("core.v1.Volume" | "core.v1.PersistentVolumeSpec", "gcePersistentDisk") => "persistentDisk",
+        ("core.v1.ServiceSpec", "loadBalancerSourceRanges") => "LoadBalancerSourceRanges",
+        _ => key,
+    };
+    join(path, shown)
+}
+
+/// Rules that depend on several fields of a type.
+fn rules_of_type(value: &Value, type_name: &str, path: &str, out: &mut Vec<Cause>) {
+    match type_name {
+        "meta.v1.LabelSelector" => selectors::label_selector(value, path, out),
+        "core.v1.NodeSelectorTerm" => selectors::node_selector_term(value, path, out),
+        "core.v1.TopologySelectorTerm" => selectors::topology_term(value, path, out),
+        "core.v1.PodTemplateSpec" => pods::template(value, path, out),
+        "core.v1.PodSpec" => pods::spec(value, path, out),
+        "core.v1.PodSecurityContext" => pods::security_context(value, path, out),
+        "core.v1.Toleration" => pods::toleration(value, path, out),
+        "core.v1.Container" | "core.v1.EphemeralContainer" => containers::container(value, path, out),
+        "core.v1.HTTPGetAction" => containers::http_headers(value, path, out),
+        "core.v1.EnvVar" => containers::env_var(value, path, out),
+        "core.v1.ObjectFieldSelector" => containers::field_selector(value, path, out),
+        "core.v1.Volume" => volumes::volume(value, path, out),
+        "core.v1.PersistentVolumeSpec" => volumes::persistent_volume(value, path, out),
+        "core.v1.PersistentVolumeClaimSpec" => volumes::claim(value, path, out),
+        "core.v1.ServiceSpec" => core::service(value, path, out),
+        "autoscaling.v2.HorizontalPodAutoscalerSpec" | "autoscaling.v1.HorizontalPodAutoscalerSpec" => {
+            autoscaling::spec(value, path, out);
+        }
+        "autoscaling.v2.MetricSpec" => autoscaling::metric(value, path, out),
+        "networking.v1.NetworkPolicyPeer" => networking::peer(value, path, out),
+        "networking.v1.NetworkPolicyPort" => networking::policy_port(value, path, out),
+        "networking.v1.NetworkPolicySpec" => networking::policy(value, path, out),
+        "networking.v1.IngressSpec" => networking::ingress(value, path, out),
+        "networking.v1.IngressRule" => networking::ingress_rule(value, path, out),
+        "networking.v1.IngressTLS" => networking::ingress_tls(value, path, out),
+        "networking.v1.HTTPIngressPath" => networking::ingress_path(value, path, out),
+        "networking.v1.IngressBackend" => networking::backend(value, path, out),
+        "admissionregistration.v1.WebhookClientConfig" => admission::client_config(value, path, out),
+        "admissionregistration.v1.ValidatingWebhook" | "admissionregistration.v1.MutatingWebhook" => {
+            admission::webhook(value, path, out);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,64 @@
+//! States from before our last write, after a write of which only a part has reached the API server.
+
+use super::*;
+
+fn with_labels(version: u64, labels: &Value) -> Arc<Object> {
+    let body = json!({"metadata": {"name": "x", "uid": "u", "resourceVersion": version.to_string(), "labels": labels}});
+    Arc::new(Object::decode(&body.to_string()).unwrap())
+}
+
+/// The decision of the next cycle, which calls no handlers. Another event ends its wait for our last write.
+fn decided(scene: &mut Scene, event: QueuedEvent, now: f64) -> Decision {
+    let (resource_handlers, config) = scene.context();
+    let context = WorkerContext {
+        resource_handlers: &resource_handlers,
+        startup_config: &config,
+        live_config: &config,
+    };
+    let start = scene.worker.prepare(event, context, at(now));
+    let mut running = RunningCycle::open(start, Arc::clone(&resource_handlers), config, 1, at(now));
+    let mut effect = running.effect();
+    if let Some(CycleEffect::AwaitConsistency) = effect {
+        running.on_consistency(false, at(now));
+        effect = running.effect();
+    }
+    match effect {
+        Some(CycleEffect::Decide(decision)) => *decision,
+        other => panic!("no decision: {other:?}"),
+    }
+}
+
+#[test]
+fn a_state_from_before_our_last_write_does_not_confirm_the_failed_part_of_the_next_one() {
+    for is_outcome_unknown in [false, true] {
+        let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": [2.0]}}));
+        let old = QueuedEvent::of(EventType::Modified, with_labels(1, &json!({})));
+        // The first write adds a label and a status.
+        let write = write_of(scene.conclude(old.clone(), patch(), 0.0));
+        let first = with_labels(2, &json!({"a": "1"}));
+        let merged = write.patch.0.clone();
+        scene.written(write, WriteOutcome { latest: Some(&first), merged, ..WriteOutcome::default() }, 0.0);
+        // The second one removes the label again: only its request for the status succeeds.
+        let both = json!({"metadata": {"labels": {"a": null}}, "status": {"b": 1}});
+        let both = crate::json::merge_patch::Patch(both.as_object().cloned().unwrap());
+        let decision = Decision { patch: both.clone(), ..Decision::default() };
+        let write = write_of(scene.conclude(old, decision, 0.0));
+        let latest = with_labels(3, &json!({"a": "1"}));
+        let failure = Some(WriteFailure { is_outcome_unknown, ..WriteFailure::default() });
+        let (unwritten, latest) = (write.patch.0.clone(), Some(&*latest));
+        scene.written(write, WriteOutcome { latest, unwritten, failure, ..WriteOutcome::default() }, 0.0);
+        // The listing of a replaced watch can be older than both.
+        let mut body = with_labels(1, &json!({})).to_value();
+        body["status"] = json!({"b": 1});
+        let listed = Arc::new(Object::decode(&body.to_string()).unwrap());
+        let decision = decided(&mut scene, QueuedEvent::of(EventType::Listed, listed), 2.0);
+        assert_eq!(decision.patch, both, "the label is still to be removed");
+        // A later state without the label confirms the patch.
+        let mut body = with_labels(4, &json!({})).to_value();
+        body["status"] = json!({"b": 1});
+        let current = Arc::new(Object::decode(&body.to_string()).unwrap());
+        let decision = decided(&mut scene, QueuedEvent::of(EventType::Modified, current), 2.0);
+        let is_repeated = |keys: &[&str]| decision.patch.get(keys).is_some();
+        assert!(!is_repeated(&["metadata", "labels"]) && !is_repeated(&["status"]), "{:?}", decision.patch);
+    }
+}

@@ -1,0 +1,94 @@
+//! Pauses of the operator: nothing from before a pause is handled during it or after it.
+
+use super::*;
+
+const PAUSED: OperatorState = OperatorState { paused: true, stopping: false };
+
+#[test]
+fn a_pause_ends_the_sleep() {
+    for paused_before in [true, false] {
+        let mut scene = Scene::new("changing", &json!({}));
+        let first = started(scene.take(event(1)));
+        scene.conclude(first, Decision { delay: Some(5.0), ..Decision::default() }, 0.0);
+        if !paused_before {
+            scene.next(0.0);
+            scene.worker.on_pause();
+        }
+        assert!(matches!(scene.next_in(5.0, PAUSED).next, NextAction::Idle));
+    }
+}
+
+#[test]
+fn during_a_pause_only_a_deletion_is_handled() {
+    for (kind, is_handled) in [(EventType::Modified, false), (EventType::Deleted, true)] {
+        for error_delay in [None, Some(2.0)] {
+            let settings = json!({"queueing": {"error_delays": [error_delay.unwrap_or_default()]}});
+            let mut scene = Scene::new("watching", &settings);
+            let first = started(scene.take(event(1)));
+            scene.take(event(2));
+            scene.take(QueuedEvent::of(kind, object(3)));
+            let error = error_delay.map(|_| "boo".to_owned());
+            scene.conclude(first, Decision { error, ..Decision::default() }, 0.0);
+            let next = scene.next_in(2.0, PAUSED).next;
+            assert_eq!(version(&next), is_handled.then_some("3"), "{kind:?}, {error_delay:?}");
+            assert_eq!(scene.worker.is_idle(), !is_handled);
+        }
+    }
+}
+
+#[test]
+fn in_compat_mode_earlier_events_are_handled_during_a_pause() {
+    let mut scene = Scene::new("changing", &json!({"compat": true}));
+    let first = started(scene.take(event(1)));
+    scene.take(event(2));
+    let write = write_of(scene.conclude(first, patch(), 0.0));
+    let latest = object(3);
+    scene.written(write, WriteOutcome { latest: Some(&latest), ..WriteOutcome::default() }, 0.0);
+    assert_eq!(version(&scene.next_in(0.0, PAUSED).next), Some("2"));
+    assert_eq!(scene.await_consistency(1.0, PAUSED), Err(at(5.0)));
+}
+
+#[test]
+fn a_pause_ends_the_wait_for_an_own_write() {
+    let mut scene = Scene::new("changing", &json!({}));
+    let first = started(scene.take(event(1)));
+    let write = write_of(scene.conclude(first, patch(), 0.0));
+    let latest = object(2);
+    scene.written(write, WriteOutcome { latest: Some(&latest), ..WriteOutcome::default() }, 0.0);
+    assert_eq!(scene.await_consistency(1.0, OperatorState::default()), Err(at(5.0)));
+    assert_eq!(scene.await_consistency(9.0, PAUSED), Ok(false), "the watch event will not come");
+}
+
+#[test]
+fn nothing_from_before_a_pause_is_handled_after_it() {
+    let mut scene = Scene::new("watching", &json!({}));
+    let first = started(scene.take(event(1)));
+    assert!(scene.worker.on_wake(object(1), PAUSED).is_none());
+    scene.take(event(2));
+    scene.conclude(first, Decision { delay: Some(5.0), ..Decision::default() }, 0.0);
+    scene.worker.invalidate();
+    scene.take(QueuedEvent::of(EventType::Listed, object(3)));
+    assert_eq!(version(&scene.next(0.0).next), Some("3"));
+    scene.conclude(event(3), Decision::default(), 0.0);
+    assert!(matches!(scene.next(9.0).next, NextAction::Idle));
+}
+
+#[test]
+fn blocked_events_from_before_a_pause_are_dropped_at_their_release() {
+    let deleted = QueuedEvent::of(EventType::Deleted, object(2));
+    for (operator, versions) in [(PAUSED, vec!["2"]), (OperatorState::default(), vec!["1", "2"])] {
+        let mut scene = Scene::new("watching", &json!({}));
+        scene.worker.block(Some(event(1)), true);
+        scene.worker.block(Some(deleted.clone()), true);
+        assert_eq!(scene.released(operator), versions);
+    }
+    let mut scene = Scene::new("watching", &json!({}));
+    scene.worker.block(Some(event(1)), true);
+    scene.worker.block(Some(event(2)), true);
+    scene.worker.invalidate();
+    scene.worker.block(Some(QueuedEvent::of(EventType::Listed, object(3))), true);
+    assert_eq!(scene.released(OperatorState::default()), ["3"]);
+    let mut scene = Scene::new("watching", &json!({"compat": true}));
+    scene.worker.block(Some(event(1)), true);
+    assert_eq!(scene.released(PAUSED), ["1"]);
+}

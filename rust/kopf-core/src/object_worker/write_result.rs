@@ -1,0 +1,370 @@
+//! The end of a cycle: the changes to write, and the record of their result for the next cycle.
+
+use super::queue::Sleep;
+use super::{
+    ObjectWorker, Phase, QueuedEvent, RunningCycle, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage,
+};
+use crate::cause::EventType;
+use crate::cycle::Decision;
+use crate::json::merge_patch::Patch;
+use crate::json::value::Map;
+use crate::json::value::Value;
+use crate::object::Object;
+use crate::persistence::consistency::Written;
+use crate::persistence::finalizer::Edit;
+use crate::persistence::memory::{Accepted, HandlingStatus, ObjectMemory, Unwritten};
+use crate::time::Timestamp;
+use std::sync::Arc;
+
+/// Seconds until a retry after a conflict, if the newer state may not be read and may not come as an event.
+const CONFLICT_DELAY: f64 = 1.0;
+/// Number of rejections in a row after which transformation functions are dropped: change handlers wait for them.
+const MOST_FUNCTION_REJECTIONS: u8 = 5;
+/// Number of rejections of a patch in a row after which its parts are written as far as the server accepts them.
+const PARTIAL_AFTER: u32 = 3;
+
+/// What follows the decision of a cycle.
+#[derive(Debug)]
+pub enum DecisionResult {
+    /// Write this, then call [`ObjectWorker::on_write_result`].
+    Write(Box<DecidedWrite>),
+    /// The cycle has ended.
+    Finished(Finished),
+}
+
+/// The changes that a cycle has decided to write.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
+pub struct DecidedWrite {
+    /// The merge patch.
+    pub patch: Patch,
+    /// See [`Decision::final_progress`].
+    pub final_progress: Patch,
+    /// The edit of our finalizer.
+    pub finalizer: Option<Edit>,
+    /// Whether the handlers have left transformation functions.
+    pub fns: bool,
+    /// A patch that the API server rejected before, to be sent separately.
+    pub rejected_patch: Map<String, Value>,
+    /// Deletion handlers have finished.
+    pub deletion_handled: bool,
+    /// Whether parts of the patch may be written if it is rejected as a whole.
+    pub may_be_partial: bool,
+    /// The event of the cycle.
+    pub event: QueuedEvent,
+    /// The object that the cycle decided about.
+    pub object: Arc<Object>,
+    stays_deletion_handled: bool,
+    delay: Option<f64>,
+    handling_status: HandlingStatus,
+}
+
+impl DecidedWrite {
+    fn is_empty(&self) -> bool {
+        self.patch.is_empty() && self.rejected_patch.is_empty() && self.finalizer.is_none() && !self.fns
+    }
+}
+
+/// The result of a write.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
+pub struct WriteOutcome<'a> {
+    /// The object after the last accepted request; none if no request was accepted.
+    pub latest: Option<&'a Object>,
+    /// The object does not exist any more.
+    pub gone: bool,
+    /// The functions have to be called again in the next cycle.
+    pub carry: bool,
+    /// The server has rejected the result of the functions.
+    pub functions_rejected: bool,
+    /// There was a conflict, and the newer state cannot be read.
+    pub must_retry: bool,
+    /// The server may have applied a change although it has not responded.
+    pub in_doubt: bool,
+    /// The accepted changes.
+    pub merged: Map<String, Value>,
+    /// The patch that was not accepted, or for which no response was received; without the rejected parts.
+    pub unwritten: Map<String, Value>,
+    /// The parts that were rejected while the rest was written.
+    pub rejected: Patch,
+    /// Why the changes are not written in full; none if they are, apart from the rejected parts.
+    pub failure: Option<WriteFailure>,
+}
+
+/// The reason why changes are not written in full.
+#[derive(Clone, Debug, Default)]
+pub struct WriteFailure {
+    /// The text of the error.
+    pub text: String,
+    /// The server rejects the content: a retry would fail, too.
+    pub is_rejection: bool,
+    /// The server may have applied the change.
+    pub is_outcome_unknown: bool,
+    /// The last exception of the cycle belongs to it.
+    pub with_exception: bool,
+}
+
+/// The end of a cycle.
+#[derive(Debug, Default)]
+pub struct Finished {
+    /// The transformation functions are carried over to the next cycle.
+    pub carry: bool,
+    /// Seconds until the rejected parts are written again; none if they are not.
+    pub delay: Option<f64>,
+    /// The message to be logged.
+    pub log: Option<WorkerLog>,
+}
+
+impl ObjectWorker {
+    /// Takes the decision of a cycle.
+    pub fn on_decision(
+        &mut self,
+        running: &RunningCycle,
+        decision: Decision,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) -> DecisionResult {
+        let event = running.event().clone();
+        self.phase = Phase::Free;
+        if let Some(error) = decision.error {
+            let log = Some(self.requeue_failed(event, error, true, context, now));
+            return DecisionResult::Finished(Finished { log, ..Finished::default() });
+        }
+        self.memory.fully_handled_once |= decision.fully_handled_once;
+        self.memory.annotations_removed |= decision.annotations_removed;
+        if event.kind == EventType::Deleted {
+            self.finish_deleted();
+            return DecisionResult::Finished(Finished::default());
+        }
+        let write = DecidedWrite {
+            stays_deletion_handled: decision
+                .deletion_handled_after_failed_write(&context.startup_config.settings),
+            deletion_handled: decision.deletion_handled,
+            patch: decision.patch,
+            final_progress: decision.final_progress,
+            finalizer: decision.finalizer,
+            fns: decision.fns,
+            rejected_patch: decision.rejected_patch.map_or_else(Map::new, |patch| patch.0),
+            may_be_partial: self.may_be_partial(context),
+            object: Arc::clone(running.object()),
+            event,
+            delay: decision.delay,
+            handling_status: decision.handling_status,
+        };
+        if write.is_empty() {
+            let finished = self.finish(write, WriteOutcome::default(), context, now);
+            return DecisionResult::Finished(finished);
+        }
+        self.phase = Phase::Running;
+        DecisionResult::Write(Box::new(write))
+    }
+
+    /// Records the result of a write. The cycle has ended then.
+    pub fn on_write_result(
+        &mut self,
+        write: DecidedWrite,
+        outcome: WriteOutcome<'_>,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) -> Finished {
+        self.phase = Phase::Free;
+        if self.selector_match == SelectorMatch::Deselected {
+            self.selector_match = SelectorMatch::Stale;
+        }
+        self.record_version(&write.object, &outcome, context, now);
+        self.finish(write, outcome, context, now)
+    }
+
+    /// The end of every cycle that has no error and is not about a deleted object.
+    fn finish(
+        &mut self,
+        write: DecidedWrite,
+        mut outcome: WriteOutcome<'_>,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) -> Finished {
+        let settings = &context.startup_config.settings;
+        let DecidedWrite { event, object, delay, handling_status, .. } = write;
+        let Some(failure) = outcome.failure.take() else {
+            self.memory.remaining_fns = outcome.carry;
+            self.memory.deletion_handled = write.deletion_handled;
+            self.memory.rejected_fns = 0;
+            let accepted = Accepted { patch: &outcome.merged, latest: outcome.latest };
+            self.memory.record_write(&object, accepted, handling_status, settings, context.resource_handlers);
+            let retry_delay = self.record_rejected(&mut outcome, context, now);
+            self.backoff = None;
+            let delay = if outcome.must_retry { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
+            let delay = delay.into_iter().chain(retry_delay).min_by(f64::total_cmp);
+            let log = self.requeue_delayed(event, &outcome, delay, now);
+            return Finished { carry: outcome.carry, delay: retry_delay.filter(|_| !outcome.gone), log };
+        };
+        let given_up = self.count_function_rejection(&object, &mut outcome);
+        self.memory.remaining_fns = outcome.carry;
+        self.memory.deletion_handled = write.stays_deletion_handled;
+        if outcome.unwritten.is_empty() {
+            let accepted = Accepted { patch: &outcome.merged, latest: outcome.latest };
+            self.memory.record_write(&object, accepted, handling_status, settings, context.resource_handlers);
+        } else {
+            let (patch, final_progress) = (std::mem::take(&mut outcome.unwritten), write.final_progress.0);
+            let unwritten = Unwritten { patch, final_progress, is_rejected: failure.is_rejection };
+            self.memory.failed(&object, unwritten, handling_status, settings, context.resource_handlers);
+        }
+        if failure.is_outcome_unknown {
+            self.mark_unknown(context, now);
+        }
+        let delay = self.record_rejected(&mut outcome, context, now).filter(|_| !outcome.gone);
+        let text = format!("{}{given_up}", failure.text);
+        let log = Some(self.requeue_failed(event, text, failure.with_exception, context, now));
+        Finished { carry: outcome.carry, delay, log }
+    }
+
+    /// Records the result of writing the touch annotation: see [`super::NextAction::Touch`]. If its watch event will come, the sleep is
+    /// over.
+    pub fn on_touched(
+        &mut self,
+        object: &Object,
+        outcome: &WriteOutcome<'_>,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) {
+        self.memory.remaining_fns = outcome.carry;
+        if self.selector_match == SelectorMatch::Deselected {
+            self.selector_match = SelectorMatch::Stale;
+        }
+        self.record_version(object, outcome, context, now);
+        if (outcome.gone || is_changed(object, outcome))
+            && let Some(queue) = &mut self.queue
+        {
+            queue.sleep = None;
+        }
+    }
+
+    /// The cycle of a deletion event is over. What arrived after it is another object in the same place.
+    fn finish_deleted(&mut self) {
+        let queue = self.queue.take().map(|mut queue| {
+            queue.pending.retain(|event| !event.requeued);
+            queue
+        });
+        let is_followed =
+            queue.as_ref().is_some_and(|queue| queue.pending.iter().any(|it| it.kind != EventType::Deleted));
+        self.queue = queue;
+        self.backoff = None;
+        self.gone = !is_followed;
+        if is_followed {
+            (self.memory, self.consistency) = (ObjectMemory::default(), None);
+        }
+    }
+
+    /// Whether parts of a patch may be written if the server rejects it once more.
+    fn may_be_partial(&self, context: WorkerContext<'_>) -> bool {
+        let rejections = self.memory.pending_state.as_ref().map_or(0, |pending| pending.rejections());
+        !context.startup_config.settings.compat && rejections + 1 >= PARTIAL_AFTER
+    }
+
+    /// Drops the functions whose result is rejected too often, or holds up a deletion. Returns the sentence for the log line.
+    fn count_function_rejection(&mut self, object: &Object, outcome: &mut WriteOutcome<'_>) -> &'static str {
+        if !outcome.functions_rejected {
+            return "";
+        }
+        self.memory.rejected_fns = self.memory.rejected_fns.saturating_add(1);
+        if self.memory.rejected_fns < MOST_FUNCTION_REJECTIONS && object.deletion_timestamp().is_none() {
+            return "";
+        }
+        self.memory.rejected_fns = 0;
+        outcome.carry = false;
+        " The functions are given up."
+    }
+
+    /// Keeps the rejected parts for a later attempt; returns the delay in seconds.
+    fn record_rejected(
+        &mut self,
+        outcome: &mut WriteOutcome<'_>,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) -> Option<f64> {
+        self.memory.accepted(&outcome.merged);
+        let rejected = std::mem::take(&mut outcome.rejected);
+        self.memory.rejected(rejected.0, now, &context.startup_config.settings)
+    }
+
+    /// The next handling of the same state after a delay, if any.
+    fn requeue_delayed(
+        &mut self,
+        event: QueuedEvent,
+        outcome: &WriteOutcome<'_>,
+        delay: Option<f64>,
+        now: Timestamp,
+    ) -> Option<WorkerLog> {
+        let is_changed = is_changed(&event.object, outcome);
+        if (outcome.gone || is_changed)
+            && let Some(queue) = &mut self.queue
+        {
+            // They are older than the written state, whose watch event will come.
+            queue.pending.retain(|event| !event.requeued);
+        }
+        let delay = delay.filter(|_| !outcome.gone)?;
+        if !is_changed {
+            self.queue.get_or_insert_default().sleep = Some(Sleep::new(event, delay, now));
+            return None;
+        }
+        // The watch event of the write starts the next cycle.
+        (delay > 0.0).then(|| WorkerLog::of(&event.object, WorkerMessage::SkippedSleep(delay)))
+    }
+
+    /// Applies the error back-off; the state is handled again afterwards.
+    fn requeue_failed(
+        &mut self,
+        event: QueuedEvent,
+        error: String,
+        with_exception: bool,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) -> WorkerLog {
+        let delay = self.fail(context, now);
+        let line = WorkerLog::of(&event.object, WorkerMessage::Failed { delay, error, with_exception });
+        // Kopf 1.45 drops the event; here, the object must not wait for its next change.
+        if event.kind != EventType::Deleted
+            && !context.startup_config.settings.compat
+            && self.pending().next().is_none()
+        {
+            let queue = self.queue.get_or_insert_default();
+            queue.pending.push_back(QueuedEvent { requeued: true, ..event });
+        }
+        line
+    }
+
+    /// Records the written version, so that its watch event is recognised.
+    fn record_version(
+        &mut self,
+        object: &Object,
+        outcome: &WriteOutcome<'_>,
+        context: WorkerContext<'_>,
+        now: Timestamp,
+    ) {
+        // An object that is gone only waits for its deletion event; until then, no state of it is reliable.
+        if outcome.gone || (outcome.latest.is_none() && outcome.in_doubt) {
+            return self.mark_unknown(context, now);
+        }
+        let Some(latest) = outcome.latest else { return };
+        let Some(version) = latest.resource_version() else { return };
+        let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
+        let timeout = context.live_config.settings.persistence.consistency_timeout;
+        self.consistency.get_or_insert_default().record_write(
+            Written { version, vanishing },
+            object.resource_version(),
+            timeout,
+            now,
+        );
+    }
+
+    /// Treats the states of the object as outdated until the consistency timeout.
+    fn mark_unknown(&mut self, context: WorkerContext<'_>, now: Timestamp) {
+        let timeout = context.live_config.settings.persistence.consistency_timeout;
+        self.consistency.get_or_insert_default().mark_unknown(timeout, now);
+    }
+}
+
+/// Whether the write has changed the object, so that a watch event will come.
+fn is_changed(object: &Object, outcome: &WriteOutcome<'_>) -> bool {
+    outcome.latest.is_some_and(|latest| latest.resource_version() != object.resource_version())
+}

@@ -1,0 +1,44 @@
+//! The present states of children, as far as a cache knows them.
+
+use std::sync::Arc;
+
+use kopf_core::apply::Digest;
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
+
+/// A source of the present states of children: the caches of an operator. Called by tasks; it does not wait.
+pub trait ChildCache: Send + Sync {
+    /// The state of an object; none if its kind is not cached, or its cache is not ready. `manager` is the field manager whose
+    /// owned fields count.
+    fn cached(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        manager: &str,
+    ) -> Option<CachedChild>;
+}
+
+/// The state of an object in a cache.
+#[derive(Clone, Debug)]
+pub enum CachedChild {
+    /// There is no such object.
+    Absent,
+    /// The object. `managedFields` may be missing.
+    Present {
+        /// The object.
+        object: Arc<Object>,
+        /// The digest of the manager's owned fields; none if only the metadata is cached.
+        owned: Option<Digest>,
+    },
+}
+
+/// Nothing is cached: every child is applied by each call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoCache;
+
+impl ChildCache for NoCache {
+    fn cached(&self, _: &Resource, _: Option<&str>, _: &str, _: &str) -> Option<CachedChild> {
+        None
+    }
+}

@@ -1,0 +1,242 @@
+//! The deletion of marked children before their owner: where owner references are not allowed, the cluster's garbage collection
+//! does not delete them.
+//!
+//! It starts when the operator's handlers have released the owner, and needs no code in the operator.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use http::HeaderMap;
+use kopf_core::apply::{CHILDREN_FINALIZER, Membership, Owner, apply_set_id, is_marked_elsewhere};
+use kopf_core::cause::EventType;
+use kopf_core::json::value::Value;
+use kopf_core::log_level::Level;
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
+use kopf_core::user_request::{DefaultNamespace, WriteOptions};
+use serde_json::json;
+use tokio::sync::Notify;
+
+use super::deleted_owners::DeletedOwners;
+use super::members;
+use super::requests::{Requests, Target, has_code};
+use crate::feed::{Consumer, ConsumerTask};
+use crate::operator_pause::Pause;
+use crate::user_client::{Api, CallError, CallOptions};
+use crate::watch::{Stream, WatchConsumer};
+
+/// The delay before it is checked whether the children are gone.
+const DELAY: Duration = Duration::from_millis(500);
+/// The delay after a failure; it is doubled up to the maximum.
+const BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_mins(1);
+
+/// Deletes the marked children of the objects of a feed before these are gone.
+pub(crate) struct ChildrenDeletion {
+    task: Arc<Task>,
+    deleted_owners: Arc<DeletedOwners>,
+}
+
+struct Task {
+    api: Api,
+    resource: Arc<Resource>,
+    /// The finalizers of the operator's handlers and reconcilers, whose ends are awaited.
+    finalizers: Vec<String>,
+    pause: Arc<Pause>,
+    queue: Mutex<Queue>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// The namespaces, names and uids of owners.
+    waiting: Vec<Doomed>,
+    /// The uids of owners whose children are being deleted.
+    running: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Doomed {
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+}
+
+/// What to do next for an owner.
+enum Step {
+    Done,
+    Wait,
+}
+
+impl ChildrenDeletion {
+    pub(crate) fn new(
+        api: Api,
+        deleted_owners: Arc<DeletedOwners>,
+        resource: Arc<Resource>,
+        finalizers: Vec<String>,
+        pause: Arc<Pause>,
+    ) -> Self {
+        let (queue, filled) = (Mutex::default(), Notify::new());
+        Self { task: Arc::new(Task { api, resource, finalizers, pause, queue, filled }), deleted_owners }
+    }
+}
+
+impl WatchConsumer for ChildrenDeletion {
+    fn event(&mut self, kind: EventType, object: &Arc<Object>) {
+        if let (EventType::Deleted, Some(uid)) = (kind, object.uid()) {
+            self.deleted_owners.add(uid);
+        }
+        let is_ours = kind != EventType::Deleted
+            && object.deletion_timestamp().is_some()
+            && object.has_finalizer(CHILDREN_FINALIZER)
+            && !self.task.finalizers.iter().any(|finalizer| object.has_finalizer(finalizer));
+        if !is_ours {
+            return;
+        }
+        if let (Some(name), Some(uid)) = (object.name(), object.uid()) {
+            let namespace = object.namespace().map(str::to_owned);
+            let doomed = Doomed { namespace, name: name.to_owned(), uid: uid.to_owned() };
+            self.task.queue().waiting.push(doomed);
+            self.task.filled.notify_one();
+        }
+    }
+
+    fn rejected(&mut self, _identity: &Arc<Object>, _deleted: bool) {}
+
+    fn on_init(&mut self) {}
+
+    fn on_init_done(&mut self) {}
+}
+
+impl Consumer for ChildrenDeletion {
+    fn tasks<'s>(&mut self, _stream: &'s Stream) -> Vec<ConsumerTask<'s>> {
+        let task = Arc::clone(&self.task);
+        // After a restart of the feed, the new listing has them again.
+        task.queue().running.clear();
+        vec![Box::pin(async move {
+            let mut running = FuturesUnordered::new();
+            loop {
+                tokio::select! {
+                    () = task.filled.notified() => {
+                        for doomed in task.take() {
+                            running.push(task.finish(doomed));
+                        }
+                    }
+                    Some(()) = running.next() => {}
+                }
+            }
+        })]
+    }
+}
+
+impl Task {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The owners whose children are not being deleted yet.
+    fn take(&self) -> Vec<Doomed> {
+        let mut queue = self.queue();
+        let waiting = std::mem::take(&mut queue.waiting);
+        waiting.into_iter().filter(|doomed| queue.running.insert(doomed.uid.clone())).collect()
+    }
+
+    /// Deletes the children of an owner, and then removes the finalizer.
+    async fn finish(&self, doomed: Doomed) {
+        let call_options = CallOptions {
+            write: WriteOptions::default(),
+            namespace: DefaultNamespace::OfCredentials,
+            timeout: None,
+            retries: true,
+            headers: HeaderMap::new(),
+            run: None,
+        };
+        let requests = Requests::new(&self.api, &call_options);
+        let mut backoff = BACKOFF;
+        loop {
+            self.pause.over().await;
+            match self.step(&requests, &doomed).await {
+                Ok(Step::Done) | Err(CallError::Closed) => break,
+                Ok(Step::Wait) => {
+                    backoff = BACKOFF;
+                    requests.clock().sleep(DELAY).await;
+                }
+                Err(error) => {
+                    let text = format!(
+                        "The children of {} {} cannot be deleted yet; will retry in {} seconds: {}",
+                        self.resource,
+                        doomed.name,
+                        backoff.as_secs(),
+                        describe(&error)
+                    );
+                    requests.log(Level::Warning, text);
+                    requests.clock().sleep(backoff).await;
+                    backoff = (backoff * 2).min(MAX_BACKOFF);
+                }
+            }
+        }
+        self.queue().running.remove(&doomed.uid);
+    }
+
+    async fn step(&self, requests: &Requests<'_>, doomed: &Doomed) -> Result<Step, CallError> {
+        let Resource { group, version, plural, .. } = &*self.resource;
+        let kind = format!("{group}/{version}/{plural}");
+        let target = Target { kind: &kind, namespace: doomed.namespace.as_deref(), name: &doomed.name };
+        let Some(mut body) = requests.find(target, true).await? else { return Ok(Step::Done) };
+        // Partial objects have another kind.
+        let api_version = if group.is_empty() { version.clone() } else { format!("{group}/{version}") };
+        body["apiVersion"] = api_version.into();
+        body["kind"] = self.resource.kind.clone().unwrap_or_default().into();
+        let owner = Owner::read(&body).map_err(CallError::Misuse)?;
+        let has = |finalizer: &str| owner.finalizers.iter().any(|one| one == finalizer);
+        // If handlers need the owner again, an event follows when they have released it.
+        if owner.uid != doomed.uid
+            || !has(CHILDREN_FINALIZER)
+            || self.finalizers.iter().any(|finalizer| has(finalizer))
+        {
+            return Ok(Step::Done);
+        }
+        let id = apply_set_id(&owner);
+        let listed = members::list(requests, &owner, &id, &Membership::of(&owner), false).await?;
+        let marked: Vec<_> =
+            listed.into_iter().filter(|member| is_marked_elsewhere(&member.object, &owner.uid)).collect();
+        if marked.is_empty() {
+            return release(requests, target, &owner).await;
+        }
+        let mut failed = Ok(());
+        for member in &marked {
+            if member.object.pointer("/metadata/deletionTimestamp").and_then(Value::as_str).is_none() {
+                // The others are deleted nevertheless.
+                failed =
+                    failed.and(requests.delete(member.target(), &member.uid, "Background").await.map(|_| ()));
+            }
+        }
+        failed.map(|()| Step::Wait)
+    }
+}
+
+/// Removes the finalizer from the latest state of the owner.
+async fn release(requests: &Requests<'_>, target: Target<'_>, owner: &Owner) -> Result<Step, CallError> {
+    let rest: Vec<_> = owner.finalizers.iter().filter(|one| *one != CHILDREN_FINALIZER).collect();
+    let patch = json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": owner.resource_version},
+        {"op": "replace", "path": "/metadata/finalizers", "value": rest},
+    ]);
+    match requests.patch(target, &patch).await {
+        // It has changed meanwhile; servers report the failed test of a JSON patch as invalid.
+        Err(error) if has_code(&error, 409) || has_code(&error, 422) => Ok(Step::Wait),
+        Err(error) if has_code(&error, 404) => Ok(Step::Done),
+        patched => patched.map(|_| Step::Done),
+    }
+}
+
+fn describe(error: &CallError) -> String {
+    match error {
+        CallError::Failed(failure) => failure.text(),
+        CallError::Misuse(text) | CallError::Login(text) => text.clone(),
+        other => format!("{other:?}"),
+    }
+}

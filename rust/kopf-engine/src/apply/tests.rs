@@ -1,0 +1,152 @@
+//! Tests of the flow with a scripted server: requests that a cache saves (6.3).
+
+use std::sync::{Arc, Mutex};
+
+use kopf_core::apply::{ConflictPolicy, Digest, PlanOptions, owned_digest};
+use kopf_core::json::value::Value;
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
+use kopf_core::user_request::{DefaultNamespace, WriteOptions};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::testing::{Fixture, Got};
+
+const MANAGER: &str = "me";
+
+/// A cache with one object, or without it, or without its kind.
+#[derive(Default)]
+struct OneObject(Mutex<Option<CachedChild>>);
+
+impl OneObject {
+    fn set(&self, cached: Option<CachedChild>) {
+        *self.0.lock().unwrap() = cached;
+    }
+}
+
+impl ChildCache for OneObject {
+    fn cached(
+        &self,
+        _: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        manager: &str,
+    ) -> Option<CachedChild> {
+        assert_eq!((namespace, name, manager), (Some("shop"), "one", MANAGER));
+        self.0.lock().unwrap().clone()
+    }
+}
+
+fn live(version: &str, value: &str) -> Value {
+    let fields = json!({"f:data": {"f:x": {}}});
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"x": value},
+        "metadata": {"name": "one", "namespace": "shop", "uid": "c1", "resourceVersion": version, "managedFields": [
+            {"manager": MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": fields},
+        ]},
+    })
+}
+
+fn present(object: &Value, owned: Option<Digest>) -> CachedChild {
+    CachedChild::Present { object: Arc::new(Object::decode(&object.to_string()).unwrap()), owned }
+}
+
+/// The server has the object with the version 5.
+fn scene() -> (Fixture, Applier, Arc<OneObject>) {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
+        let answer = match got.path.as_str() {
+            "/api/v1" => {
+                let resources = json!([{"name": "configmaps", "kind": "ConfigMap", "namespaced": true}]);
+                json!({"kind": "APIResourceList", "resources": resources})
+            }
+            _ => live("5", "1"),
+        };
+        (200, Some(answer))
+    });
+    let cache = Arc::new(OneObject::default());
+    let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+    let known = KnownState { cache: Arc::clone(&cache) as Arc<dyn ChildCache>, ..KnownState::default() };
+    let applier = Applier::new(api, known);
+    (fixture, applier, cache)
+}
+
+fn request(value: &str) -> Request {
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                       "metadata": {"name": "owner", "namespace": "shop", "uid": "u1"}});
+    let child =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"x": value}});
+    let plan = PlanOptions { name: String::new(), prune: false, order: true, conflict: ConflictPolicy::Fail };
+    let options = Options { plan, recreate: false, takeover: vec![], share: false, version: "1".to_owned() };
+    Request { owner, children: vec![child], options }
+}
+
+fn call_options() -> CallOptions {
+    let write = WriteOptions { manager: Some(MANAGER.to_owned()), ..WriteOptions::default() };
+    CallOptions {
+        write,
+        namespace: DefaultNamespace::OfCredentials,
+        timeout: None,
+        retries: true,
+        headers: http::HeaderMap::new(),
+        run: None,
+    }
+}
+
+/// Applies the object; returns the methods of the requests for it.
+async fn requests(fixture: &Fixture, applier: &Applier, value: &str) -> Vec<String> {
+    let before = fixture.requests().len();
+    let result = applier.apply(request(value), &call_options()).await.unwrap();
+    assert!(result.failures.is_empty(), "{:?}", result.failures);
+    assert_eq!(result.objects.len(), 1);
+    let sent = fixture.requests().into_iter().skip(before).filter(|got| got.path.contains("/one"));
+    sent.map(|got| got.method).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn cached_children_are_skipped_while_their_owned_fields_are_the_same() {
+    let (fixture, applier, cache) = scene();
+    let digest = |object: &Value| owned_digest(object, MANAGER);
+    let (same, foreign) = (live("5", "1"), live("9", "1"));
+
+    // After a restart, each child is applied once. Cached objects are not read.
+    cache.set(Some(present(&same, digest(&same))));
+    assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
+    assert_eq!(requests(&fixture, &applier, "1").await, [""; 0]);
+    // Others have changed other fields.
+    cache.set(Some(present(&foreign, digest(&foreign))));
+    assert_eq!(requests(&fixture, &applier, "1").await, [""; 0]);
+    // They have changed an owned field.
+    let changed = live("9", "2");
+    cache.set(Some(present(&changed, digest(&changed))));
+    assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
+    // Only the metadata is cached: the version decides.
+    cache.set(Some(present(&same, None)));
+    assert_eq!(requests(&fixture, &applier, "1").await, [""; 0]);
+    cache.set(Some(present(&foreign, None)));
+    assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
+    // The desired object is another one.
+    cache.set(Some(present(&same, digest(&same))));
+    assert_eq!(requests(&fixture, &applier, "2").await, ["PATCH"]);
+    // It is gone, or not cached any more.
+    cache.set(Some(CachedChild::Absent));
+    assert_eq!(requests(&fixture, &applier, "2").await, ["PATCH"]);
+    cache.set(None);
+    assert_eq!(requests(&fixture, &applier, "2").await, ["PATCH"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_that_are_not_cached_are_read_once() {
+    let (fixture, applier, _) = scene();
+    assert_eq!(requests(&fixture, &applier, "1").await, ["GET", "PATCH"]);
+    assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_for_owners_that_are_gone() {
+    let (fixture, applier, _) = scene();
+    applier.known.deleted_owners.add("u1");
+    let result = applier.apply(request("1"), &call_options()).await;
+    assert!(matches!(result, Err(ApplyError::OwnerGone(_))), "{result:?}");
+    assert!(fixture.requests().iter().all(|got| got.path == "/api/v1"));
+}

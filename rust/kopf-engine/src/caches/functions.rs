@@ -1,0 +1,84 @@
+//! Keys that functions of the host compute (K7): a change is readable when its functions have returned.
+
+use std::sync::Arc;
+
+use kopf_core::caches::{CacheKey, ComputedKeys, ListId, StoredObject};
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
+
+use super::Cache;
+use super::state::{CacheState, Inspected};
+use crate::host::caching::CacheKeysTask;
+use crate::host::{HostTask, Responder};
+
+impl Cache {
+    /// Takes a state that a stream has delivered: in a list, or by a watch.
+    pub(super) fn put(self: &Arc<Self>, state: StoredObject, list: Option<ListId>, resource: &Arc<Resource>) {
+        let task = self.with_state(|known, now| {
+            if !self.declared.has_functions() || !known.store.selects(&state.object) {
+                match list {
+                    Some(list) => known.store.deliver_listed(state, &vec![], list, now),
+                    None => known.store.deliver(state, &vec![], now),
+                }
+                return None;
+            }
+            let key = CacheKey::of(&state.object);
+            if let Some(inspected) = known.inspected.get_mut(&key) {
+                inspected.pending = Some((state, list));
+                return None;
+            }
+            let object = Arc::clone(&state.object);
+            known.inspected.insert(key, Inspected { state: Some((state, list)), pending: None });
+            Some(object)
+        });
+        if let Some(object) = task {
+            self.compute_keys(object, Arc::clone(resource));
+        }
+    }
+
+    /// Takes the deletion of an object.
+    pub(super) fn remove(&self, object: &Object) {
+        let key = CacheKey::of(object);
+        self.with_state(|state, now| {
+            if let Some(inspected) = state.inspected.get_mut(&key) {
+                (inspected.state, inspected.pending) = (None, None);
+            }
+            state.store.deliver_deletion(&key, object.uid().unwrap_or_default(), now);
+        });
+    }
+
+    fn compute_keys(self: &Arc<Self>, object: Arc<Object>, resource: Arc<Resource>) {
+        let cache = Arc::clone(self);
+        let (key, of) = (CacheKey::of(&object), Arc::clone(&resource));
+        let reply = Responder::new(move |computed: Option<ComputedKeys>| {
+            let next =
+                cache.with_state(|state, now| state.on_computed(&key, &computed.unwrap_or_default(), now));
+            if let Some(next) = next {
+                cache.compute_keys(next, of);
+            }
+        });
+        let task = CacheKeysTask { cache: self.handler, resource, object, reply };
+        self.base.host.submit(HostTask::CacheKeys(Box::new(task)));
+    }
+}
+
+impl CacheState {
+    /// Takes the computed keys of an object. Returns its newer state, whose functions are called next.
+    fn on_computed(
+        &mut self,
+        key: &CacheKey,
+        computed: &ComputedKeys,
+        now: kopf_core::time::Timestamp,
+    ) -> Option<Arc<Object>> {
+        let Inspected { state, pending } = self.inspected.remove(key)?;
+        match state {
+            Some((state, Some(list))) => self.store.deliver_listed(state, computed, list, now),
+            Some((state, None)) => self.store.deliver(state, computed, now),
+            None => {}
+        }
+        let (state, list) = pending?;
+        let object = Arc::clone(&state.object);
+        self.inspected.insert(key.clone(), Inspected { state: Some((state, list)), pending: None });
+        Some(object)
+    }
+}

@@ -1,0 +1,60 @@
+//! The state of a cache behind its lock: its objects, its streams, and the calls of its functions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kopf_core::caches::{CacheKey, ListId, ObjectStore, StoredObject};
+use kopf_core::resource::Resource;
+
+use crate::context::index_gate::IndexGateGuard;
+
+/// The state of a cache behind its lock.
+pub(super) struct CacheState {
+    pub(super) store: ObjectStore,
+    pub(super) resource: Option<Arc<Resource>>,
+    /// The kinds of the owners, if only owned objects are kept; none if they are not served yet.
+    pub(super) owner_kinds: Vec<Arc<Resource>>,
+    /// The streams with their namespaces, by their names; none before the first scan of the cluster.
+    pub(super) streams: Option<BTreeMap<String, Option<String>>>,
+    pub(super) listed: BTreeSet<String>,
+    pub(super) is_ready: bool,
+    /// The newest feed of each namespace, or of all of them.
+    pub(super) feeds: HashMap<Option<String>, u64>,
+    pub(super) last_number: u64,
+    /// The objects whose functions are being called.
+    pub(super) inspected: HashMap<CacheKey, Inspected>,
+    /// Keep handlers from being called until the cache is ready: each with the number of its feed.
+    pub(super) guards: Vec<(u64, IndexGateGuard)>,
+}
+
+/// An object whose functions are being called.
+pub(super) struct Inspected {
+    /// The state that the functions got; none if it is gone.
+    pub(super) state: Option<(StoredObject, Option<ListId>)>,
+    /// The newest state since then.
+    pub(super) pending: Option<(StoredObject, Option<ListId>)>,
+}
+
+impl CacheState {
+    /// Whether the objects can be read.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_ready
+    }
+
+    /// Whether the streams deliver the objects of this namespace.
+    pub(super) fn covers(&self, namespace: Option<&str>) -> bool {
+        let mut streams = self.streams.iter().flat_map(BTreeMap::values);
+        self.is_ready && streams.any(|scope| scope.is_none() || scope.as_deref() == namespace)
+    }
+
+    /// Opens the cache if all its streams are listed. Returns the guards to be dropped, if it has opened now.
+    pub(super) fn check_readiness(&mut self) -> Option<Vec<(u64, IndexGateGuard)>> {
+        let streams = self.streams.as_ref()?;
+        let is_listed = streams.keys().all(|name| self.listed.contains(name));
+        if self.is_ready || self.resource.is_none() || !is_listed || !self.inspected.is_empty() {
+            return None;
+        }
+        self.is_ready = true;
+        Some(std::mem::take(&mut self.guards))
+    }
+}

@@ -1,0 +1,78 @@
+//! Backpressure of watches.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kopf_core::handler::registry::ResourceHandlers;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::super::backpressure::{MAX_HOST_BACKLOG, MAX_WORKING};
+use super::DispatchConsumer;
+use crate::objects::dispatcher::Dispatcher;
+use crate::testing::{Fixture, resource};
+use crate::watch::WatchConsumer;
+
+async fn ready(handler: &mut DispatchConsumer) {
+    if let Some(ready) = handler.ready() {
+        ready.await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_not_read_while_the_host_queue_is_full() {
+    let fixture = Fixture::new(&json!({}), |_| (200, None));
+    let resource_handlers = fixture
+        .shared
+        .base
+        .startup_config
+        .registry
+        .handlers_of(&resource("example.com", "things", true), &|_| true);
+    let resource_handlers: Arc<ResourceHandlers> = Arc::new(resource_handlers);
+    let dispatcher =
+        Dispatcher::new(Arc::clone(&fixture.shared), &crate::worker::Pool, resource_handlers, None);
+    let mut handler = DispatchConsumer::new(dispatcher);
+    let backlog = &fixture.host.backlog;
+
+    backlog.store(MAX_HOST_BACKLOG, Ordering::Relaxed);
+    assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_ok());
+    backlog.store(MAX_HOST_BACKLOG + 1, Ordering::Relaxed);
+    assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_err());
+    let (room, ()) = tokio::join!(timeout(Duration::from_mins(1), ready(&mut handler)), async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        backlog.store(MAX_HOST_BACKLOG, Ordering::Relaxed);
+    });
+    assert!(room.is_ok());
+    backlog.store(MAX_HOST_BACKLOG + 1, Ordering::Relaxed);
+    fixture.shared.base.stopping.cancel();
+    assert!(
+        timeout(Duration::from_mins(1), ready(&mut handler)).await.is_ok(),
+        "still waiting after all completions"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn sleeping_workers_do_not_block_watches() {
+    let fixture = Fixture::new(&json!({}), |_| (200, None));
+    let resource_handlers = fixture
+        .shared
+        .base
+        .startup_config
+        .registry
+        .handlers_of(&resource("example.com", "things", true), &|_| true);
+    let dispatcher =
+        Dispatcher::new(Arc::clone(&fixture.shared), &crate::worker::Pool, Arc::new(resource_handlers), None);
+    let mut handler = DispatchConsumer::new(dispatcher);
+    let shared = &fixture.shared;
+    for _ in 0..=MAX_WORKING {
+        shared.workers.spawn(std::future::pending::<()>());
+    }
+    assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_err());
+    let nap = shared.sleeping();
+    assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_ok());
+    drop(nap);
+    assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_err());
+}

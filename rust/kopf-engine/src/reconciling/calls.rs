@@ -1,0 +1,298 @@
+//! The calls of reconcilers: start, stop, timeout, and result.
+
+use std::sync::Arc;
+
+use kopf_core::daemon::StopReasons;
+use kopf_core::json::value::{Map, Value};
+use kopf_core::log_level::Level;
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
+use kopf_core::schedule::{Call, Conclusion, Grant, Priority, ReconcileResult};
+use kopf_core::time::Timestamp;
+
+use super::Reconcilers;
+use super::effects::{Effects, Inspect};
+use super::event::described;
+use super::state::{Deadline, Reconciler, Run, State};
+use crate::host::reconcile::{Cancellation, InspectTask, ReconcileCall, ReconcileReply, ReconcileTask};
+use crate::host::{LogRecord, Responder, RunId};
+
+/// The patch that a call has left.
+pub(super) struct CallPatch {
+    pub(super) uid: Arc<str>,
+    pub(super) reconciler: usize,
+    pub(super) resource: Arc<Resource>,
+    pub(super) object: Arc<Object>,
+    pub(super) patch: Map<String, Value>,
+    pub(super) fns: bool,
+    pub(super) result: ReconcileResult,
+}
+
+impl State {
+    /// Starts all reconciliations that are due and get a permit.
+    pub(super) fn start_due(&mut self, shared: &Arc<Reconcilers>, now: Timestamp, effects: &mut Effects) {
+        self.refresh_level(&*shared.base.host);
+        if self.is_closing {
+            return;
+        }
+        for index in 0..self.reconcilers.len() {
+            if !self.reconcilers[index].barrier.is_open() {
+                continue;
+            }
+            while let Some(grant) = self.reconcilers[index].queue.grant(now) {
+                self.start(index, grant, shared, now, effects);
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        index: usize,
+        grant: Grant<u64>,
+        shared: &Arc<Reconcilers>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let is_debug = self.is_debug;
+        let Reconciler { primaries, numbers, options, label, handler, queue, .. } =
+            &mut self.reconcilers[index];
+        let key = numbers.get(&grant.key).cloned();
+        let primary = key.as_ref().and_then(|key| primaries.get_mut(key));
+        let started = primary.and_then(|primary| {
+            let (call, start) = primary.schedule.start(options.deletion, now)?;
+            Some((primary, call, start))
+        });
+        let (Some(key), Some((primary, call, start))) = (key.clone(), started) else {
+            queue.release();
+            if let Some(key) = key {
+                self.establish(index, &key, now, effects);
+            }
+            return;
+        };
+        let run = shared.base.next_id();
+        primary.run = Some(run);
+        primary.on_start(now);
+        let cause = primary.cause.take();
+        if is_debug {
+            let reason = match (grant.position.priority, cause) {
+                (Priority::Scheduled, _) => "the time has come".to_owned(),
+                (Priority::Initial, _) => {
+                    format!("{} is listed", described(&primary.resource, &primary.object))
+                }
+                (Priority::Changed, Some(cause)) => format!("{cause} has changed"),
+                (Priority::Changed, None) => {
+                    format!("{} has changed", described(&primary.resource, &primary.object))
+                }
+            };
+            let text = format!("{label} is called: {reason}.");
+            effects.records.push(LogRecord::local(Level::Debug, &primary.object, text));
+        }
+        let replying = Arc::clone(shared);
+        effects.jobs.push(ReconcileTask::Call(Box::new(ReconcileCall {
+            run,
+            handler: *handler,
+            uid: Arc::clone(&key),
+            resource: Arc::clone(&primary.resource),
+            object: Arc::clone(&primary.object),
+            is_deleting: call == Call::Deleting,
+            start,
+            reply: Responder::new(move |reply| replying.on_reply(run, reply)),
+        })));
+        if let Some(timeout) = options.reconcile_timeout {
+            self.deadlines.insert((now.plus(timeout), run), Deadline::Timeout);
+        }
+        let entry = Run {
+            reconciler: index,
+            uid: Arc::clone(&key),
+            call,
+            writes_before: self.writes.as_ref().map_or(0, |writes| writes.mark()),
+            is_stopping: false,
+            is_cancelled: false,
+            started: now,
+        };
+        self.runs.insert(run, entry);
+        self.establish(index, &key, now, effects);
+    }
+
+    /// Sets the stop flag of a call, and limits the time until its end.
+    pub(super) fn stop(&mut self, run: RunId, reasons: StopReasons, now: Timestamp, effects: &mut Effects) {
+        let Some(entry) = self.runs.get_mut(&run).filter(|entry| !entry.is_stopping) else { return };
+        entry.is_stopping = true;
+        let grace = self.reconcilers[entry.reconciler].options.exit_timeout;
+        self.deadlines.insert((now.plus(grace), run), Deadline::Exit);
+        effects.jobs.push(ReconcileTask::Stop { run, reasons, cancel: None });
+    }
+
+    /// Sets the stop flags of all calls.
+    pub(super) fn stop_all(&mut self, reasons: StopReasons, now: Timestamp, effects: &mut Effects) {
+        let runs: Vec<_> = self.runs.keys().copied().collect();
+        for run in runs {
+            self.stop(run, reasons, now, effects);
+        }
+    }
+
+    /// Cancels all calls: the operator does not wait any longer.
+    pub(super) fn cancel_all(&mut self, effects: &mut Effects) {
+        for (run, entry) in &mut self.runs {
+            entry.is_cancelled = true;
+            let (reasons, cancel) = (StopReasons::CANCELLED, Some(Cancellation::Stopped));
+            effects.jobs.push(ReconcileTask::Stop { run: *run, reasons, cancel });
+        }
+    }
+
+    /// Cancels the calls whose time is over.
+    pub(super) fn expire(&mut self, now: Timestamp, effects: &mut Effects) {
+        while let Some((&(at, run), &deadline)) = self.deadlines.first_key_value() {
+            if at > now {
+                return;
+            }
+            self.deadlines.remove(&(at, run));
+            let Some(entry) = self.runs.get_mut(&run).filter(|entry| !entry.is_cancelled) else { continue };
+            entry.is_cancelled = true;
+            // Deletion handlers do not wait for cancelled calls.
+            effects.has_ended = true;
+            let cancel = match deadline {
+                Deadline::Timeout => Cancellation::TimedOut,
+                Deadline::Exit => Cancellation::Stopped,
+            };
+            let reasons = StopReasons::CANCELLED;
+            effects.jobs.push(ReconcileTask::Stop { run, reasons, cancel: Some(cancel) });
+        }
+    }
+
+    /// Takes the result of a call. Returns its patch, if there is one to be written.
+    fn on_reply(
+        &mut self,
+        run: RunId,
+        reply: Option<ReconcileReply>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> Option<CallPatch> {
+        let entry = self.runs.get(&run)?;
+        let (index, key, is_cancelled) = (entry.reconciler, Arc::clone(&entry.uid), entry.is_cancelled);
+        let Reconciler { primaries, label, .. } = &self.reconcilers[index];
+        let Some(primary) = primaries.get(&key) else {
+            self.finish(run, ReconcileResult::Cancelled, None, now, effects);
+            return None;
+        };
+        let Some(ReconcileReply { result, patch, fns }) = reply else {
+            let text = format!("The call of {label} was lost because of an internal error. It is repeated.");
+            effects.records.push(LogRecord::posted(Level::Error, &primary.object, text));
+            self.finish(run, ReconcileResult::Failed(None), None, now, effects);
+            return None;
+        };
+        let patch = patch.unwrap_or_default();
+        // The patch of a primary that is gone is dropped silently (F9).
+        if (patch.is_empty() && !fns) || is_cancelled || primary.is_gone {
+            self.finish(run, result, None, now, effects);
+            return None;
+        }
+        let (resource, object) = (Arc::clone(&primary.resource), Arc::clone(&primary.object));
+        Some(CallPatch { uid: key, reconciler: index, resource, object, patch, fns, result })
+    }
+
+    /// Ends a call after its writes. `latest` is the state in the response to the last one.
+    pub(super) fn finish(
+        &mut self,
+        run: RunId,
+        result: ReconcileResult,
+        latest: Option<&Arc<Object>>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let Some(entry) = self.runs.remove(&run) else { return };
+        self.deadlines.retain(|(_, of), _| *of != run);
+        effects.jobs.push(ReconcileTask::End(run));
+        effects.has_ended = true;
+        let (index, key) = (entry.reconciler, entry.uid);
+        self.on_response(index, &key, latest, now);
+        let deadline = self.await_writes(index, &key, entry.writes_before);
+        let Reconciler { primaries, queue, policy, label, measured, options, .. } =
+            &mut self.reconcilers[index];
+        queue.release();
+        let Some(primary) = primaries.get_mut(&key) else { return };
+        primary.run = None;
+        let hot_loop = primary.on_finish(options.hot_loop);
+        let conclusion = primary.schedule.finish(result, deadline, policy, now, fastrand::f64());
+        measured.ended(result, conclusion, now.seconds_since(entry.started));
+        let object = &primary.object;
+        match conclusion {
+            Conclusion::Retried(delay) if self.is_debug => {
+                let text = format!("{label} is retried in {delay:.3} seconds.");
+                effects.records.push(LogRecord::local(Level::Debug, object, text));
+            }
+            Conclusion::GaveUp if entry.call == Call::Deleting => {
+                let text = format!("{label} has given up, and releases the object that is being deleted.");
+                effects.records.push(LogRecord::posted(Level::Error, object, text));
+            }
+            Conclusion::GaveUp => {
+                let text = format!("{label} has given up. The next change of the object starts it again.");
+                effects.records.push(LogRecord::local(Level::Warning, object, text));
+            }
+            _ => {}
+        }
+        if let Some(changes) = hot_loop {
+            self.report_hot_loop(index, &key, &changes, effects);
+        }
+        self.establish(index, &key, now, effects);
+    }
+}
+
+impl State {
+    /// The end of the wait for the writes of a call (A9); none if all are visible.
+    ///
+    /// The writes of calls that ran at the same time count, too: most of them are visible after some milliseconds.
+    fn await_writes(&mut self, index: usize, key: &Arc<str>, before: u64) -> Option<Timestamp> {
+        let writes = self.writes.as_ref()?;
+        let last = writes.mark();
+        if writes.are_visible(before, last) {
+            return None;
+        }
+        self.unconfirmed.push((index, Arc::clone(key), (before, last)));
+        Some(writes.deadline())
+    }
+
+    /// Starts the primaries whose writes are visible now, if they are due.
+    pub(super) fn confirm_writes(&mut self, now: Timestamp, effects: &mut Effects) {
+        let Some(writes) = self.writes.clone() else { return };
+        let waiting = std::mem::take(&mut self.unconfirmed);
+        for (index, key, (before, last)) in waiting {
+            if !writes.are_visible(before, last) {
+                self.unconfirmed.push((index, key, (before, last)));
+                continue;
+            }
+            let is_running = |primary: &super::state::Primary| primary.run.is_some();
+            if let Some(primary) = self.reconcilers[index].primaries.get_mut(&key)
+                && !is_running(primary)
+            {
+                primary.schedule.confirm_writes();
+                self.establish(index, &key, now, effects);
+            }
+        }
+    }
+}
+
+impl Reconcilers {
+    /// Takes the result of a call, in a thread of the host.
+    fn on_reply(self: &Arc<Self>, run: RunId, reply: Option<ReconcileReply>) {
+        let patch = self.with_state(|state, now, effects| state.on_reply(run, reply, now, effects));
+        if let Some(patch) = patch {
+            self.write(run, patch);
+        }
+    }
+
+    /// The task that calls the functions of a declaration.
+    pub(super) fn inspection(self: &Arc<Self>, inspect: Inspect) -> ReconcileTask {
+        let Inspect { reconciler, related, handler, key, resource, object } = inspect;
+        let shared = Arc::clone(self);
+        let reply = Responder::new(move |inspection| {
+            shared.with_state(|state, now, effects| match related {
+                None => state.on_primary_inspected(reconciler, &key, inspection, now, effects),
+                Some(position) => {
+                    state.on_related_inspected((reconciler, position), &key, inspection, now, effects);
+                }
+            });
+        });
+        ReconcileTask::Inspect(Box::new(InspectTask { handler, related, resource, object, reply }))
+    }
+}

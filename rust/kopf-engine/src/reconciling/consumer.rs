@@ -1,0 +1,191 @@
+//! The consumer of a feed: it passes the events of primaries and of secondary objects to the reconcilers.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use kopf_core::cause::EventType;
+use kopf_core::handler::registry::ResourceHandlers;
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
+use kopf_core::schedule::Priority;
+use kopf_core::time::Timestamp;
+
+use super::Reconcilers;
+use super::effects::Effects;
+use super::event::{FeedId, Listed, PrimaryEvent, RelatedEvent, Trigger};
+use super::state::State;
+use crate::daemons::ObjectOwner;
+use crate::feed::Consumer;
+use crate::object_key::key_of;
+use crate::watch::WatchConsumer;
+
+/// The consumer of one feed. When it is dropped, its objects are forgotten: the resource or the namespace is gone.
+pub struct ReconcileConsumer {
+    reconcilers: Arc<Reconcilers>,
+    feed: FeedId,
+    /// The name of the stream.
+    name: String,
+    resource: Arc<Resource>,
+    /// The positions of the reconcilers whose primaries are of the resource.
+    primaries: Vec<usize>,
+    /// The positions of reconcilers, and of those of their secondary kinds that are of the resource.
+    related: Vec<(usize, usize)>,
+    owner: Option<Arc<dyn ObjectOwner>>,
+    /// The objects of the current list.
+    listed: HashSet<Arc<str>>,
+    listing: Listed,
+    is_first: bool,
+    pauses: u64,
+}
+
+impl ReconcileConsumer {
+    /// The consumer of the feed of this resource. `owner` decides about the operator's finalizer, if the objects have handling
+    /// cycles.
+    pub fn new(
+        reconcilers: &Arc<Reconcilers>,
+        name: String,
+        plan: &ResourceHandlers,
+        owner: Option<Arc<dyn ObjectOwner>>,
+    ) -> Self {
+        let mut state = reconcilers.state();
+        let position =
+            |handler: usize| state.reconcilers.iter().position(|reconciler| reconciler.handler == handler);
+        let primaries = plan.reconciling.iter().filter_map(|handler| position(*handler)).collect();
+        let related =
+            plan.related.iter().filter_map(|(handler, related)| Some((position(*handler)?, *related)));
+        let related = related.collect();
+        let feed = state.next_number();
+        drop(state);
+        Self {
+            reconcilers: Arc::clone(reconcilers),
+            feed,
+            name,
+            resource: Arc::clone(&plan.resource),
+            primaries,
+            related,
+            owner,
+            listed: HashSet::new(),
+            listing: Listed::First,
+            is_first: true,
+            pauses: reconcilers.pause.count(),
+        }
+    }
+
+    fn take(
+        &self,
+        kind: EventType,
+        object: &Arc<Object>,
+        state: &mut State,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let listed = if kind == EventType::Listed { self.listing } else { Listed::No };
+        for &index in &self.primaries {
+            if kind == EventType::Deleted {
+                state.remove_primary(index, self.feed, &key_of(object), now, effects);
+                continue;
+            }
+            let event = PrimaryEvent {
+                feed: self.feed,
+                resource: Arc::clone(&self.resource),
+                object: Arc::clone(object),
+                listed,
+                owner: self.owner.clone(),
+            };
+            state.on_primary(index, event, now, effects);
+        }
+        let namespace = object.namespace();
+        for &related in &self.related {
+            if !state.counts_namespace(related, namespace) {
+                continue;
+            }
+            let event = RelatedEvent {
+                feed: self.feed,
+                resource: Arc::clone(&self.resource),
+                object: Arc::clone(object),
+                listed,
+            };
+            if kind == EventType::Deleted {
+                state.remove_related(related, &event, now, effects);
+            } else {
+                state.on_related(related, event, now, effects);
+            }
+        }
+    }
+
+    /// Removes the objects of the feed that are not listed.
+    fn retain(
+        &self,
+        is_listed: impl Fn(&str) -> bool + Copy,
+        state: &mut State,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        for &index in &self.primaries {
+            state.retain_primaries(index, self.feed, is_listed, now, effects);
+        }
+        for &related in &self.related {
+            state.retain_related(related, self.feed, is_listed, now, effects);
+        }
+    }
+}
+
+impl WatchConsumer for ReconcileConsumer {
+    fn event(&mut self, kind: EventType, object: &Arc<Object>) {
+        if kind == EventType::Listed {
+            self.listed.insert(key_of(object));
+        }
+        self.reconcilers.with_state(|state, now, effects| self.take(kind, object, state, now, effects));
+    }
+
+    fn rejected(&mut self, identity: &Arc<Object>, deleted: bool) {
+        if deleted {
+            self.event(EventType::Deleted, identity);
+        } else {
+            self.listed.insert(key_of(identity));
+        }
+    }
+
+    fn on_init(&mut self) {
+        let pauses = self.reconcilers.pause.count();
+        let is_after_pause = std::mem::replace(&mut self.pauses, pauses) != pauses;
+        self.listing = match (is_after_pause, self.is_first) {
+            (true, _) => Listed::AfterPause,
+            (false, true) => Listed::First,
+            (false, false) => Listed::Again,
+        };
+        self.listed.clear();
+    }
+
+    fn on_init_done(&mut self) {
+        let listed = std::mem::take(&mut self.listed);
+        let is_first = std::mem::take(&mut self.is_first);
+        self.reconcilers.with_state(|state, now, effects| {
+            self.retain(|key| listed.contains(key), state, now, effects);
+            if is_first {
+                let is_open = |state: &State, index: usize| state.reconcilers[index].barrier.is_open();
+                let late = self.related.iter().filter(|(index, _)| is_open(state, *index));
+                let late: Vec<_> = late.map(|(index, _)| *index).collect();
+                // The secondary kind, or its namespace, has appeared after the start.
+                for index in late {
+                    let trigger =
+                        Trigger { priority: Priority::Initial, source: "list", cause: None, event: None };
+                    state.trigger_all(index, trigger, now, effects);
+                }
+                state.set_listed(&self.name);
+            }
+        });
+    }
+}
+
+impl Consumer for ReconcileConsumer {}
+
+impl Drop for ReconcileConsumer {
+    fn drop(&mut self) {
+        // At the shutdown, running calls go on to their ends.
+        if self.reconcilers.base.stopping.is_cancelled() {
+            return;
+        }
+        self.reconcilers.with_state(|state, now, effects| self.retain(|_| false, state, now, effects));
+    }
+}

@@ -1,0 +1,78 @@
+//! Effects of changes of the state: collected while it is locked, executed after the lock is released.
+
+use std::sync::Arc;
+
+use kopf_core::object::Object;
+use kopf_core::persistence::finalizer::Edit;
+use kopf_core::resource::Resource;
+
+use super::Reconcilers;
+use crate::daemons::ObjectOwner;
+use crate::host::reconcile::ReconcileTask;
+use crate::host::{HostTask, LogRecord};
+
+/// The effects to execute.
+#[derive(Default)]
+pub(super) struct Effects {
+    pub(super) jobs: Vec<ReconcileTask>,
+    pub(super) records: Vec<LogRecord>,
+    pub(super) edits: Vec<FinalizerEdit>,
+    /// Objects whose handling cycles decide about the operator's finalizer.
+    pub(super) wakes: Vec<Wake>,
+    /// Objects whose functions are called by the host.
+    pub(super) inspections: Vec<Inspect>,
+    /// Objects that are gone, and have no handling cycles: the host drops their memos.
+    pub(super) forgotten: Vec<Arc<str>>,
+    pub(super) has_ended: bool,
+}
+
+/// An object, with its key and with the owner of its handling cycles.
+pub(super) type Wake = (Arc<dyn ObjectOwner>, Arc<str>, Arc<Object>);
+
+/// The edit of a finalizer of a primary.
+pub(super) struct FinalizerEdit {
+    pub(super) uid: Arc<str>,
+    pub(super) resource: Arc<Resource>,
+    pub(super) object: Arc<Object>,
+    pub(super) finalizer: String,
+    pub(super) edit: Edit,
+}
+
+/// A request to call the functions of a declaration for an object.
+pub(super) struct Inspect {
+    /// The position of the reconciler.
+    pub(super) reconciler: usize,
+    /// The position of the owned or watched kind; none for primaries.
+    pub(super) related: Option<usize>,
+    pub(super) handler: usize,
+    pub(super) key: Arc<str>,
+    pub(super) resource: Arc<Resource>,
+    pub(super) object: Arc<Object>,
+}
+
+impl Effects {
+    /// Executes all effects.
+    pub(super) fn execute(self, reconcilers: &Arc<Reconcilers>) {
+        let base = &reconcilers.base;
+        for record in self.records {
+            base.host.log(record);
+        }
+        let inspections = self.inspections.into_iter().map(|inspect| reconcilers.inspection(inspect));
+        let forgotten = self.forgotten.into_iter().map(HostTask::ObjectDeleted);
+        let jobs = self.jobs.into_iter().chain(inspections).map(HostTask::Reconcile);
+        let jobs: Vec<_> = jobs.chain(forgotten).collect();
+        if !jobs.is_empty() {
+            base.host.submit_all(jobs);
+        }
+        for edit in self.edits {
+            reconcilers.edit_finalizer(edit);
+        }
+        let _entered = reconcilers.runtime.enter();
+        for (owner, key, object) in self.wakes {
+            owner.wake(&key, object);
+        }
+        if self.has_ended {
+            reconcilers.ended.notify_waiters();
+        }
+    }
+}

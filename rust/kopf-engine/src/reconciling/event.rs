@@ -1,0 +1,79 @@
+//! Events of primaries and of secondary objects, as the feeds pass them on.
+
+use std::sync::Arc;
+
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
+use kopf_core::schedule::Priority;
+
+use crate::daemons::ObjectOwner;
+
+/// The number of a feed, unique in the operator.
+pub(super) type FeedId = u64;
+
+/// An event of a primary.
+#[derive(Clone)]
+pub(super) struct PrimaryEvent {
+    pub(super) feed: FeedId,
+    pub(super) resource: Arc<Resource>,
+    pub(super) object: Arc<Object>,
+    pub(super) listed: Listed,
+    pub(super) owner: Option<Arc<dyn ObjectOwner>>,
+}
+
+/// Whether an event belongs to a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// It is a watch event.
+    No,
+    /// The first list of the feed.
+    First,
+    /// The list after a pause of the operator.
+    AfterPause,
+    /// Another list: events may have been missed.
+    Again,
+}
+
+/// An event of an object that can be related to primaries.
+#[derive(Clone)]
+pub(super) struct RelatedEvent {
+    pub(super) feed: FeedId,
+    pub(super) resource: Arc<Resource>,
+    pub(super) object: Arc<Object>,
+    pub(super) listed: Listed,
+}
+
+/// An event of an object that can be caused by an own write.
+#[derive(Clone, Debug)]
+pub(super) struct ObjectEvent {
+    pub(super) uid: Arc<str>,
+    pub(super) object: Arc<Object>,
+    /// It arrived by a watch, not by a list.
+    pub(super) is_watched: bool,
+    /// The resource version that was known before it, if versions are remembered.
+    pub(super) previous: Option<Box<str>>,
+    /// Whether events of own writes are triggers.
+    pub(super) counts_own_writes: bool,
+    pub(super) resource: Arc<Resource>,
+}
+
+/// A trigger of a primary, other than its own events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trigger<'a> {
+    /// The event of an object that is the trigger; none for others, and for deletions.
+    pub(super) event: Option<&'a ObjectEvent>,
+    pub(super) priority: Priority,
+    /// For the metrics.
+    pub(super) source: &'static str,
+    /// For the debug log.
+    pub(super) cause: Option<&'a str>,
+}
+
+/// The object as in log lines: `deployments/web in shop`.
+pub(super) fn described(resource: &Resource, object: &Object) -> String {
+    let name = object.name().unwrap_or_default();
+    match object.namespace() {
+        Some(namespace) => format!("{}/{name} in {namespace}", resource.plural),
+        None => format!("{}/{name}", resource.plural),
+    }
+}

@@ -1,0 +1,404 @@
+//! Events of primaries, and what follows from them: the position in the work queue, and the finalizer.
+
+use std::sync::Arc;
+
+use kopf_core::daemon::StopReasons;
+use kopf_core::handler::filters::{self, FilterVerdict};
+use kopf_core::handler::reconciling::{InitialTriggers, Reconciling};
+use kopf_core::object::Object;
+use kopf_core::persistence::consistency::contains;
+use kopf_core::persistence::finalizer::Edit;
+use kopf_core::predicate::{Changed, Digests};
+use kopf_core::relations::{ObjectName, TriggerDecision};
+use kopf_core::schedule::{PrimaryState, Priority};
+use kopf_core::time::Timestamp;
+
+use super::PrimaryName;
+use super::effects::{Effects, FinalizerEdit, Inspect};
+use super::event::{FeedId, Listed, PrimaryEvent, Trigger, described};
+use super::relation::name_of;
+use super::state::{Inspected, Primary, Reconciler, State, kept};
+use crate::host::reconcile::Inspection;
+use crate::object_key::key_of;
+
+impl State {
+    /// Takes an event of an object that can be a primary.
+    pub(super) fn on_primary(
+        &mut self,
+        index: usize,
+        event: PrimaryEvent,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let key = key_of(&event.object);
+        let reconciler = &mut self.reconcilers[index];
+        if let Some(inspected) = reconciler.inspected.get_mut(&key) {
+            inspected.pending = Some(event);
+            return;
+        }
+        let Some(handler) = self.rules.registry.handlers.get(reconciler.handler) else { return };
+        let verdict = filters::on_object(handler, &event.object);
+        let has_functions = reconciler.changed.contains(&Changed::Function);
+        if verdict == FilterVerdict::No || (verdict == FilterVerdict::Yes && !has_functions) {
+            let inspection = Inspection { matches: verdict == FilterVerdict::Yes, ..Inspection::default() };
+            return self.settle_primary(index, &key, &event, &inspection, now, effects);
+        }
+        effects.inspections.push(Inspect {
+            reconciler: index,
+            related: None,
+            handler: reconciler.handler,
+            key: Arc::clone(&key),
+            resource: Arc::clone(&event.resource),
+            object: Arc::clone(&event.object),
+        });
+        reconciler.inspected.insert(key, Inspected { event, pending: None });
+    }
+
+    /// Takes the results of the functions for a primary. Without results, which are logged, it does not match.
+    pub(super) fn on_primary_inspected(
+        &mut self,
+        index: usize,
+        key: &Arc<str>,
+        inspection: Option<Inspection>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let Some(inspected) = self.reconcilers[index].inspected.remove(key) else { return };
+        let inspection = inspection.unwrap_or_default();
+        self.settle_primary(index, key, &inspected.event, &inspection, now, effects);
+        if let Some(pending) = inspected.pending {
+            self.on_primary(index, pending, now, effects);
+        }
+    }
+
+    /// Takes an event of which it is known whether the object matches.
+    fn settle_primary(
+        &mut self,
+        index: usize,
+        key: &Arc<str>,
+        event: &PrimaryEvent,
+        inspection: &Inspection,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let number = self.next_number();
+        let reconciler = &mut self.reconcilers[index];
+        let storages = &self.rules.settings.persistence;
+        let digests = Digests::of(&reconciler.changed, &event.object, storages, &inspection.functions);
+        let Reconciler { options, policy, finalizer, .. } = &*reconciler;
+        let state = state_of(&event.object, inspection.matches, finalizer);
+        let (options, policy) = (Arc::clone(options), *policy);
+        let is_paused =
+            event.object.annotation(&options.pause_annotation).is_some_and(|value| value == "true");
+        let trigger;
+        if let Some(primary) = reconciler.primaries.get_mut(key) {
+            if is_older(&event.object, &primary.object) {
+                return;
+            }
+            let differs = digests.differ_from(&primary.digests);
+            let is_new = std::mem::take(&mut primary.is_gone);
+            trigger = match event.listed {
+                Listed::AfterPause => Some(Priority::Initial),
+                _ if differs || is_new => Some(Priority::Changed),
+                _ => None,
+            };
+            primary.digests = digests;
+            primary.object = kept(&event.object);
+            (primary.feed, primary.resource) = (event.feed, Arc::clone(&event.resource));
+            primary.owner.clone_from(&event.owner);
+            primary.is_editing &= primary.owner.is_none();
+        } else {
+            // The finalizer of an object that does not match is removed: by its handling cycles, if there are any.
+            let is_left = options.deletion && state.has_finalizer && event.owner.is_none();
+            if !inspection.matches && !is_left {
+                return;
+            }
+            trigger = first_trigger(&options, event);
+            reconciler.numbers.insert(number, Arc::clone(key));
+            reconciler.primaries.insert(Arc::clone(key), Primary::new(number, event, digests));
+        }
+        reconciler.names.insert(name_of(&event.object), Arc::clone(key));
+        for relation in &mut reconciler.relations {
+            relation.observe_primary(key, inspection.matches.then_some(&event.object));
+        }
+        let Some(primary) = reconciler.primaries.get_mut(key) else { return };
+        let decision = match trigger {
+            Some(priority) => primary.decide_about_event((key, event), priority, &policy.delays, number),
+            None => TriggerDecision::Ignore,
+        };
+        let trigger = trigger.filter(|_| decision == TriggerDecision::Trigger);
+        match trigger {
+            Some(Priority::Initial) => reconciler.measured.triggered("list"),
+            Some(_) => reconciler.measured.triggered("primary"),
+            None => {}
+        }
+        if trigger.is_some() && self.is_debug {
+            primary.cause = Some(described(&primary.resource, &event.object));
+        }
+        primary.schedule.set_paused(is_paused, options.deletion, &policy, now);
+        primary.schedule.observe(state, trigger, options.deletion, &policy, now);
+        if let TriggerDecision::Delay(delay) = decision {
+            reconciler.measured.triggered("primary");
+            primary.schedule.trigger_after(delay, options.deletion, now);
+        }
+        self.establish(index, key, now, effects);
+    }
+
+    /// Records that an object is gone, if it is a primary of this feed.
+    pub(super) fn remove_primary(
+        &mut self,
+        index: usize,
+        feed: FeedId,
+        key: &Arc<str>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let reconciler = &mut self.reconcilers[index];
+        reconciler.inspected.remove(key);
+        let Some(primary) = reconciler.primaries.get_mut(key).filter(|primary| primary.feed == feed) else {
+            return;
+        };
+        primary.schedule.remove();
+        primary.is_gone = true;
+        let name = name_of(&primary.object);
+        if reconciler.names.get(&name) == Some(key) {
+            reconciler.names.remove(&name);
+        }
+        for relation in &mut reconciler.relations {
+            relation.observe_primary(key, None);
+        }
+        self.establish(index, key, now, effects);
+    }
+
+    /// Removes the primaries of a feed that its list does not contain.
+    pub(super) fn retain_primaries(
+        &mut self,
+        index: usize,
+        feed: FeedId,
+        is_listed: impl Fn(&str) -> bool,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let reconciler = &mut self.reconcilers[index];
+        reconciler.inspected.retain(|key, inspected| inspected.event.feed != feed || is_listed(key));
+        let primaries = reconciler.primaries.iter();
+        let gone = primaries.filter(|(key, primary)| primary.feed == feed && !is_listed(key));
+        let gone: Vec<_> = gone.map(|(key, _)| Arc::clone(key)).collect();
+        for key in gone {
+            self.remove_primary(index, feed, &key, now, effects);
+        }
+    }
+
+    /// Triggers a primary.
+    pub(super) fn trigger(
+        &mut self,
+        index: usize,
+        key: &Arc<str>,
+        trigger: Trigger<'_>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let number = self.next_number();
+        let Reconciler { primaries, options, policy, measured, .. } = &mut self.reconcilers[index];
+        let Some(primary) = primaries.get_mut(key) else { return };
+        match primary.decide(trigger, &policy.delays, number) {
+            TriggerDecision::Trigger => {
+                primary.schedule.trigger(trigger.priority, options.deletion, policy, now);
+            }
+            TriggerDecision::Delay(delay) => primary.schedule.trigger_after(delay, options.deletion, now),
+            TriggerDecision::Keep | TriggerDecision::Ignore => return,
+        }
+        measured.triggered(trigger.source);
+        if let Some(cause) = trigger.cause {
+            primary.cause = Some(cause.to_owned());
+        }
+        self.establish(index, key, now, effects);
+    }
+
+    /// Triggers all primaries of a reconciler.
+    pub(super) fn trigger_all(
+        &mut self,
+        index: usize,
+        trigger: Trigger<'_>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let keys: Vec<_> = self.reconcilers[index].primaries.keys().cloned().collect();
+        for key in keys {
+            self.trigger(index, &key, trigger, now, effects);
+        }
+    }
+
+    /// An external trigger. Returns whether there was such a primary.
+    pub(super) fn trigger_by_name(
+        &mut self,
+        handler: Option<usize>,
+        primary: Option<&PrimaryName>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> bool {
+        let mut is_known = false;
+        for index in 0..self.reconcilers.len() {
+            let reconciler = &self.reconcilers[index];
+            if handler.is_some_and(|handler| handler != reconciler.handler) {
+                continue;
+            }
+            let cause = self.is_debug.then_some("an external trigger");
+            let trigger = Trigger { priority: Priority::Changed, source: "external", cause, event: None };
+            let Some(requested) = primary else {
+                is_known = true;
+                self.trigger_all(index, trigger, now, effects);
+                continue;
+            };
+            let name: ObjectName =
+                (requested.namespace.as_deref().map(Box::from), requested.name.as_str().into());
+            let key = match &requested.uid {
+                Some(uid) => Some(Arc::from(uid.as_str())),
+                None => reconciler.named(&name),
+            };
+            let found = key.filter(|key| {
+                reconciler.primaries.get(key).is_some_and(|primary| {
+                    requested.kind.as_ref().is_none_or(|kind| kind.check(&primary.resource))
+                })
+            });
+            if let Some(key) = found {
+                is_known = true;
+                self.trigger(index, &key, trigger, now, effects);
+            }
+        }
+        is_known
+    }
+
+    /// Establishes what the rules require after a change of a primary.
+    pub(super) fn establish(&mut self, index: usize, key: &Arc<str>, now: Timestamp, effects: &mut Effects) {
+        let reconciler = &mut self.reconcilers[index];
+        let Some(primary) = reconciler.primaries.get(key) else { return };
+        let next = primary.schedule.next(reconciler.options.deletion, &reconciler.policy);
+        let (run, number) = (primary.run, primary.number);
+        reconciler.queue.set(number, next.position);
+        if next.is_over {
+            effects.forgotten.extend(primary.owner.is_none().then(|| Arc::clone(key)));
+            reconciler.primaries.remove(key);
+            reconciler.numbers.remove(&number);
+            return;
+        }
+        if let Some(run) = run.filter(|_| next.stop) {
+            self.stop(run, StopReasons::RESOURCE_DELETED, now, effects);
+        }
+        if let Some(edit) = next.edit {
+            self.require_edit(index, key, edit, effects);
+        }
+    }
+
+    /// Edits the finalizer, unless it is being edited. A shared one stays while another reconciler needs it.
+    fn require_edit(&mut self, index: usize, key: &Arc<str>, edit: Edit, effects: &mut Effects) {
+        let is_shared = self.reconcilers[index].shares_finalizer();
+        if is_shared && edit == Edit::Allow && self.holds(key) {
+            return;
+        }
+        let reconciler = &mut self.reconcilers[index];
+        let finalizer = reconciler.finalizer.clone();
+        let Some(primary) = reconciler.primaries.get_mut(key).filter(|primary| !primary.is_editing) else {
+            return;
+        };
+        primary.is_editing = true;
+        let object = Arc::clone(&primary.object);
+        match primary.owner.clone().filter(|_| is_shared) {
+            Some(owner) => effects.wakes.push((owner, Arc::clone(key), object)),
+            None => effects.edits.push(FinalizerEdit {
+                uid: Arc::clone(key),
+                resource: Arc::clone(&primary.resource),
+                object,
+                finalizer,
+                edit,
+            }),
+        }
+    }
+
+    /// Whether a reconciler needs the operator's finalizer of the object.
+    pub(super) fn holds(&self, key: &str) -> bool {
+        self.reconcilers.iter().filter(|reconciler| reconciler.shares_finalizer()).any(|reconciler| {
+            let primary = reconciler.primaries.get(key);
+            primary.is_some_and(|primary| primary.schedule.needs_finalizer(reconciler.options.deletion))
+        })
+    }
+
+    /// Records the end of an edit of a finalizer, with the state in the response.
+    pub(super) fn on_edited(
+        &mut self,
+        key: &Arc<str>,
+        finalizer: &str,
+        latest: Option<&Arc<Object>>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        for index in 0..self.reconcilers.len() {
+            if self.reconcilers[index].finalizer != finalizer {
+                continue;
+            }
+            if let Some(primary) = self.reconcilers[index].primaries.get_mut(key) {
+                primary.is_editing = false;
+            }
+            self.on_response(index, key, latest, now);
+            self.establish(index, key, now, effects);
+        }
+    }
+
+    /// Records the state in a response to an own write: calls get it, but it is no event.
+    pub(super) fn on_response(
+        &mut self,
+        index: usize,
+        key: &Arc<str>,
+        latest: Option<&Arc<Object>>,
+        now: Timestamp,
+    ) {
+        let reconciler = &mut self.reconcilers[index];
+        let Some(handler) = self.rules.registry.handlers.get(reconciler.handler) else { return };
+        let Reconciler { primaries, options, policy, finalizer, .. } = reconciler;
+        let (Some(primary), Some(latest)) = (primaries.get_mut(key), latest) else { return };
+        if primary.is_gone || is_older(latest, &primary.object) {
+            return;
+        }
+        // The functions of filters are called for the next event.
+        let matches = filters::on_object(handler, latest) != FilterVerdict::No;
+        primary.object = kept(latest);
+        let state = state_of(latest, matches, finalizer);
+        primary.schedule.observe(state, None, options.deletion, policy, now);
+    }
+}
+
+fn state_of(object: &Object, matches: bool, finalizer: &str) -> PrimaryState {
+    let is_deleting = object.deletion_timestamp().is_some();
+    PrimaryState { matches, is_deleting, has_finalizer: object.has_finalizer(finalizer) }
+}
+
+/// The trigger of an object that was not known before.
+fn first_trigger(options: &Reconciling, event: &PrimaryEvent) -> Option<Priority> {
+    let is_included = match options.initial {
+        InitialTriggers::All => true,
+        InitialTriggers::Unobserved => is_unobserved(&event.object),
+        InitialTriggers::None => false,
+    };
+    match event.listed {
+        Listed::No | Listed::Again => Some(Priority::Changed),
+        Listed::AfterPause => Some(Priority::Initial),
+        Listed::First => is_included.then_some(Priority::Initial),
+    }
+}
+
+fn is_unobserved(object: &Object) -> bool {
+    let number = |keys: [&str; 2]| {
+        let value = object.field(&kopf_core::json::path::FieldPath::from_keys(keys));
+        value.and_then(|value| value.as_i64())
+    };
+    let observed = number(["status", "observedGeneration"]);
+    observed.is_none() || observed != number(["metadata", "generation"])
+}
+
+/// Whether the state is older than the known one.
+fn is_older(object: &Object, known: &Object) -> bool {
+    match (object.resource_version(), known.resource_version()) {
+        (Some(version), Some(known)) => version != known && contains(version, known),
+        _ => false,
+    }
+}

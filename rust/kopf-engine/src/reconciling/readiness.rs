@@ -1,0 +1,125 @@
+//! The readiness of reconcilers: the streams that they wait for before their first call.
+
+use std::sync::Arc;
+
+use kopf_core::log_level::Level;
+use kopf_core::readiness::{ReadinessBarrier, Requirement, StreamState};
+use kopf_core::resource::Resource;
+use kopf_core::time::Timestamp;
+
+use super::Reconcilers;
+use super::effects::Effects;
+use super::state::State;
+use crate::host::LogRecord;
+use crate::watch_health::WatchHealth;
+
+const LOGGER: &str = "kopf._core.reactor.orchestration";
+
+/// A stream that reconcilers need.
+pub struct RequiredStream {
+    /// Its name.
+    pub name: String,
+    /// The indices of the reconcilers among the handlers.
+    pub reconcilers: Vec<usize>,
+}
+
+impl Reconcilers {
+    /// Sets the served resources with their streams. Before the served namespaces are known, no reconciler is ready.
+    pub fn require(self: &Arc<Self>, served: &[Arc<Resource>], streams: &[RequiredStream], is_located: bool) {
+        self.with_state(|state, now, _| state.require(served, streams, is_located, now));
+    }
+
+    /// Reports of the reconcilers that are not ready, with the missing streams.
+    pub fn missing(&self) -> Vec<String> {
+        let state = self.state();
+        let waiting = state.reconcilers.iter().filter(|reconciler| !reconciler.barrier.is_open());
+        waiting
+            .map(|reconciler| format!("{}: {}", reconciler.label, reconciler.barrier.missing().join("; ")))
+            .collect()
+    }
+}
+
+impl State {
+    fn require(
+        &mut self,
+        resources: &[Arc<Resource>],
+        streams: &[RequiredStream],
+        is_located: bool,
+        now: Timestamp,
+    ) {
+        for reconciler in &mut self.reconcilers {
+            let Some(handler) = self.rules.registry.handlers.get(reconciler.handler) else { continue };
+            reconciler.kinds = handler.selector.as_ref().map(|own| own.select(resources)).unwrap_or_default();
+            for relation in &mut reconciler.relations {
+                let kind = resources.iter().find(|resource| relation.selects(resource));
+                relation.is_namespaced = kind.is_none_or(|resource| resource.namespaced);
+            }
+            let mut names = Vec::new();
+            let mut unknown = Vec::new();
+            if !is_located {
+                names.push("namespaces".to_owned());
+            }
+            for selector in handler.selectors() {
+                if selector.select(resources).is_empty() {
+                    unknown.push(selector.name().map_or_else(|| selector.to_string(), str::to_owned));
+                }
+            }
+            let required = streams.iter().filter(|stream| stream.reconcilers.contains(&reconciler.handler));
+            names.extend(required.map(|stream| stream.name.clone()));
+            let all: Vec<String> = names.iter().chain(&unknown).cloned().collect();
+            if reconciler.barrier.is_open() || (reconciler.required == all && !all.is_empty()) {
+                continue;
+            }
+            let required = all.iter().map(|name| (name.clone(), Requirement::Kind));
+            let warn_after = reconciler.options.warn_after;
+            // The time of the start is kept: it is shown in the warnings.
+            let since = if reconciler.required.is_empty() { now } else { self.started };
+            reconciler.barrier = ReadinessBarrier::new(required, warn_after, since);
+            for name in unknown {
+                reconciler.barrier.set_stream(&name, StreamState::NoSuchKind);
+            }
+            for name in &self.listed {
+                reconciler.barrier.set_stream(name, StreamState::Listed);
+            }
+            reconciler.required = all;
+            if self.are_handlers_ready {
+                reconciler.barrier.set_handlers_ready();
+            }
+        }
+    }
+
+    /// Records that the startup handlers are done and the indices are filled.
+    pub(super) fn set_handlers_ready(&mut self) {
+        self.are_handlers_ready = true;
+        // Without the streams, which are not known yet, a barrier would open.
+        for reconciler in self.reconcilers.iter_mut().filter(|reconciler| !reconciler.required.is_empty()) {
+            reconciler.barrier.set_handlers_ready();
+        }
+    }
+
+    /// Records that the first list of a feed is complete.
+    pub(super) fn set_listed(&mut self, name: &str) {
+        self.listed.insert(name.to_owned());
+        for reconciler in self.reconcilers.iter_mut().filter(|reconciler| !reconciler.required.is_empty()) {
+            reconciler.barrier.set_stream(name, StreamState::Listed);
+        }
+    }
+
+    /// Logs the warnings that are due.
+    pub(super) fn warn(&mut self, health: &WatchHealth, now: Timestamp, effects: &mut Effects) {
+        for reconciler in &mut self.reconcilers {
+            if reconciler.barrier.next_warning().is_none_or(|next| now < next) {
+                continue;
+            }
+            for name in &reconciler.required {
+                if let Some(error) = health.error_of(name) {
+                    reconciler.barrier.set_stream(name, StreamState::Failed(error));
+                }
+            }
+            let warn_after = reconciler.options.warn_after;
+            if let Some(text) = reconciler.barrier.warning(&reconciler.label, warn_after, now) {
+                effects.records.push(LogRecord::general(Level::Warning, LOGGER, text));
+            }
+        }
+    }
+}

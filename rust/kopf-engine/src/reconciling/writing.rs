@@ -1,0 +1,156 @@
+//! The writes of reconcilers: patches after their calls, and finalizers.
+
+use std::sync::Arc;
+
+use kopf_core::backoff::Backoff;
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::value::Value;
+use kopf_core::log_level::Level;
+use kopf_core::schedule::ReconcileResult;
+
+use super::Reconcilers;
+use super::calls::CallPatch;
+use super::effects::FinalizerEdit;
+use super::write_triggers::OpenedWrite;
+use crate::daemons::{WRITE_RETRIES, rejected};
+use crate::host::{LogRecord, RunId};
+use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
+use crate::time::duration::seconds;
+
+/// The delays before a failed edit of a finalizer is sent again.
+const EDIT_RETRIES: Backoff = Backoff::limited(&[1.0, 2.0, 5.0, 10.0, 30.0]);
+
+impl Reconcilers {
+    /// Writes the patch of a call, and ends the call.
+    pub(super) fn write(self: &Arc<Self>, run: RunId, patch: CallPatch) {
+        let shared = Arc::clone(self);
+        let writing = async move {
+            let opened = shared.with_state(|state, _, _| state.open_write(run)).unwrap_or_default();
+            let outcome = shared.apply(run, &patch).await;
+            shared.on_written(run, &patch, &opened, outcome);
+        };
+        self.spawn("The patching after a reconciler", writing);
+    }
+
+    /// Sends the patch; rejected parts are repeated as for daemons.
+    async fn apply(&self, run: RunId, patch: &CallPatch) -> Result<WriteResult, PatchFailure> {
+        let base = &self.base;
+        let finalizer = &base.live_config.get().settings.persistence.finalizer;
+        let patching = self.patching(&patch.resource, finalizer);
+        let functions = patch.fns;
+        let mut change =
+            WriteRequest { patch: Patch(patch.patch.clone()), functions, ..WriteRequest::of(run) };
+        let mut retries = WRITE_RETRIES.retries();
+        loop {
+            let result = rejected(patching.apply(&patch.object, change).await);
+            let unwritten = match &result {
+                Err(PatchFailure { applied, error: PatchingError::Request(_) }) => &applied.unwritten,
+                _ => return result,
+            };
+            let rest = Patch(unwritten.clone());
+            let delay = retries.next(None, 0.0).filter(|_| !rest.is_empty());
+            let Some(delay) = delay else { return result };
+            tokio::select! {
+                () = base.clock.sleep(seconds(delay.seconds)) => {}
+                () = base.stopping.cancelled() => {}
+            }
+            change = WriteRequest { patch: rest, functions, ..WriteRequest::of(run) };
+        }
+    }
+
+    fn on_written(
+        self: &Arc<Self>,
+        run: RunId,
+        patch: &CallPatch,
+        opened: &OpenedWrite,
+        outcome: Result<WriteResult, PatchFailure>,
+    ) {
+        let (applied, error) = match outcome {
+            Ok(applied) => (applied, None),
+            Err(PatchFailure { applied, error }) => (*applied, Some(error)),
+        };
+        let mut result = patch.result;
+        if applied.carry || error.is_some() {
+            result = ReconcileResult::Failed(None);
+        }
+        let owner = self.with_state(|state, now, effects| {
+            let reconciler = &state.reconcilers[patch.reconciler];
+            if let Some(error) = &error {
+                let text = format!("{} has failed to patch the object: {error}", reconciler.label);
+                let record = LogRecord::posted(Level::Error, &patch.object, text);
+                let has_traceback = matches!(error, PatchingError::Function(_));
+                effects.records.push(if has_traceback { record.with_exception_of(run) } else { record });
+            }
+            let (request, latest) = (Value::Object(patch.patch.clone()), applied.latest.as_deref());
+            state.end_patch(run, (opened, &request), latest, now, effects);
+            let reconciler = &state.reconcilers[patch.reconciler];
+            let owner = reconciler.primaries.get(&patch.uid).and_then(|primary| primary.owner.clone());
+            state.finish(run, result, applied.latest.as_ref(), now, effects);
+            owner
+        });
+        // The handling cycles of the object wait for the watch event of this write.
+        if let Some(owner) = owner {
+            owner.record_write(&patch.uid, applied.accepted());
+        }
+    }
+
+    /// Edits the finalizer of a primary, and repeats that until it succeeds or is not needed any more.
+    pub(super) fn edit_finalizer(self: &Arc<Self>, edit: FinalizerEdit) {
+        let shared = Arc::clone(self);
+        let editing = async move {
+            let patching = shared.patching(&edit.resource, &edit.finalizer);
+            let mut retries = EDIT_RETRIES.retries();
+            let latest = loop {
+                let id = shared.base.next_id();
+                let request = WriteRequest { finalizer: Some(edit.edit), ..WriteRequest::of(id) };
+                let error = match patching.apply(&edit.object, request).await {
+                    // The watch delivers the deletion.
+                    Ok(applied) if applied.gone => return,
+                    Ok(applied) if applied.carry || applied.must_retry => None,
+                    Ok(applied) => break applied.latest,
+                    Err(PatchFailure { error, .. }) => Some(error),
+                };
+                let Some(delay) = retries.next(None, 0.0) else { break None };
+                if let Some(error) = error {
+                    let text = format!(
+                        "Cannot edit the finalizer {:?}: {error}. It is repeated in {} seconds.",
+                        edit.finalizer, delay.seconds
+                    );
+                    shared.base.host.log(LogRecord::local(Level::Error, &edit.object, text));
+                }
+                tokio::select! {
+                    () = shared.base.clock.sleep(seconds(delay.seconds)) => {}
+                    () = shared.base.stopping.cancelled() => break None,
+                }
+            };
+            shared.with_state(|state, now, effects| {
+                state.on_edited(&edit.uid, &edit.finalizer, latest.as_ref(), now, effects);
+            });
+        };
+        self.spawn("The edit of a finalizer", editing);
+    }
+
+    fn patching<'a>(
+        &'a self,
+        resource: &'a kopf_core::resource::Resource,
+        finalizer: &'a str,
+    ) -> Patching<'a> {
+        Patching {
+            client: &self.base.client,
+            host: &self.base.host,
+            resource,
+            finalizer,
+            compat: false,
+            release_cleanup: None,
+        }
+    }
+
+    /// Spawns a task that writes. It may be called in threads of the host.
+    fn spawn(self: &Arc<Self>, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let giving_up = self.giving_up.clone();
+        let task = async move {
+            let _cancelled = giving_up.run_until_cancelled(task).await;
+        };
+        self.writers.spawn_on(self.base.failing.guard(name, task), &self.runtime);
+    }
+}

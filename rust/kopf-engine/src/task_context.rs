@@ -1,0 +1,52 @@
+//! The context that all tasks of an operator share: the configuration, the API client, the host, the clock, and the operator's state.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kopf_core::cycle::OperatorConfig;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::host::{CycleId, Host};
+use crate::live_config::LiveConfig;
+use crate::supervision::Failing;
+use crate::time::clock::Clock;
+
+/// The context that all tasks of an operator share.
+pub struct TaskContext {
+    /// The handlers and the settings at the start.
+    pub startup_config: Arc<OperatorConfig>,
+    /// The current handlers and settings.
+    pub live_config: LiveConfig,
+    /// The API client.
+    pub client: Client,
+    /// The host of the handlers.
+    pub host: Arc<dyn Host>,
+    /// The clock.
+    pub clock: Clock,
+    /// Cancelled when the operator begins to stop: delays are cut short.
+    pub stopping: CancellationToken,
+    /// The fatal error of the operator, if there is one.
+    pub failing: Arc<Failing>,
+    /// The source of the ids of cycles and runs.
+    ids: AtomicU64,
+}
+
+impl TaskContext {
+    /// The context of an operator that starts now.
+    pub fn new(
+        live_config: LiveConfig,
+        client: Client,
+        host: Arc<dyn Host>,
+        clock: Clock,
+        stopping: CancellationToken,
+    ) -> Arc<Self> {
+        let (startup_config, failing, ids) = (live_config.get(), Arc::default(), AtomicU64::new(1));
+        Arc::new(Self { startup_config, live_config, client, host, clock, stopping, failing, ids })
+    }
+
+    /// An id for a new cycle, run, or scan, unique in the operator.
+    pub fn next_id(&self) -> CycleId {
+        self.ids.fetch_add(1, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,139 @@
+//! The resources of the server, cached: all of them, or those of one group and version.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Method;
+use kopf_core::resource::{DiscoveryError, Resource, decode_groups, decode_version};
+use kopf_core::user_request::{Idempotency, KindName};
+
+use super::{Api, CallError, CallOptions, Progress, failed};
+use crate::client::RequestHead;
+use crate::discovery::scan::{Scope, scan};
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+const SUBJECT: &str = "discover the resources";
+
+/// The cache of a api.
+#[derive(Default)]
+pub(super) struct Discovery {
+    known: Mutex<Known>,
+    /// Held while resources are loaded, so that concurrent calls share the requests.
+    loading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The resources by the names that were used for them.
+    names: HashMap<String, Arc<Resource>>,
+    all: Option<Vec<Arc<Resource>>>,
+}
+
+impl Discovery {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn named(&self, kind: &str) -> Option<Arc<Resource>> {
+        self.known().names.get(kind).cloned()
+    }
+
+    /// Drops a name from the cache: the resource may no longer be served.
+    pub(super) fn forget(&self, kind: &str) {
+        let mut known = self.known();
+        known.names.remove(kind);
+        known.all = None;
+    }
+
+    /// The resource of a name. An unknown name is looked up once more.
+    pub(super) async fn resolve(
+        &self,
+        api: &Api,
+        kind: &str,
+        options: &CallOptions,
+    ) -> Result<Arc<Resource>, CallError> {
+        if let Some(resource) = self.named(kind) {
+            return Ok(resource);
+        }
+        let _loading = self.loading.lock().await;
+        if let Some(resource) = self.named(kind) {
+            return Ok(resource);
+        }
+        let name = KindName::parse(kind);
+        let cached = self.known().all.clone();
+        let found = cached.and_then(|all| name.select(&all).ok());
+        let found = match (found, name.group_version()) {
+            (Some(found), _) => found,
+            (None, Some((group, version))) => {
+                name.select(&load_version(api, group, version, options).await?)?
+            }
+            (None, None) => {
+                let all = load_all(api, options).await?;
+                self.known().all = Some(all.clone());
+                name.select(&all)?
+            }
+        };
+        self.known().names.insert(kind.to_owned(), Arc::clone(&found));
+        Ok(found)
+    }
+
+    /// All resources, as they are now.
+    pub(super) async fn load(
+        &self,
+        api: &Api,
+        options: &CallOptions,
+    ) -> Result<Vec<Arc<Resource>>, CallError> {
+        let _loading = self.loading.lock().await;
+        let all = load_all(api, options).await?;
+        self.known().all = Some(all.clone());
+        Ok(all)
+    }
+}
+
+async fn load_all(api: &Api, options: &CallOptions) -> Result<Vec<Arc<Resource>>, CallError> {
+    let mut all = vec![];
+    for path in ["/api", "/apis"] {
+        match decode_groups(&fetch(api, path, AGGREGATED, options).await?) {
+            Ok(found) => all.extend(found.into_iter().map(Arc::new)),
+            Err(DiscoveryError::NotAggregated) => {
+                return scan(&api.client, &Scope::Everything).await.map_err(|error| failed(&error));
+            }
+            Err(error) => return Err(CallError::Misuse(error.to_string())),
+        }
+    }
+    Ok(all)
+}
+
+/// The resources of one group and version; none if it is not served.
+async fn load_version(
+    api: &Api,
+    group: &str,
+    version: &str,
+    options: &CallOptions,
+) -> Result<Vec<Arc<Resource>>, CallError> {
+    let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    let document = match fetch(api, &path, "application/json", options).await {
+        Err(CallError::Failed(failure)) if failure.code == 404 => return Ok(vec![]),
+        document => document?,
+    };
+    let found = decode_version(&document, group, version, true);
+    let found = found.map_err(|error| CallError::Misuse(error.to_string()))?;
+    Ok(found.into_iter().map(Arc::new).collect())
+}
+
+/// A document, with the api's own permissions: an impersonated user may not be allowed to discover.
+async fn fetch(
+    api: &Api,
+    path: &str,
+    accept: &str,
+    options: &CallOptions,
+) -> Result<bytes::Bytes, CallError> {
+    let head =
+        RequestHead { method: &Method::GET, url: path, accept, content_type: None, is_idempotent: true };
+    let options = CallOptions { headers: http::HeaderMap::new(), ..options.clone() };
+    let response = api
+        .send_with_retries(head, b"", (Idempotency::Safe, SUBJECT), &options, &Progress::default())
+        .await?;
+    Ok(response.body)
+}

@@ -1,0 +1,154 @@
+//! Retries of verbs, with scripted responses and a paused clock.
+
+use super::*;
+use crate::testing::{Fixture, Got};
+
+fn response(code: u16, body: Value) -> (u16, Option<Value>) {
+    (code, Some(body))
+}
+
+fn status(code: u16, reason: &str) -> (u16, Option<Value>) {
+    let details = if code == 503 { json!({"retryAfterSeconds": 2}) } else { json!({}) };
+    response(
+        code,
+        json!({"kind": "Status", "code": code, "reason": reason, "message": "no", "details": details}),
+    )
+}
+
+/// A api for a server that responds to the n-th request of the method with the n-th response, and then with the last one.
+fn api(method: &'static str, responses: Vec<(u16, Option<Value>)>) -> (Fixture, Api) {
+    let count = Arc::new(AtomicUsize::new(0));
+    let fixture =
+        Fixture::new(&json!({"networking": {"error_backoffs": [1.0, 1.0, 1.0]}}), move |got: &Got| {
+            if got.path == "/api/v1" {
+                let pods = json!({"name": "pods", "kind": "Pod", "namespaced": true});
+                return response(200, json!({"kind": "APIResourceList", "resources": [pods]}));
+            }
+            if got.method != method {
+                return response(200, json!({"kind": "Pod", "metadata": {"name": "existing"}}));
+            }
+            let index = count.fetch_add(1, Ordering::Relaxed).min(responses.len() - 1);
+            responses[index].clone()
+        });
+    let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+    (fixture, api)
+}
+
+fn options() -> CallOptions {
+    CallOptions {
+        write: WriteOptions::default(),
+        namespace: DefaultNamespace::OfCredentials,
+        timeout: None,
+        retries: true,
+        headers: HeaderMap::new(),
+        run: None,
+    }
+}
+
+fn call(verb: Verb) -> Call {
+    Call {
+        verb,
+        namespace: None,
+        body_namespace: None,
+        name: Some("p".to_owned()),
+        subresource: None,
+        body: Some(b"{}".to_vec()),
+        query: vec![],
+        is_guarded: false,
+        metadata_only: false,
+    }
+}
+
+fn failure(result: Result<Response, CallError>) -> Failure {
+    match result {
+        Err(CallError::Failed(failure)) => *failure,
+        other => panic!("it did not fail: {other:?}"),
+    }
+}
+
+fn sent(fixture: &Fixture, method: &str) -> Vec<u64> {
+    fixture.requests().iter().filter(|got| got.method == method).map(|got| got.at).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejections_for_now_are_repeated_after_the_delay_of_the_server() {
+    for (verb, method) in [(Verb::Create, "POST"), (Verb::Delete, "DELETE"), (Verb::JsonPatch, "PATCH")] {
+        let busy = status(503, "ServiceUnavailable");
+        let (fixture, api) = api(method, vec![busy.clone(), busy.clone(), busy, response(200, json!({}))]);
+        assert_eq!(api.call("v1/pods", &call(verb), &options()).await.unwrap().status, 200);
+        let times = sent(&fixture, method);
+        let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(gaps, [2, 2, 2], "{verb:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_with_unknown_outcomes_are_repeated_only_if_that_has_no_other_effect() {
+    let nameless = Call { name: None, ..call(Verb::Create) };
+    let (fixture, failing) = api("POST", vec![status(500, "")]);
+    let error = failure(failing.call("v1/pods", &nameless, &options()).await);
+    assert!(error.is_uncertain && error.class == Class::ServerFailed, "{error:?}");
+    assert_eq!(sent(&fixture, "POST").len(), 1);
+    let (fixture, failing) = api("PATCH", vec![status(504, ""), response(200, json!({}))]);
+    assert!(failing.call("v1/pods", &call(Verb::MergePatch), &options()).await.is_ok());
+    assert_eq!(sent(&fixture, "PATCH").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_named_object_whose_creation_was_lost_is_returned_with_the_conflict() {
+    let (_stage, api) = api("POST", vec![status(504, ""), status(409, "AlreadyExists")]);
+    let error = failure(api.call("v1/pods", &call(Verb::Create), &options()).await);
+    assert!(error.is_uncertain && error.class == Class::AlreadyExists);
+    assert!(String::from_utf8(error.existing.unwrap()).unwrap().contains("existing"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_object_after_a_lost_deletion_is_a_success_if_the_object_is_identified() {
+    let responses = || vec![status(500, ""), status(404, "NotFound")];
+    let (_stage, lost) = api("DELETE", responses());
+    let guarded = Call { is_guarded: true, ..call(Verb::Delete) };
+    assert_eq!(lost.call("v1/pods", &guarded, &options()).await.unwrap().status, 404);
+    let (_stage, missing) = api("DELETE", vec![status(404, "NotFound")]);
+    let error = failure(missing.call("v1/pods", &guarded, &options()).await);
+    assert!(error.class == Class::NotFound && !error.is_uncertain);
+    assert_eq!(error.text(), "cannot delete pods credentials-ns/p: no (404 NotFound)");
+    let (fixture, by_name) = api("DELETE", responses());
+    assert!(failure(by_name.call("v1/pods", &call(Verb::Delete), &options()).await).is_uncertain);
+    assert_eq!(sent(&fixture, "DELETE").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rejections_are_raised_at_once_and_retries_can_be_switched_off() {
+    let (fixture, denied) = api("GET", vec![status(403, "Forbidden")]);
+    assert_eq!(failure(denied.call("v1/pods", &call(Verb::Get), &options()).await).class, Class::Forbidden);
+    assert_eq!(sent(&fixture, "GET").len(), 2, "the discovery, and one attempt");
+    let (fixture, busy) = api("PATCH", vec![status(503, "")]);
+    let once = CallOptions { retries: false, ..options() };
+    let error = failure(busy.call("v1/pods", &call(Verb::MergePatch), &once).await);
+    assert!(error.retry_after == Some(2.0) && !error.is_uncertain);
+    assert_eq!(sent(&fixture, "PATCH").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_ends_at_its_timeout_and_with_its_client() {
+    let (_stage, silent) = api("PATCH", vec![(200, None)]);
+    let limited = CallOptions { timeout: Some(5.0), ..options() };
+    let error = failure(silent.call("v1/pods", &call(Verb::JsonPatch), &limited).await);
+    assert!(error.class == Class::TimedOut && error.is_uncertain, "{error:?}");
+    let closing = silent.clone();
+    let calling = tokio::spawn(async move { silent.call("v1/pods", &call(Verb::Apply), &options()).await });
+    tokio::task::yield_now().await;
+    closing.close();
+    assert_eq!(calling.await.unwrap().err(), Some(CallError::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn kinds_are_discovered_once_and_unknown_ones_are_errors() {
+    let (fixture, api) = api("PATCH", vec![response(200, json!({}))]);
+    for _ in 0..3 {
+        api.call("v1/pods", &call(Verb::MergePatch), &options()).await.unwrap();
+    }
+    assert_eq!(sent(&fixture, "GET").len(), 1);
+    let unknown = api.call("v1/nothing", &call(Verb::Get), &options()).await;
+    assert!(matches!(unknown, Err(CallError::Kind(_))), "{unknown:?}");
+}

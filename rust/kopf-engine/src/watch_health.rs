@@ -1,0 +1,254 @@
+//! The health of watch streams: which of them are failing, since when, and why.
+//!
+//! Shown as JSON and as metrics by the server of the probes. Failures are handled in `watch`; this module only records
+//! them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kopf_core::time::Timestamp;
+use serde_json::{Value, json};
+
+use crate::metrics_text::{add_family, add_sample};
+use crate::time::clock::Clock;
+
+/// The kind of failure of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamFailure {
+    /// The server rejects the watch, or responds with malformed data.
+    Rejected,
+    /// The connection cannot be made, or fails.
+    Broken,
+    /// No data arrives, not even a bookmark: there may be no changes, or the connection may be broken.
+    Silent,
+}
+
+impl StreamFailure {
+    /// The name in JSON and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rejected => "refused",
+            Self::Broken => "broken",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct StreamHealth {
+    failure: Option<(StreamFailure, Timestamp)>,
+    failures: u64,
+    error: Option<String>,
+    /// The number of objects that cannot be parsed.
+    rejected: usize,
+    selectors: BTreeMap<&'static str, String>,
+}
+
+/// The health of all watch streams of an operator.
+#[derive(Debug)]
+pub struct WatchHealth {
+    clock: Clock,
+    streams: Mutex<BTreeMap<String, StreamHealth>>,
+    expected: Mutex<BTreeSet<String>>,
+}
+
+impl WatchHealth {
+    /// The health without any streams.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, streams: Mutex::default(), expected: Mutex::default() }
+    }
+
+    /// Sets the streams that must exist.
+    pub fn expect(&self, streams: BTreeSet<String>) {
+        *self.expected() = streams;
+    }
+
+    /// The streams that must exist but do not.
+    pub fn missing(&self) -> Vec<String> {
+        let expected = self.expected();
+        let streams = self.streams();
+        expected.iter().filter(|name| !streams.contains_key(*name)).cloned().collect()
+    }
+
+    /// The last error of a stream that is failing.
+    pub fn error_of(&self, stream: &str) -> Option<String> {
+        self.streams().get(stream).filter(|it| it.failure.is_some()).and_then(|it| it.error.clone())
+    }
+
+    /// The seconds since a stream is failing; none if it is not.
+    pub fn failing_for(&self, stream: &str) -> Option<f64> {
+        let since = self.streams().get(stream)?.failure.map(|(_, since)| since)?;
+        Some(self.clock.now().seconds_since(since).max(0.0))
+    }
+
+    /// Records the selectors of a stream, by the names of the request parameters.
+    pub fn selected(&self, stream: &str, selectors: &[(&'static str, String)]) {
+        self.streams().entry(stream.to_owned()).or_default().selectors = selectors.iter().cloned().collect();
+    }
+
+    /// Records that a stream has received data.
+    pub fn on_data(&self, stream: &str) {
+        self.streams().entry(stream.to_owned()).or_default().failure = None;
+    }
+
+    /// Records that the server has accepted a stream. It may still deliver no data.
+    pub fn accepted(&self, stream: &str) {
+        let mut streams = self.streams();
+        let condition = streams.entry(stream.to_owned()).or_default();
+        condition.failure = condition.failure.filter(|(failure, _)| *failure == StreamFailure::Silent);
+    }
+
+    /// Records a failure of a stream. An uninterrupted series of failures counts from the first one.
+    pub fn record_failure(&self, stream: &str, failure: StreamFailure, error: Option<String>) {
+        let mut streams = self.streams();
+        let condition = streams.entry(stream.to_owned()).or_default();
+        let since = condition.failure.map_or_else(|| self.clock.now(), |(_, since)| since);
+        condition.failure = Some((failure, since));
+        if failure != StreamFailure::Silent {
+            condition.failures += 1;
+        }
+        condition.error = error.or(condition.error.take());
+    }
+
+    /// Records the number of objects of a stream that cannot be parsed now.
+    pub fn rejected(&self, stream: &str, count: usize) {
+        self.streams().entry(stream.to_owned()).or_default().rejected = count;
+    }
+
+    /// Removes a stream that has ended.
+    pub fn forget(&self, stream: &str) {
+        self.streams().remove(stream);
+    }
+
+    /// All health data as JSON, with the last errors.
+    pub fn to_json(&self) -> Value {
+        let now = self.clock.now();
+        let streams = self.streams();
+        let all = streams.iter().map(|(name, condition)| {
+            let failure = condition.failure.map(|(failure, _)| failure.name());
+            let since = condition.failure.map(|(_, since)| since.to_string());
+            let seconds = condition.failure.map(|(_, since)| now.seconds_since(since));
+            json!({
+                "stream": name, "trouble": failure, "since": since, "seconds": seconds,
+                "failures": condition.failures, "last_error": condition.error,
+                "rejected_objects": condition.rejected, "selectors": condition.selectors,
+            })
+        });
+        let all: Vec<_> = all.collect();
+        drop(streams);
+        let expected = self.expected().len();
+        let missing = self.missing();
+        json!({ "streams": all, "expected": expected, "missing": missing })
+    }
+
+    /// The metrics in the Prometheus text format.
+    pub fn to_metrics(&self) -> String {
+        let now = self.clock.now();
+        let expected = self.expected().len();
+        let missing = self.missing().len();
+        let mut text = String::new();
+        for (name, help, value) in [
+            ("kopf_streams_expected", "How many streams must exist.", expected),
+            ("kopf_streams_missing", "How many streams are missing.", missing),
+        ] {
+            add_family(&mut text, name, "gauge", help);
+            add_sample(&mut text, name, &[], value);
+        }
+        let streams = self.streams();
+        let mut figure = |name: &str, kind: &str, help: &str, value: &dyn Fn(&StreamHealth) -> f64| {
+            add_family(&mut text, name, kind, help);
+            for (stream, condition) in streams.iter() {
+                add_sample(&mut text, name, &[("stream", stream)], value(condition));
+            }
+        };
+        figure(
+            "kopf_stream_trouble_seconds",
+            "gauge",
+            "For how many seconds a stream has been failing.",
+            &|condition| condition.failure.map_or(0.0, |(_, since)| now.seconds_since(since).max(0.0)),
+        );
+        figure(
+            "kopf_stream_failures_total",
+            "counter",
+            "How often a stream was rejected or broken.",
+            &|condition| {
+                // Exact up to `u32::MAX`.
+                f64::from(u32::try_from(condition.failures).unwrap_or(u32::MAX))
+            },
+        );
+        figure(
+            "kopf_stream_rejected_objects",
+            "gauge",
+            "How many objects of a stream cannot be read and are not handled.",
+            &|condition| f64::from(u32::try_from(condition.rejected).unwrap_or(u32::MAX)),
+        );
+        text
+    }
+
+    fn expected(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<String, StreamHealth>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn failure_of(health: &WatchHealth) -> (Value, Value) {
+        let all = health.to_json();
+        (all["streams"][0]["trouble"].clone(), all["streams"][0]["seconds"].clone())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_lasts_from_the_first_error_until_data_is_received() {
+        let health = WatchHealth::new(Clock::start());
+        health.record_failure("s", StreamFailure::Broken, Some("no route".to_owned()));
+        tokio::time::advance(Duration::from_mins(1)).await;
+        health.record_failure("s", StreamFailure::Rejected, Some("403".to_owned()));
+        assert_eq!(failure_of(&health), (json!("refused"), json!(60.0)));
+        assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 60\n"));
+        assert!(health.to_metrics().contains("\nkopf_stream_failures_total{stream=\"s\"} 2\n"));
+        health.on_data("s");
+        assert_eq!(failure_of(&health), (Value::Null, Value::Null));
+        assert_eq!(health.to_json()["streams"][0]["last_error"], json!("403"));
+        health.forget("s");
+        assert_eq!(health.to_json(), json!({"streams": [], "expected": 0, "missing": []}));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expected_stream_that_does_not_exist_is_missing() {
+        let health = WatchHealth::new(Clock::start());
+        health.selected("here", &[]);
+        health.expect(BTreeSet::from(["here".to_owned(), "there".to_owned()]));
+        assert_eq!(health.missing(), ["there"]);
+        assert_eq!(health.to_json()["missing"], json!(["there"]));
+        assert!(health.to_metrics().contains("\nkopf_streams_expected 2\n"));
+        assert!(health.to_metrics().contains("\nkopf_streams_missing 1\n"));
+        health.forget("here");
+        assert_eq!(health.missing().len(), 2);
+        health.expect(BTreeSet::new());
+        assert!(health.missing().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_ends_when_data_is_received_and_is_not_counted_as_a_failure() {
+        let health = WatchHealth::new(Clock::start());
+        health.record_failure("s", StreamFailure::Silent, None);
+        health.accepted("s");
+        assert_eq!(failure_of(&health).0, json!("silent"));
+        assert_eq!(health.to_json()["streams"][0]["failures"], json!(0));
+        health.selected("s", &[("labelSelector", "a=b".to_owned())]);
+        assert_eq!(health.to_json()["streams"][0]["selectors"], json!({"labelSelector": "a=b"}));
+        health.on_data("s");
+        assert_eq!(failure_of(&health).0, Value::Null);
+        health.record_failure("s", StreamFailure::Broken, None);
+        health.accepted("s");
+        assert_eq!(failure_of(&health).0, Value::Null);
+    }
+}

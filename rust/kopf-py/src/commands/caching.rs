@@ -1,0 +1,57 @@
+//! `ComputeKeys`: the functions that compute keys of caches.
+
+use std::sync::{Mutex, PoisonError};
+
+use kopf_core::caches::ComputedKeys;
+use kopf_core::json::value::Value;
+use kopf_engine::host::Responder;
+use kopf_engine::host::caching::CacheKeysTask;
+use pyo3::prelude::*;
+
+use crate::convert::python_to_value;
+use crate::views::ObjectView;
+
+/// Call the functions that compute the keys of an object.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct ComputeKeys {
+    /// The number of the cache.
+    #[pyo3(get)]
+    cache: usize,
+    /// The resource of the object.
+    #[pyo3(get)]
+    resource: Py<PyAny>,
+    /// The object.
+    #[pyo3(get)]
+    object: Py<ObjectView>,
+    reply: Mutex<Option<Responder<Option<ComputedKeys>>>>,
+}
+
+impl ComputeKeys {
+    pub(crate) fn new(py: Python<'_>, task: CacheKeysTask, resource: Py<PyAny>) -> PyResult<Self> {
+        let object = Py::new(py, ObjectView::new(task.object))?;
+        Ok(Self { cache: task.cache, resource, object, reply: Mutex::new(Some(task.reply)) })
+    }
+}
+
+#[pymethods]
+impl ComputeKeys {
+    /// Replies with the keys: pairs of names and lists of values.
+    ///
+    /// # Errors
+    /// If a value is not JSON; the reply is not sent then.
+    fn complete(&self, py: Python<'_>, computed: Vec<(String, Vec<Bound<'_, PyAny>>)>) -> PyResult<()> {
+        let mut keys: ComputedKeys = vec![];
+        for (name, values) in computed {
+            let values = values.iter().map(python_to_value).collect::<PyResult<Vec<Value>>>()?;
+            keys.push((name, values));
+        }
+        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // Other threads may wait for the interpreter with the lock of the cache.
+        py.detach(|| {
+            if let Some(reply) = reply {
+                reply.send(Some(keys));
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! Notifications, which have no reply: the ends of cycles, objects, and the engine.
+
+use kopf_engine::error::{Failure, FailureKind};
+use pyo3::prelude::*;
+
+/// The cycle has ended; if `keep_fns`, the functions of its patch are kept for the object's next cycle.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct CycleClosed {
+    pub(crate) cycle: u64,
+    pub(crate) keep_fns: bool,
+}
+
+/// The operator does not wait for the cycle any longer: its running handlers are to be cancelled.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct CancelCycle {
+    pub(crate) cycle: u64,
+}
+
+/// The object is deleted.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct ObjectDeleted {
+    pub(crate) uid: String,
+}
+
+/// The engine has ended: after a stop, or by a failure of this kind and with this message.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct EngineStopped {
+    failure: Option<(&'static str, String)>,
+}
+
+impl EngineStopped {
+    pub(crate) fn new(failure: Option<Failure>) -> Self {
+        let kind = |kind| match kind {
+            FailureKind::Login => "login",
+            FailureKind::Activity => "activity",
+            FailureKind::Api => "api",
+            FailureKind::Other => "other",
+        };
+        Self { failure: failure.map(|failure| (kind(failure.kind), failure.message)) }
+    }
+}

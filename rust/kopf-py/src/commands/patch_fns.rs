@@ -1,0 +1,42 @@
+//! `ApplyPatchFns`: the call of the transformation functions of a patch.
+
+use std::sync::Arc;
+
+use kopf_core::json::value::Value;
+use kopf_engine::host::ApplyPatchFnsTask;
+use pyo3::prelude::*;
+
+use crate::commands::reply_sender::ReplySender;
+use crate::convert::python_to_value;
+use crate::views::ObjectView;
+
+/// Apply the functions of a cycle's patch to an object.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct ApplyPatchFns {
+    #[pyo3(get)]
+    cycle: u64,
+    #[pyo3(get)]
+    object: Py<ObjectView>,
+    reply: ReplySender<Result<Value, String>>,
+}
+
+impl ApplyPatchFns {
+    pub(crate) fn new(py: Python<'_>, task: ApplyPatchFnsTask) -> PyResult<Self> {
+        let object = Py::new(py, ObjectView::new(Arc::clone(&task.object)))?;
+        Ok(Self { cycle: task.cycle, object, reply: ReplySender::new(task.reply) })
+    }
+}
+
+#[pymethods]
+impl ApplyPatchFns {
+    /// Replies with the transformed object.
+    fn complete(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.reply.send(Ok(python_to_value(object)?));
+        Ok(())
+    }
+
+    /// Replies with the error of the functions.
+    fn fail(&self, error: String) {
+        self.reply.send(Err(error));
+    }
+}

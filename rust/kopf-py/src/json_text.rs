@@ -1,0 +1,251 @@
+//! Conversion of an object's JSON text to Python's dicts, lists and scalars.
+//!
+//! Each event handler gets its object as a dict, so that this is a large part of the cost of an event. The text is converted
+//! without intermediate values, and the strings of keys are shared between documents.
+
+use std::sync::{Mutex, MutexGuard};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyNone, PyString};
+use serde_json::Number;
+
+use crate::errors::decoding;
+
+/// Converts JSON text that is a part of a decoded object: its syntax and its depth were checked then.
+pub(crate) fn text_to_python<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
+    let mut reader = Reader { py, text, at: 0, keys: Keys::lock() };
+    let value = reader.value()?;
+    match reader.peek() {
+        None => Ok(value),
+        Some(_) => Err(reader.malformed()),
+    }
+}
+
+/// A string of the text.
+enum JsonString<'t> {
+    /// Without its quotes.
+    Plain(&'t str),
+    /// With its quotes, and with escapes.
+    Escaped(&'t str),
+}
+
+/// A position in the text.
+struct Reader<'py, 't> {
+    py: Python<'py>,
+    text: &'t str,
+    at: usize,
+    keys: Keys,
+}
+
+impl<'py, 't> Reader<'py, 't> {
+    fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        match self.peek() {
+            Some(b'"') => {
+                let text = match self.string()? {
+                    JsonString::Plain(text) => PyString::new(self.py, text),
+                    JsonString::Escaped(literal) => PyString::new(self.py, &self.unescape(literal)?),
+                };
+                Ok(text.into_any())
+            }
+            Some(b'{') => self.object(),
+            Some(b'[') => self.array(),
+            Some(b't') => self.word("true", PyBool::new(self.py, true).to_owned().into_any()),
+            Some(b'f') => self.word("false", PyBool::new(self.py, false).to_owned().into_any()),
+            Some(b'n') => self.word("null", PyNone::get(self.py).to_owned().into_any()),
+            _ => self.number(),
+        }
+    }
+
+    fn object(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        self.at += 1;
+        let dict = PyDict::new(self.py);
+        if self.take(b'}') {
+            return Ok(dict.into_any());
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return Err(self.malformed());
+            }
+            let key = match self.string()? {
+                JsonString::Plain(text) => self.keys.get(self.py, text),
+                JsonString::Escaped(literal) => PyString::new(self.py, &self.unescape(literal)?),
+            };
+            if !self.take(b':') {
+                return Err(self.malformed());
+            }
+            let value = self.value()?;
+            dict.set_item(key, value)?;
+            if self.take(b'}') {
+                return Ok(dict.into_any());
+            }
+            if !self.take(b',') {
+                return Err(self.malformed());
+            }
+        }
+    }
+
+    fn array(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        self.at += 1;
+        let list = PyList::empty(self.py);
+        if self.take(b']') {
+            return Ok(list.into_any());
+        }
+        loop {
+            list.append(self.value()?)?;
+            if self.take(b']') {
+                return Ok(list.into_any());
+            }
+            if !self.take(b',') {
+                return Err(self.malformed());
+            }
+        }
+    }
+
+    /// The string at the position.
+    fn string(&mut self) -> PyResult<JsonString<'t>> {
+        let bytes = self.text.as_bytes();
+        let start = self.at;
+        let mut end = start + 1;
+        let mut is_plain = true;
+        loop {
+            let rest = bytes.get(end..).unwrap_or_default();
+            end +=
+                rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).ok_or_else(|| self.malformed())?;
+            if bytes.get(end) == Some(&b'"') {
+                break;
+            }
+            is_plain = false;
+            end += 2;
+        }
+        self.at = end + 1;
+        let text = if is_plain {
+            self.text.get(start + 1..end).map(JsonString::Plain)
+        } else {
+            self.text.get(start..=end).map(JsonString::Escaped)
+        };
+        text.ok_or_else(|| self.malformed())
+    }
+
+    fn unescape(&self, literal: &str) -> PyResult<String> {
+        serde_json::from_str(literal).map_err(|_| self.malformed())
+    }
+
+    fn number(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let length =
+            rest.bytes().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'));
+        let number = rest.get(..length.unwrap_or(rest.len())).unwrap_or_default();
+        self.at += number.len();
+        if let Some(number) = short_integer(number) {
+            return Ok(PyInt::new(self.py, number).into_any());
+        }
+        let number = serde_json::from_str(number).map_err(|_| self.malformed())?;
+        Ok(number_to_python(self.py, &number))
+    }
+
+    fn word(&mut self, word: &str, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        if self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
+            self.at += word.len();
+            return Ok(value);
+        }
+        Err(self.malformed())
+    }
+
+    /// The next byte that is not white space.
+    fn peek(&mut self) -> Option<u8> {
+        let bytes = self.text.as_bytes();
+        while let Some(&byte) = bytes.get(self.at) {
+            if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    #[cold]
+    fn malformed(&self) -> PyErr {
+        decoding(format!("unexpected text at byte {}", self.at))
+    }
+}
+
+/// An integer that fits into 64 bits by its number of digits. `-0` is a float in JSON of Python and of API servers.
+fn short_integer(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+    if digits.is_empty() || digits.len() > 18 || (digits == b"0" && digits.len() < text.len()) {
+        return None;
+    }
+    let mut number = 0;
+    for digit in digits {
+        if !digit.is_ascii_digit() {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+    }
+    Some(if digits.len() < text.len() { -number } else { number })
+}
+
+/// A number as an `int` if it is an integer of 64 bits; else as a `float`.
+pub(crate) fn number_to_python<'py>(py: Python<'py>, number: &Number) -> Bound<'py, PyAny> {
+    match (number.as_i64(), number.as_u64()) {
+        (Some(number), _) => PyInt::new(py, number).into_any(),
+        (None, Some(number)) => PyInt::new(py, number).into_any(),
+        (None, None) => PyFloat::new(py, number.as_f64().unwrap_or(f64::NAN)).into_any(),
+    }
+}
+
+/// The keys of JSON objects, which repeat from object to object: a direct-mapped cache of Python strings.
+///
+/// It has no entries if it is in use already: a garbage collection during a conversion may run other conversions.
+pub(crate) struct Keys(Option<MutexGuard<'static, Vec<Option<CachedKey>>>>);
+
+type CachedKey = (Box<str>, Py<PyString>);
+
+const KEY_SLOTS: usize = 2048;
+const MAX_CACHED_KEY: usize = 64;
+
+static KEYS: Mutex<Vec<Option<CachedKey>>> = Mutex::new(Vec::new());
+
+impl Keys {
+    pub(crate) fn lock() -> Self {
+        Self(KEYS.try_lock().ok())
+    }
+
+    pub(crate) fn get<'py>(&mut self, py: Python<'py>, key: &str) -> Bound<'py, PyString> {
+        let Some(slots) = self.0.as_deref_mut().filter(|_| key.len() <= MAX_CACHED_KEY) else {
+            return PyString::new(py, key);
+        };
+        if slots.is_empty() {
+            slots.resize_with(KEY_SLOTS, || None);
+        }
+        let Some(entry) = slots.get_mut(slot_of(key)) else { return PyString::new(py, key) };
+        match entry {
+            Some((known, string)) if **known == *key => string.bind(py).clone(),
+            _ => {
+                let string = PyString::intern(py, key);
+                *entry = Some((key.into(), string.clone().unbind()));
+                string
+            }
+        }
+    }
+}
+
+/// A hash of the first and the last eight bytes and of the length: most keys are short.
+fn slot_of(key: &str) -> usize {
+    let bytes = key.as_bytes();
+    let word = |bytes: &[u8]| bytes.iter().fold(0_u64, |word, byte| (word << 8) | u64::from(*byte));
+    let (head, tail) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
+        _ => (word(bytes), 0),
+    };
+    let middle = bytes.get(bytes.len() / 2).copied().map_or(0, u64::from);
+    let mixed = (head ^ tail.rotate_left(29) ^ (middle << 56) ^ bytes.len() as u64)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(mixed >> 53).unwrap_or_default() % KEY_SLOTS
+}

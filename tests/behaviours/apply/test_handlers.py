@@ -1,0 +1,237 @@
+"""Section 6 in handlers: the default owner and client, marks of the owner, its deletion. Scenario 9."""
+
+import threading
+
+import pytest
+
+HEAD = """
+import kopf
+
+def config_map(name, namespace=None, **data):
+    metadata = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data or {"x": "1"}}
+"""
+
+BOTH = (
+    HEAD
+    + """
+@kopf.on.create("widgets")
+async def created(name, memo, **_):
+    applied = await kopf.apply(config_map(f"{name}-async"))
+    memo.calls.append(("created", [ref.name for ref in applied.created]))
+
+@kopf.on.create("widgets")
+def created_in_a_thread(name, memo, **_):
+    applied = kopf.apply_sync([config_map(f"{name}-sync")], name="files")
+    memo.calls.append(("thread", [ref.name for ref in applied.created]))
+
+@kopf.on.create("widgets")
+async def with_the_client(name, memo, api, **_):
+    applied = await kopf.apply(config_map(f"{name}-api"), api=api)
+    memo.calls.append(("api", [ref.name for ref in applied.created]))
+"""
+)
+
+
+def test_6_1_the_owner_and_the_client_are_those_of_the_handler(run, make, cluster):
+    running = run(source=BOTH)
+    owner = make()
+    for handler, name in (("created", "one-async"), ("thread", "one-sync"), ("api", "one-api")):
+        running.until(handler)
+        assert running.of(handler) == [[name]]
+        (reference,) = cluster.get("configmaps", name)["metadata"]["ownerReferences"]
+        assert reference["uid"] == owner["metadata"]["uid"]
+    running.stop()
+
+
+PRUNING = (
+    HEAD
+    + """
+@kopf.on.create("widgets")
+@kopf.on.update("widgets")
+@kopf.on.resume("widgets")
+async def changed(spec, memo, diff, reason, **_):
+    applied = await kopf.apply([config_map(name) for name in spec.get("names", ())], prune=True)
+    memo.calls.append(("changed", str(reason), sorted(ref.name for ref in applied.pruned)))
+"""
+)
+
+
+def test_6_5_the_marks_of_the_owner_are_not_a_change(run, make, cluster, handled):
+    running = run(source=PRUNING)
+    make(spec={"names": ["a", "b"]})
+    handled()
+    running.settle()
+    assert running.of("changed") == [("create", [])]
+    cluster.api.patch("widgets", "one", {"spec": {"names": ["a"]}})
+    running.until("changed", 2)
+    running.settle()
+    assert running.of("changed") == [("create", []), ("update", ["b"])]
+    running.stop()
+    last = cluster.get("widgets", "one")["metadata"]["annotations"]
+    assert "applyset" not in last["kopf.zalando.org/last-handled-configuration"]
+
+    again = run(source=PRUNING)
+    again.until("changed")
+    again.settle()
+    assert again.of("changed") == [("resume", [])]
+    again.stop()
+
+
+TWICE = (
+    HEAD
+    + """
+@kopf.on.create("widgets")
+async def created(name, memo, **_):
+    await kopf.apply(config_map("a"), prune=True)
+    try:
+        await kopf.apply(config_map("b"), prune=True)
+    except ValueError as e:
+        memo.calls.append(("created", str(e)))
+"""
+)
+
+
+def test_6_5_a_second_pruning_call_is_rejected(run, make, cluster):
+    running = run(source=TWICE)
+    make()
+    running.until("created")
+    assert "with one call" in running.of("created")[0]
+    assert cluster.get("configmaps", "a")
+    assert cluster.api.find("configmaps", "b") is None
+    running.stop()
+
+
+FAR = (
+    HEAD
+    + """
+@kopf.on.create("widgets")
+async def created(spec, name, namespace, memo, **_):
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    role["metadata"] = {"name": spec["role"]}
+    await kopf.apply([config_map("near"), config_map("far", spec["far"]), role], prune=True)
+    memo.calls.append(("created", 1))
+
+@kopf.on.delete("widgets")
+async def deleted(spec, api, memo, **_):
+    present = [await api.find("configmaps", "far", spec["far"]), await api.find("clusterroles", spec["role"])]
+    memo.calls.append(("deleted", None not in present))
+"""
+)
+
+
+def test_6_6_9_marked_children_are_deleted_before_their_owner(run, make, cluster, other_namespace):
+    running = run(source=FAR)
+    role = f"{cluster.namespace}-role"
+    owner = make(spec={"far": other_namespace, "role": role})
+    running.until("created")
+    assert cluster.get("clusterroles", role)["metadata"]["annotations"] == {
+        "kit.kopf.zalando.org/owner": owner["metadata"]["uid"]
+    }
+    # As long as one of the children exists, so does the owner.
+    api = cluster.api
+    api.patch("configmaps", "far", {"metadata": {"finalizers": ["example.com/stuck"]}}, other_namespace)
+    api.delete("widgets", "one")
+    api.wait_for("clusterroles", role, lambda body: body is None, timeout=60)
+    assert running.of("deleted") == [True]
+    assert "kopf.dev/children" in cluster.get("widgets", "one")["metadata"]["finalizers"]
+    api.patch("configmaps", "far", {"metadata": {"finalizers": None}}, other_namespace)
+    api.wait_for("widgets", "one", lambda body: body is None, timeout=60)
+    assert api.find("configmaps", "far", other_namespace) is None
+    api.wait_for("configmaps", "near", lambda body: body is None, timeout=60)
+    running.stop()
+
+
+@pytest.mark.kopf_embedded_only
+def test_6_6_9_the_deletion_continues_after_a_restart(run, make, cluster, other_namespace):
+    running = run(source=FAR)
+    role = f"{cluster.namespace}-role"
+    make(spec={"far": other_namespace, "role": role})
+    running.until("created")
+    cluster.inject("code", 403, verb="delete", resource="clusterroles")
+    cluster.api.delete("widgets", "one")
+    cluster.api.wait_for("configmaps", "far", lambda body: body is None, other_namespace, timeout=60)
+    running.stop()
+    cluster.clear_faults()
+    again = run(source=FAR)
+    cluster.api.wait_for("widgets", "one", lambda body: body is None, timeout=60)
+    assert cluster.api.find("clusterroles", role) is None
+    again.stop()
+
+
+RECONCILED = (
+    HEAD
+    + """
+@kopf.on.delete("widgets")
+def deleted(memo, **_):
+    if not memo.handler_may_end.is_set():
+        raise kopf.TemporaryError("not yet", delay=0.1)
+    memo.calls.append(("deleted", None))
+
+@kopf.on.reconcile("widgets", deletion=True, finalizer="example.com/reconciler")
+async def sync(spec, deleting, memo, **_):
+    if not deleting:
+        await kopf.apply(config_map("far", spec["far"]), prune=True)
+        memo.calls.append(("sync", None))
+    elif not memo.reconciler_may_end.is_set():
+        raise kopf.TemporaryError("not yet", delay=0.1)
+    else:
+        memo.calls.append(("deleting", None))
+"""
+)
+
+
+def test_6_5_marked_children_stay_until_handlers_and_reconcilers_have_released_the_owner(
+    run, make, cluster, other_namespace
+):
+    ends = {"handler_may_end": threading.Event(), "reconciler_may_end": threading.Event()}
+    running = run(source=RECONCILED, share=ends)
+    make(spec={"far": other_namespace})
+    running.until("sync")
+    api = cluster.api
+    finalizers = {"kopf.dev/children", "example.com/reconciler"}
+    api.wait_for("widgets", "one", lambda it: len(it["metadata"].get("finalizers", [])) == 3, timeout=60)
+    api.delete("widgets", "one")
+    ends["handler_may_end"].set()
+    running.until("deleted")
+    remaining = lambda it: set(it["metadata"]["finalizers"]) == finalizers  # noqa: E731
+    api.wait_for("widgets", "one", remaining, timeout=60)
+    assert api.find("configmaps", "far", other_namespace) is not None
+    ends["reconciler_may_end"].set()
+    api.wait_for("widgets", "one", lambda it: it is None, timeout=60)
+    assert running.of("deleting") == [None]
+    assert api.find("configmaps", "far", other_namespace) is None
+    running.stop()
+
+
+LATE = (
+    HEAD
+    + """
+@kopf.on.event("widgets")
+def changed(type, memo, **_):
+    if type == "DELETED":
+        memo.deleted.set()
+
+@kopf.on.reconcile("widgets")
+def sync(name, memo, **_):
+    memo.calls.append(("started", name))
+    assert memo.deleted.wait(30)
+    try:
+        kopf.apply_sync(config_map(name))
+    except LookupError as error:
+        memo.calls.append(("failed", str(error)))
+"""
+)
+
+
+@pytest.mark.kopf_embedded_only
+def test_6_2_nothing_is_sent_for_an_owner_whose_deletion_was_observed(run, make, cluster):
+    running = run(source=LATE, share={"deleted": threading.Event()})
+    make("w")
+    running.until("started")
+    cluster.delete("widgets", "w")
+    running.until("failed")
+    running.stop()
+    (text,) = running.of("failed")
+    assert "does not exist any more" in text
+    assert not [it.path for it in cluster.requests if it.path.endswith("/configmaps/w")]

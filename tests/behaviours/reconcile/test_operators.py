@@ -1,0 +1,256 @@
+"""Reconcilers in operators: pauses, shutdown, shared watches, coexistence. Sections 1.10, 1.11, 2.3.
+
+Scenarios 1.14.10, 1.14.21, 1.14.25 (in part), 2.7.2 (without caches). Not covered by tests of this folder:
+the latency of 1.14.19.
+Scenario 1.14.17 is in tests/faults.
+"""
+
+import kopf
+import pytest
+
+from tests.support.crds import PEERINGS
+
+RIVAL = {"priority": 100, "lifetime": 1000, "lastseen": "2100-01-01T00:00:00+00:00"}
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_11_4_a_pause_stops_calls_and_its_end_triggers_all_primaries(cluster, make, kopf_operator):
+    cluster.freeze()
+    cluster.apply(PEERINGS)
+    cluster.create(
+        {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "default"}}
+    )
+    calls, stopped_by = [], []
+
+    def handlers():
+        @kopf.on.reconcile("widgets", initial=False)
+        async def sync(name, spec, stopped, **_):
+            calls.append((name, spec["size"]))
+            if spec.get("long"):
+                await stopped.wait(3600)
+                stopped_by.append(stopped.reason)
+
+    settings = kopf.OperatorSettings()
+    settings.peering.mandatory = True
+    operator = kopf_operator(handlers, settings=settings, standalone=False, identity="me")
+    operator.wait_until_idle()  # objects of the first list would be initial
+    make("a")
+    make("b", spec={"size": 1, "long": True})
+    operator.wait_until_idle()
+    assert sorted(calls) == [("a", 1), ("b", 1)]
+    cluster.patch("clusterkopfpeerings", "default", {"status": {"rival": RIVAL}})
+    operator.wait_until_idle()
+    assert [reason for reason in stopped_by if kopf.DaemonStoppingReason.OPERATOR_PAUSING in reason]
+    cluster.patch("widgets", "a", {"spec": {"size": 2}})
+    operator.wait_until_idle()
+    cluster.advance(10)
+    assert len(calls) == 2
+    cluster.patch("widgets", "b", {"spec": {"long": None}})
+    cluster.patch("clusterkopfpeerings", "default", {"status": {"rival": None}})
+    operator.wait_until_idle()
+    assert sorted(calls[2:]) == [("a", 2), ("b", 1)]
+
+
+LONG = """
+import asyncio, kopf
+
+@kopf.on.reconcile("widgets")
+async def sync(name, stopped, patch, api, memo, **_):
+    memo.calls.append(("sync", "started"))
+    await stopped.wait(60)
+    found = await api.get("widgets", name)
+    patch.status["seen"] = found.metadata["name"]
+    memo.calls.append(("sync", "ended"))
+
+@kopf.on.cleanup()
+def clean(memo, **_):
+    memo.calls.append(("clean", None))
+"""
+
+
+def test_1_14_21_a_call_finishes_at_the_shutdown_and_its_patch_is_written(run, make, cluster, caplog):
+    running = run(source=LONG)
+    make()
+    running.until("sync")
+    running.stop()
+    assert running.of("sync") == ["started", "ended"]
+    assert cluster.get("widgets", "one")["status"] == {"seen": "one"}
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
+
+
+SHARED = """
+import kopf
+
+@kopf.index("configmaps")
+def names(name, **_):
+    return {name: True}
+
+@kopf.on.event("configmaps")
+def noticed(name, memo, **_):
+    memo.calls.append(("noticed", name))
+
+@kopf.on.reconcile("widgets", id="a", owns=["configmaps"])
+def first(memo, names, **_):
+    memo.calls.append(("a", sorted(names)))
+
+@kopf.on.reconcile("configmaps", id="b", watches=[kopf.watch("widgets", map=kopf.same_name())])
+def second(name, memo, **_):
+    memo.calls.append(("b", name))
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_2_7_2_all_consumers_of_a_kind_share_one_list_and_one_watch(run, make, cluster):
+    make("cm")
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cm"}})
+    running = run(source=SHARED)
+    for handler in ("noticed", "a", "b"):
+        running.until(handler)
+    running.settle()
+    assert running.of("a") == [["cm"]]
+    for plural in ("configmaps", "widgets"):
+        reads = [
+            "watch=true" in request.query
+            for request in cluster.requests
+            if request.method == "GET" and request.path.endswith(f"/{plural}")
+        ]
+        assert sorted(reads) == [False, True], plural
+    before = len(running.of("b"))
+    cluster.patch("widgets", "cm", {"spec": {"size": 2}})
+    running.until("b", before + 1)
+
+
+ZONES = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: zones.behaviours.example.com}
+spec:
+  group: behaviours.example.com
+  scope: Cluster
+  names: {plural: zones, singular: zone, kind: Zone, listKind: ZoneList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+OWNER = """
+import kopf
+
+@kopf.on.reconcile("zones", owns=["configmaps"])
+def sync(name, memo, **_):
+    memo.calls.append(("sync", name))
+"""
+
+
+def test_1_14_10_owners_can_be_cluster_scoped_and_of_another_version(run, cluster):
+    cluster.apply(ZONES)
+    zone = cluster.create(
+        {"apiVersion": "behaviours.example.com/v1", "kind": "Zone", "metadata": {"name": "z"}}
+    )
+    running = run(source=OWNER)
+    running.until("sync")
+    owner = {**kopf.build_owner_reference(zone), "apiVersion": "behaviours.example.com/v0"}
+    metadata = {"name": "child", "ownerReferences": [owner]}
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    running.until("sync", 2)
+    cluster.delete("zones", "z")
+    running.settle()
+    assert running.of("sync") == ["z", "z"]
+
+
+BOTH = """
+import kopf
+
+@kopf.on.create("widgets")
+@kopf.on.update("widgets")
+def changed(reason, memo, **_):
+    memo.calls.append(("changed", str(reason)))
+
+@kopf.on.delete("widgets")
+def deleted(memo, **_):
+    memo.calls.append(("deleted", None))
+
+@kopf.on.reconcile("widgets")
+def sync(spec, memo, **_):
+    memo.calls.append(("sync", spec["size"]))
+"""
+
+
+def test_1_14_25_change_handlers_work_together_with_reconcilers(run, make, cluster, handled):
+    running = run(source=BOTH)
+    make()
+    handled()
+    running.until("sync")
+    cluster.patch("widgets", "one", {"spec": {"size": 2}})
+    running.until("sync", 2)
+    running.until("changed", 2)
+    running.settle()
+    # The annotations of the change handlers are no triggers.
+    assert running.of("sync") == [1, 2]
+    assert len(running.of("changed")) == 2
+    cluster.delete("widgets", "one")
+    cluster.wait_until_gone("widgets", "one")
+    running.settle()
+    assert (len(running.of("deleted")), running.of("sync")) == (1, [1, 2])
+
+
+PAUSED = """
+import kopf
+
+@kopf.on.reconcile("widgets")
+def sync(spec, memo, **_):
+    memo.calls.append(("sync", spec["size"]))
+"""
+
+
+def test_1_14_25_a_paused_primary_is_reconciled_when_the_annotation_is_removed(run, make, cluster):
+    paused = {"kit.kopf.zalando.org/paused": "true"}
+    running = run(source=PAUSED)
+    make(annotations=paused)
+    make("other", spec={"size": 0})
+    running.until("sync")
+    for size in (2, 3):
+        cluster.patch("widgets", "one", {"spec": {"size": size}})
+    running.settle()
+    assert running.of("sync") == [0]
+    cluster.patch("widgets", "one", {"metadata": {"annotations": {"kit.kopf.zalando.org/paused": None}}})
+    running.until("sync", 2)
+    running.settle()
+    assert running.of("sync") == [0, 3]
+
+
+CHANGES = """
+import kopf
+
+@kopf.on.create("widgets")
+@kopf.on.update("widgets")
+def changed(spec, patch, **_):
+    patch.status["seen"] = spec["size"]
+
+@kopf.on.delete("widgets")
+def deleted(**_):
+    pass
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_14_25_a_reconciler_causes_no_requests_of_change_handlers(run, make, cluster, handled):
+    sent = []
+    for source in (CHANGES, CHANGES + PAUSED):
+        running = run(source=source)
+        running.settle()
+        cluster.clear_requests()
+        make()
+        handled(condition=lambda body: body.get("status", {}).get("seen") == 1)
+        running.settle()
+        cluster.patch("widgets", "one", {"spec": {"size": 2}})
+        handled(condition=lambda body: body["status"]["seen"] == 2)
+        running.settle()
+        cluster.delete("widgets", "one")
+        cluster.wait_until_gone("widgets", "one")
+        running.settle()
+        sent.append([(it.method, it.path) for it in cluster.requests if it.method != "GET"])
+        running.stop()
+    assert len(sent[0]) > 3
+    assert sent[0] == sent[1]

@@ -1,0 +1,49 @@
+"""The queue from the engine to Python: its bounds, while Python does not take the items."""
+
+import asyncio
+
+import pytest
+
+native = pytest.importorskip("kopf._kopf", reason="the native module is not built")
+
+MAX_LOG_RECORDS = 10_000
+WARNING = "{} log lines were dropped: the event loop does not take them in time."
+
+
+@pytest.fixture
+def make_engine(rig):
+    """Make an engine without a bridge: nothing takes the items."""
+
+    async def make():
+        return rig().engine
+
+    return lambda: asyncio.run(make())
+
+
+def drain(engine):
+    """All items of the queue: the texts of log lines, and None for the others."""
+    items = []
+    while batch := engine.poll():
+        items += [getattr(item, "text", None) for item in batch]
+    return items
+
+
+def test_excess_log_lines_are_dropped_and_counted_but_no_tasks(make_engine, text):
+    engine = make_engine()
+    native.inject(engine, text, [("log", [])], count=MAX_LOG_RECORDS + 7)
+    native.inject(engine, text, [("deleted", [])])
+    assert engine.pending() == MAX_LOG_RECORDS + 1
+    warning, *lines, last = drain(engine)
+    assert warning == WARNING.format(7)
+    assert len(lines) == MAX_LOG_RECORDS and WARNING.format(7) not in lines
+    assert last is None
+
+
+def test_log_lines_are_taken_again_when_there_is_space(make_engine, text):
+    engine = make_engine()
+    native.inject(engine, text, [("log", [])], count=MAX_LOG_RECORDS + 1)
+    taken = len(engine.poll()) - 1
+    native.inject(engine, text, [("log", [])], count=taken + 3)
+    warning, *lines = drain(engine)
+    assert warning == WARNING.format(3)
+    assert len(lines) == MAX_LOG_RECORDS

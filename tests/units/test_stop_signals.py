@@ -1,0 +1,36 @@
+"""Signals that stop `kopf dev` and `kopf cluster`."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from kopf._cli.dev import StopSignals
+
+# Signals arrive all the time, also while the wait holds the locks that it may have.
+OFTEN = """
+import signal
+from kopf._cli.dev import StopSignals
+
+stop = StopSignals()
+signal.signal(signal.SIGALRM, stop.receive)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+for _ in range(2000):
+    stop.wait()
+    stop.signals.clear()
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+@pytest.mark.timeout(60)
+def test_signals_are_received_at_any_moment_of_a_wait():
+    done = subprocess.run([sys.executable, "-c", OFTEN], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_signal_ends_all_waits():
+    stop = StopSignals()
+    assert not stop.wait(0)
+    stop.receive(signal.SIGINT, None)
+    assert stop.wait()
+    assert stop.wait(0)
