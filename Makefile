@@ -2,12 +2,13 @@
 #
 #   make demo           build from source, start a cluster and an operator, and show the status of a handled object
 #   make test           all tests
-#   make test-fast      unit and contract tests: about a minute, without an optimised build
+#   make test-fast      unit and contract tests: about a minute after the first build
 #   make test-newest    unit and behaviour tests under the newest Python that is installed
 #   make lint           all lints, as CI runs them
 #   make operators      complete operators, under kopf-rs and under Kopf 1.45
 #   make docs           the HTML documentation, in site/
-#   make wheel          the wheel and the metadata-only wheel `kopf`, in dist/ (see docs/install.md)
+#   make wheel          the optimised wheel and the metadata-only wheel `kopf`, in dist/ (see docs/install.md)
+#   make test-wheel     the tests of the optimised wheel: its size, licences, dependencies
 #   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
 #   make crash          crash and restart an operator at every request and every return of a handler: minutes
 #   make soak           a mixed load with random faults for an hour (SOAK_MINUTES); checks for leaks and lost changes
@@ -31,14 +32,22 @@ SHELL := /bin/bash -euo pipefail
 PYTHON ?= python3.11
 VENV ?= .venv
 REFERENCE ?= .venvs/reference
-TESTING ?= .venvs/testing
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -ra
 PYTEST_ARGS ?=
 # The number of parallel test processes. Most tests wait for an operator or a server. Files differ much in their duration, so that
 # an idle process takes tests from another one.
 PYTEST_JOBS ?= 6
-PARALLEL = -n $(PYTEST_JOBS) --dist worksteal
+PARALLEL = $(if $(AGAIN),,-n $(PYTEST_JOBS) --dist worksteal)
+
+# Each run of pytest or cargo writes the failed tests with their errors into RESULTS/NAME.json. `make AGAIN=1 test-python` runs the
+# failed tests of the last run once more, without other tests running at the same time.
+RESULTS ?= target/results
+AGAIN ?=
+# Arguments: the name of the run, the interpreter.
+PYTEST_IN = $(2) -m pytest -ra -o cache_dir=$(RESULTS)/$(1).cache \
+    -p tests.support.results --results $(RESULTS)/$(1)$(if $(AGAIN),.again).json \
+    $(if $(AGAIN),--last-failed --last-failed-no-failures none)
+PYTEST = $(call PYTEST_IN,$@,$(BIN)/python)
 # The time limit of all Rust tests together, in seconds, without compilation. Python tests have a limit each (pyproject.toml).
 # There is no limit in a terminal: under `timeout`, Ctrl-C would not reach the tests.
 RUST_LIMIT ?= 900
@@ -52,7 +61,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYO3_BUILD_EXTENSION_MODULE := 1
 unexport VIRTUAL_ENV CONDA_PREFIX
 
-# The same features for all cargo commands, so that nothing is compiled twice.
+# The development profile and the same features for the package in .venv and for all tests, so that nothing is compiled twice. Only
+# `make wheel` and the benchmarks build the optimised extension.
 CARGO_TESTS := --workspace --features kopf-py/testing
 
 RUST := Cargo.toml Cargo.lock $(shell find rust -name '*.rs' -o -name 'Cargo.toml')
@@ -86,6 +96,7 @@ LICENCES := python/kopf/THIRD-PARTY.txt
 $(LICENCES): Cargo.lock scripts/licences.py | $(BIN)/python
 	$(BIN)/python scripts/licences.py $@
 
+# The optimised wheel.
 dist/.built: pyproject.toml $(RUST) $(PACKAGE) $(LICENCES) | $(VENV)/.tools
 	rm -f dist/kopf_rs-*.whl
 	@echo 'Building the wheel, optimised: for the first time, 5 to 10 minutes on two cores.'
@@ -99,18 +110,20 @@ dist/.metadata: packaging/kopf/pyproject.toml packaging/kopf/README.md | $(VENV)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist packaging/kopf
 	@touch $@
 
-$(VENV)/.installed: dist/.built
-	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps dist/kopf_rs-*.whl
-	$(BIN)/python -m pip install --quiet dist/kopf_rs-*.whl
+# The wheel of the development profile, for the demo and the tests. Its feature `testing` lets tests send commands to the Python
+# bindings without an engine, and adds features of dependencies that the tests need, so that both use the same compiled crates.
+WHEELS := target/wheels
+
+$(WHEELS)/.built: pyproject.toml $(RUST) $(PACKAGE) $(LICENCES) | $(VENV)/.tools
+	rm -f $(WHEELS)/kopf_rs-*.whl
+	@echo 'Building the wheel, not optimised: for the first time, 2 to 4 minutes on two cores.'
+	$(BIN)/maturin build --profile dev --locked --features testing $$([ -t 2 ] || echo --quiet) \
+	    --interpreter $(BIN)/python --out $(WHEELS)
 	@touch $@
 
-# An extension that lets tests send commands to the Python bindings without an engine; it is not distributed. It is compiled
-# together with the Rust tests: alone, its dependencies would have other features, and would be compiled twice.
-$(TESTING)/.installed: pyproject.toml requirements-dev.txt scripts/testing_extension.py $(RUST) $(PACKAGE) | $(VENV)/.tools
-	test -x $(TESTING)/bin/python || $(PYTHON) -m venv $(TESTING)
-	$(TESTING)/bin/python -m pip install --quiet -r requirements-dev.txt
-	cargo build $(CARGO_TESTS) --lib --tests --quiet
-	$(TESTING)/bin/python scripts/testing_extension.py $${CARGO_TARGET_DIR:-target}/debug
+$(VENV)/.installed: $(WHEELS)/.built
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(WHEELS)/kopf_rs-*.whl
+	$(BIN)/python -m pip install --quiet $(WHEELS)/kopf_rs-*.whl
 	@touch $@
 
 .PHONY: wheel sdist
@@ -132,21 +145,39 @@ demo: $(VENV)/.installed
 	$(BIN)/python scripts/demo.py
 
 .PHONY: test test-rust test-bindings test-python test-embedded
-test: test-rust test-bindings test-python test-embedded
+TESTS := test-rust test-bindings test-python test-embedded
+
+# All parts run, also after a failure.
+test:
+	@failed=; \
+	for part in $(TESTS); do \
+	    echo "make $$part"; \
+	    $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; \
+	done; \
+	if [ -n "$$failed" ]; then echo "Failed parts of make test:$$failed"; exit 1; fi
 
 test-rust: | $(BIN)/python
 	cargo test $(CARGO_TESTS) --quiet --no-run
-	$(LIMITED) cargo test $(CARGO_TESTS) --quiet
+	$(LIMITED) $(BIN)/python scripts/cargo_test.py $(RESULTS)/$@$(if $(AGAIN),.again).json \
+	    $(if $(AGAIN),--again $(RESULTS)/$@.json) $(CARGO_TESTS)
 
-test-bindings: $(TESTING)/.installed
-	$(TESTING)/bin/python -m pytest -ra tests/units/bindings tests/faults/test_panics.py $(PYTEST_ARGS)
+# They send commands to the bindings, or inject panics: one at a time.
+BINDINGS := tests/units/bindings tests/faults/test_panics.py
 
-# The tests that need neither a cluster nor an optimised build. The first build takes some minutes.
+test-bindings: $(VENV)/.installed
+	$(PYTEST) $(BINDINGS) $(PYTEST_ARGS)
+
+# The tests that need no cluster, without the type checkers.
 .PHONY: test-fast
-test-fast: $(TESTING)/.installed
+test-fast: $(VENV)/.installed
 	$(LIMITED) cargo test $(CARGO_TESTS) --quiet --lib
-	$(TESTING)/bin/python -m pytest -n $(or $(FAST_JOBS),auto) -q tests/units tests/contract \
+	$(PYTEST) -n $(or $(FAST_JOBS),auto) -q tests/units tests/contract \
 	    --deselect tests/contract/test_typing.py $(PYTEST_ARGS)
+
+# The tests of the wheel that users install.
+.PHONY: test-wheel
+test-wheel: dist/.built $(VENV)/.installed
+	KOPF_WHEEL=$$(ls $(abspath dist)/kopf_rs-*.whl) $(PYTEST) tests/installed $(PYTEST_ARGS)
 
 # The same wheel under a newer Python, if one is installed, and with uvloop, which `kopf run` uses then.
 NEWEST ?= .venvs/newest
@@ -154,11 +185,11 @@ NEWEST_PYTHON ?= $(shell scripts/newest_python.sh $(PYTHON))
 NEWEST_TESTS ?= tests/units tests/behaviours tests/examples
 
 .PHONY: test-newest newest-environment
-test-newest: newest-environment dist/.built
+test-newest: newest-environment $(WHEELS)/.built
 	@if [ -x $(NEWEST)/bin/python ]; then \
 	    $(NEWEST)/bin/python --version; \
-	    $(NEWEST)/bin/python -m pip install --quiet --force-reinstall --no-deps dist/kopf_rs-*.whl; \
-	    $(NEWEST)/bin/python -m pytest -ra $(PARALLEL) --embedded $(NEWEST_TESTS) $(PYTEST_ARGS); \
+	    $(NEWEST)/bin/python -m pip install --quiet --force-reinstall --no-deps $(WHEELS)/kopf_rs-*.whl; \
+	    $(call PYTEST_IN,$@,$(NEWEST)/bin/python) $(PARALLEL) --embedded $(NEWEST_TESTS) $(PYTEST_ARGS); \
 	else \
 	    echo 'SKIPPED make test-newest: no Python newer than $(PYTHON) is installed; NEWEST_PYTHON=... names one.'; \
 	fi
@@ -176,7 +207,8 @@ kubectl:
 	@scripts/kubectl.sh || true
 
 test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
-	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PARALLEL) $(PYTEST_ARGS)
+	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PARALLEL) \
+	    $(foreach path,$(BINDINGS),--ignore=$(path)) $(PYTEST_ARGS)
 
 # All orders of the events of one object; test-rust includes a small part.
 .PHONY: explore
@@ -189,11 +221,11 @@ crash: $(VENV)/.installed
 	$(BIN)/python scripts/crash.py
 
 .PHONY: soak load
-soak: $(VENV)/.installed
-	$(BIN)/python scripts/soak.py --minutes $(or $(SOAK_MINUTES),60) --log target/soak.log
+soak: $(BENCHED)/ours/.installed
+	$(BENCHED)/ours/bin/python scripts/soak.py --minutes $(or $(SOAK_MINUTES),60) --log target/soak.log
 
-load: $(VENV)/.installed
-	$(BIN)/python scripts/load.py $(LOAD_ARGS)
+load: $(BENCHED)/ours/.installed
+	$(BENCHED)/ours/bin/python scripts/load.py $(LOAD_ARGS)
 
 # The fault tests on a real control plane, and under Kopf 1.45.
 .PHONY: faults faults-reference
@@ -254,7 +286,7 @@ $(OPERATORS)/.installed: requirements-operators.txt
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	export KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	export KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python); \
-	$(PYTEST) -n 2 --dist worksteal tests/operators $(PYTEST_ARGS)
+	$(PYTEST) $(if $(AGAIN),,-n 2 --dist worksteal) tests/operators $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-rest lint-python lint-typing
 lint: lint-rust lint-rest
@@ -354,7 +386,7 @@ differential-part: $(VENV)/.installed $(REFERENCE)/.installed
 .PHONY: environments build-tests
 environments: $(REFERENCE)/.installed $(OPERATORS)/.installed $(TYPING)/.installed $(DOCS)/.installed newest-environment
 
-build-tests: $(TESTING)/.installed
+build-tests: | $(BIN)/python
 	cargo test $(CARGO_TESTS) --quiet --no-run
 
 .PHONY: clean

@@ -1,6 +1,6 @@
 """Panics of the engine's tasks: nothing is lost, other objects are handled, and health and log are true.
 
-The tests need the extension with the feature `testing` (`make test-bindings`), and are skipped without it.
+The tests need the extension with the feature `testing`, as of `make test`, and are skipped without it.
 """
 
 import json

@@ -48,17 +48,26 @@ def environment(tmp_path: pathlib.Path) -> Environment:
 
 @pytest.fixture(scope="session")
 def wheel() -> str:
-    return _built("kopf_rs-*.whl")
+    """The wheel of the checkout, which is not optimised, or the one of `make test-wheel`."""
+    return os.environ.get("KOPF_WHEEL") or _built("target/wheels", "kopf_rs-*.whl", "make demo")
+
+
+@pytest.fixture(scope="session")
+def optimised_wheel() -> str:
+    """The wheel for users; `make test-wheel` and the workflow of releases build it."""
+    if "KOPF_WHEEL" not in os.environ:
+        pytest.skip("It needs the optimised wheel: `make test-wheel`.")
+    return os.environ["KOPF_WHEEL"]
 
 
 @pytest.fixture(scope="session")
 def metadata_wheel() -> str:
     """The wheel of the distribution `kopf` that is only metadata."""
-    return _built("kopf-*.whl")
+    return _built("dist", "kopf-*.whl", "make wheel")
 
 
-def _built(pattern: str) -> str:
-    found = sorted((ROOT / "dist").glob(pattern))
+def _built(folder: str, pattern: str, command: str) -> str:
+    found = sorted((ROOT / folder).glob(pattern))
     if not found:
-        pytest.skip(f"There is no {pattern} in dist: run `make wheel`.")
+        pytest.skip(f"There is no {pattern} in {folder}: run `{command}`.")
     return str(found[-1])

@@ -20,8 +20,15 @@ def test_an_empty_environment_gets_few_packages(environment, wheel):
     assert (environment.folder / "bin" / "kopf").exists()
 
 
-def test_the_wheel_is_small_and_has_no_tests(wheel):
-    assert os.path.getsize(wheel) < LIMIT
+def test_the_wheel_is_small_and_has_no_functions_for_tests(optimised_wheel, environment):
+    assert os.path.getsize(optimised_wheel) < LIMIT
+    environment.pip("install", optimised_wheel)
+    done = environment.run("-c", "import kopf._kopf as k; print(*dir(k))")
+    assert "ObjectView" in done.stdout, done.stderr
+    assert "inject" not in done.stdout
+
+
+def test_the_wheel_has_what_belongs_to_it(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "kopf/py.typed" in names
     assert "kopf/THIRD-PARTY.txt" in names, "the licences of what is linked into the extension"
