@@ -200,7 +200,9 @@ class Run:
         """Run the failed tests of a target alone, and return those that fail; None if they cannot run."""
         self._path(target, ".again").unlink(missing_ok=True)
         command = [*self._make, target, "AGAIN=1"]
+        cargo = self._cargo
         self.stage(f"{target}, its failed tests once more", AGAIN_LIMIT / 60, command)
+        self._cargo = cargo  # each test counts once
         self._stages[-1] = dataclasses.replace(self._stages[-1], code=0)  # the tests are judged one by one
         after = _read(self._path(target, ".again"))
         if after is None or after["code"] not in (0, TESTS_FAILED):
