@@ -40,7 +40,7 @@ from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.settings_sync import SettingsSync
-from kopf._runtime.shutdown import Shutdown
+from kopf._runtime.shutdown import Shutdown, is_interrupt_ignored
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
 from kopf._runtime.supervision import Task, supervise
 from kopf._runtime.task_dispatcher import TaskDispatcher
@@ -156,10 +156,15 @@ class OperatorRunner:
             logger.log(level, "OS signals are ignored: running not in the main thread.")
             return
         try:
-            for signum in (signal.SIGINT, signal.SIGTERM):
+            for signum in self._stop_signals():
                 self._loop.add_signal_handler(signum, self._receive_signal, signum)
         except NotImplementedError:
             logger.warning("OS signals are ignored: can't add signal handler in Windows.")
+
+    def _stop_signals(self) -> tuple[signal.Signals, ...]:
+        # Kopf 1.45 receives SIGINT even if it is ignored.
+        is_kept = self._settings.process.compat != COMPAT_VERSION and is_interrupt_ignored()
+        return (signal.SIGTERM,) if is_kept else (signal.SIGINT, signal.SIGTERM)
 
     def _receive_signal(self, signum: signal.Signals) -> None:
         if not self._signalled.done():
