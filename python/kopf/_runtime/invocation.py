@@ -53,12 +53,13 @@ class CallResult(NamedTuple):
 class PreparedHandler:
     """A handler with what is known about its function."""
 
-    __slots__ = ("fn", "handler", "is_async", "label", "names_api", "names_conditions")
+    __slots__ = ("fn", "handler", "is_async", "is_detached", "label", "names_api", "names_conditions")
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = is_async_fn(handler.fn)
+        self.is_detached = False  # nothing waits for its thread when the operator stops
         self.label = str(handler)
         named = named_arguments(handler.fn)
         self.names_api = API in named
@@ -127,6 +128,8 @@ class Invoker:
                 # It may wait for days, and needs only what the function keeps of them.
                 del kwargs
                 result = await coroutine
+            elif prepared.is_detached:
+                result = await self.pool.call_detached(prepared.fn, kwargs)
             else:
                 execution = self._settings.execution
                 result = await self.pool.call(execution.executor, prepared.fn, kwargs, call_limit(execution))

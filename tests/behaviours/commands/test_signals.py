@@ -1,4 +1,4 @@
-"""Signals to `kopf run`."""
+"""Signals to `kopf run`: ignored ones, and one during a login that hangs."""
 
 import os
 import signal
@@ -16,6 +16,18 @@ import kopf
 @kopf.on.create("configmaps")
 def create(name, logger, **_):
     logger.info(f"Hello, {name}.")
+"""
+HANGING = """
+import kopf, threading
+
+@kopf.on.login()
+def log_in(logger, **_):
+    logger.info("It has begun.")
+    threading.Event().wait()
+
+@kopf.on.create("configmaps")
+def create(**_):
+    pass
 """
 
 
@@ -83,3 +95,12 @@ def test_an_ignored_interrupt_is_received_as_in_kopf_1_45(kopf_cluster, start):
     run.process.send_signal(signal.SIGINT)
     assert run.end() == 0, run.log
     assert "Signal SIGINT is received. Operator is stopping." in run.log
+
+
+@pytest.mark.timeout(60)
+def test_the_exit_does_not_wait_for_a_hanging_login(start):
+    run = start(HANGING)
+    run.until("It has begun.")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 0, run.log
+    assert "Activity 'log_in' is cancelled. Will escalate." in run.log
