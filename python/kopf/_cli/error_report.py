@@ -61,7 +61,8 @@ def _explain_activity(error: ActivityError) -> str:
         "cleanup": " The operator has stopped without a complete cleanup.",
         "authentication": " The operator has no credentials.",
     }.get(activity, "")
-    return f"{what}{': ' if why else ''}{why}.{result}".replace("..", ".")
+    sentence = f"{what}: {why}" if why else what
+    return f"{sentence.removesuffix('.')}.{result}"
 
 
 def _reason(error: BaseException) -> str:
