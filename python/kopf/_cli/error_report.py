@@ -46,7 +46,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, LoginError):
         return _explain_login(str(error))
     if isinstance(error, errors.OperationalError):
-        return str(error) or repr(error)
+        return error.explanation or str(error) or repr(error)
     return f"{type(error).__name__}: {error}" if str(error) else repr(error)
 
 

@@ -33,7 +33,8 @@ from kopf._runtime.activities import Activities, serialize_credentials
 from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
-from kopf._runtime.errors import EngineError, OperationalError
+from kopf._runtime.engine_failures import Failure, to_exception
+from kopf._runtime.errors import OperationalError
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
@@ -52,10 +53,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kopf._core.reactor.running")
 
 PeeringCommand = Literal["freeze", "resume"]
-
-
-class APIError(OperationalError):
-    """The API server has rejected a request that the operator cannot work without."""
 
 
 class OperatorRunner:
@@ -332,7 +329,7 @@ class OperatorRunner:
         if failure is not None and failure[0] == "login" and dispatcher.login_error is not None:
             raise dispatcher.login_error
         if failure is not None:
-            raise _failure_to_error(*failure)
+            raise to_exception(failure)
 
     def _make_engine(self, declared: list[dict[str, Any]], iterated: serialization.Iterated) -> Engine:
         lifecycle = next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom")
@@ -385,8 +382,8 @@ class OperatorRunner:
             triggers.detach(self._registry, engine)
 
     async def _wait_until_finished(
-        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: WebhookServerTask
-    ) -> tuple[str, str] | None:
+        self, engine: Engine, finished: asyncio.Future[Failure | None], webhooks: WebhookServerTask
+    ) -> Failure | None:
         cancelled = False
         while not finished.done():
             try:
@@ -401,16 +398,6 @@ class OperatorRunner:
         if failure is None and self._peering_command is None and not webhooks.ended:
             logger.warning("The engine has finished unexpectedly.")
         return failure
-
-
-def _failure_to_error(kind: str, message: str) -> Exception:
-    match kind:
-        case "login" | "activity":
-            return credentials.LoginError(message)
-        case "api":
-            return APIError(message)
-        case _:
-            return EngineError(message)
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
