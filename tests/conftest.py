@@ -1,8 +1,11 @@
 """Shared by all Python tests: options, strictness, and the fixtures of the real control plane."""
 
+import functools
 import os
 import pathlib
+import signal
 import sys
+import threading
 
 import pytest
 
@@ -54,6 +57,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="the embedded server in place of a real control plane, for tests/examples and tests/operators",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Tests send these signals to processes that they start. Such processes inherit that a signal is ignored.
+    if threading.current_thread() is threading.main_thread():
+        for signum, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+            if signal.getsignal(signum) is signal.SIG_IGN:
+                signal.signal(signum, handler)
+                config.add_cleanup(functools.partial(signal.signal, signum, signal.SIG_IGN))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

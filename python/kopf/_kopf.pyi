@@ -520,9 +520,11 @@ class ObjectDeleted:
 
 @final
 class EngineStopped:
-    """The engine has ended: as it was asked to, or by a failure of this kind and with this message."""
+    """The engine has ended: as it was asked to, or by a failure of this kind, with this message and maybe an
+    explanation.
+    """
 
-    failure: tuple[str, str] | None
+    failure: tuple[str, str, str | None] | None
 
 @final
 class Log:
@@ -833,6 +835,9 @@ class Client:
 
 def has_kubeconfig() -> bool: ...
 def has_named_kubeconfig() -> bool: ...
+def current_address() -> tuple[str, str, str] | None:
+    """The name of the current context of the kubeconfigs, its file, and the address of its cluster."""
+
 def has_service_account() -> bool: ...
 def read_kubeconfig() -> dict[str, Any] | tuple[str, str]:
     """The fields of `ConnectionInfo`; or the kind (corrupted, missing, unusable) and text of an error."""

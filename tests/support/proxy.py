@@ -122,8 +122,10 @@ class Proxy:
                 if "Content-Type" in self.headers:
                     headers["Content-Type"] = self.headers["Content-Type"]
                 try:
-                    connection.request(self.command, self.path, body or None, headers)
+                    # `cut()` must find it as soon as the API server can have received the request.
+                    connection.connect()
                     proxy._streams.add(connection)
+                    connection.request(self.command, self.path, body or None, headers)
                     response = connection.getresponse()
                     if not is_stream or response.status >= 400:
                         self.answer(response.status, response.read().decode())

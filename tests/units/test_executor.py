@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import contextvars
 import gc
 import sys
 import threading
@@ -253,3 +254,44 @@ def test_calls_in_abandoned_tasks_do_not_wait_for_their_threads() -> None:
 
     with HandlerPool(1) as executor:
         run(main(executor))
+
+
+def test_detached_calls_return_their_results_and_errors() -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    def call(text: str) -> tuple[str, str, bool]:
+        return text, variable.get(), threading.current_thread().daemon
+
+    def fail() -> None:
+        raise KeyError("x")
+
+    async def main() -> None:
+        calls = ExecutorPool()
+        variable.set("set")
+        assert await calls.call_detached(call, {"text": "a"}) == ("a", "set", True)
+        with pytest.raises(KeyError):
+            await calls.call_detached(fail, {})
+
+    run(main())
+
+
+def test_a_cancellation_does_not_wait_for_detached_calls() -> None:
+    started, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def call() -> None:
+        started.set()
+        assert release.wait(LONG)
+        ended.set()
+
+    async def main() -> None:
+        task = asyncio.create_task(ExecutorPool().call_detached(call, {}))
+        await asyncio.to_thread(started.wait, LONG)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not release.is_set()
+
+    run(main())
+    # Its loop is closed.
+    release.set()
+    assert ended.wait(LONG)

@@ -10,7 +10,11 @@ import types
 import kopf
 import pytest
 import yaml
-from kopf._runtime.activities import serialize_credentials
+from kopf._intents.handlers import ActivityHandler
+from kopf._objects.reasons import Activity
+from kopf._runtime.activities import Activities, serialize_credentials
+from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.invocation import Invoker
 
 
 class ConfigError(Exception):
@@ -39,10 +43,10 @@ class AwaitedConfiguration(Configuration):
         return self.keys.get(key)
 
 
-def install(monkeypatch, name, configuration, *, in_cluster, by_file):
+def install(monkeypatch, name, configuration, *, in_cluster, by_file, reason=""):
     def load(succeed):
         if not succeed:
-            raise ConfigError
+            raise ConfigError(reason)
 
     async def load_async():
         load(by_file)
@@ -106,6 +110,56 @@ def test_clusters_come_first(monkeypatch, caplog, name, configuration):
 def test_neither_is_an_error(monkeypatch, name, configuration):
     install(monkeypatch, name, configuration, in_cluster=False, by_file=False)
     with pytest.raises(kopf.LoginError, match=r"client library neither in-cluster, nor via kubeconfig\."):
+        login(name)
+
+
+async def authenticate(fn, settings):
+    """Log in as an operator without login handlers of its author."""
+    registry = kopf.OperatorRegistry()
+    registry._activities.append(
+        ActivityHandler(
+            id=fn.__name__,
+            fn=fn,
+            param=None,
+            errors=kopf.ErrorsMode.IGNORED,
+            timeout=None,
+            retries=None,
+            backoff=None,
+            activity=Activity.AUTHENTICATION,
+            _fallback=True,
+        )
+    )
+    invoker = Invoker(settings, ExecutorPool())
+    activities = Activities(registry=registry, settings=settings, memo={}, indices={}, invoker=invoker)
+    return await activities.authenticate()
+
+
+@pytest.mark.parametrize("compat, level", [(None, "INFO"), (None, "DEBUG"), ("1.45", "INFO")])
+@pytest.mark.parametrize(
+    "fn", [kopf.login_via_client, kopf.login_via_async_client], ids=lambda fn: fn.__name__
+)
+def test_failed_libraries_are_logged_without_tracebacks(monkeypatch, tmp_path, caplog, fn, compat, level):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    name = "kubernetes" if fn is kopf.login_via_client else "kubernetes_asyncio"
+    install(monkeypatch, name, Configuration, in_cluster=False, by_file=False)
+    settings = kopf.OperatorSettings()
+    settings.process.compat = compat
+    caplog.set_level(level)
+    assert asyncio.run(authenticate(fn, settings)) == []
+    [record] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert record.getMessage().startswith(
+        f"Activity '{fn.__name__}' failed with an exception and will ignore it: Cannot authenticate the "
+    )
+    assert record.getMessage().endswith("client library neither in-cluster, nor via kubeconfig.")
+    assert bool(record.exc_info) == (compat is not None or level == "DEBUG")
+
+
+@pytest.mark.parametrize("name, configuration", FLAVOURS)
+def test_the_reason_is_named_if_there_is_a_kubeconfig(monkeypatch, kubeconfig, name, configuration):
+    install(monkeypatch, name, configuration, in_cluster=False, by_file=False, reason="no context")
+    kubeconfig(KUBECONFIG)
+    with pytest.raises(kopf.LoginError, match=r"nor via kubeconfig\. no context$"):
         login(name)
 
 

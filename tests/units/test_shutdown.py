@@ -139,6 +139,39 @@ def test_the_process_waits_for_threads_and_can_be_interrupted(caplog, monkeypatc
     assert "Press Ctrl+C again" in caplog.text and "stopped at once" in caplog.text
 
 
+def test_an_ignored_interrupt_stays_ignored_while_the_process_waits(caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(shutdown, "REPORT_AFTER", 0.0)
+    release = threading.Event()
+    settings = kopf.OperatorSettings()
+    settings.execution.executor = concurrent.futures.ThreadPoolExecutor()
+    settings.execution.executor.submit(release.wait)
+    ended, seen = [], []
+    waiting = ProcessShutdown(lambda: ended.append(True))
+    waiting.leave([call("one", 0.0)], time.monotonic(), settings)
+
+    class Interrupting(logging.Handler):
+        def emit(self, record):
+            if record.getMessage().startswith("Waiting for 1 handler: one ("):
+                signal.raise_signal(signal.SIGINT)
+                seen.append(signal.getsignal(signal.SIGINT))
+                release.set()
+
+    root = logging.getLogger()
+    handler = Interrupting()
+    root.addHandler(handler)
+    inherited = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        waiting.wait()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        release.set()
+        signal.signal(signal.SIGINT, inherited)
+        root.removeHandler(handler)
+    assert seen and set(seen) == {signal.SIG_IGN}
+    assert not ended and "Ctrl+C" not in caplog.text
+
+
 def test_the_process_does_not_wait_if_nothing_is_left():
     waiting = ProcessShutdown()
     waiting.wait()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from kopf._cli import dev
 from kopf._cli.dev import StopSignals
 
 # Signals arrive all the time, also while the wait holds the locks that it may have.
@@ -34,3 +35,16 @@ def test_a_signal_ends_all_waits():
     stop.receive(signal.SIGINT, None)
     assert stop.wait()
     assert stop.wait(0)
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGHUP])
+def test_ignored_signals_stay_ignored(ignored):
+    inherited = signal.signal(ignored, signal.SIG_IGN)
+    try:
+        with dev._stop_signals() as stop:
+            signal.raise_signal(ignored)
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.signals == [signal.SIGTERM]
+        assert signal.getsignal(ignored) is signal.SIG_IGN
+    finally:
+        signal.signal(ignored, inherited)

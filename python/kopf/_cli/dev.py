@@ -374,8 +374,10 @@ def _published_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> 
 def _stop_signals() -> Iterator[StopSignals]:
     """Collects Ctrl+C, SIGTERM, and the end of the terminal, for as long as the block lasts."""
     stop = StopSignals()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    previous = {signum: signal.signal(signum, stop.receive) for signum in signals}
+    # Ignored signals stay ignored: shells start jobs in the background so, and `nohup` does it.
+    optional = (signal.SIGINT, signal.SIGHUP)
+    received = [signum for signum in optional if signal.getsignal(signum) is not signal.SIG_IGN]
+    previous = {signum: signal.signal(signum, stop.receive) for signum in (*received, signal.SIGTERM)}
     try:
         yield stop
     finally:

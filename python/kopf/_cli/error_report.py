@@ -46,7 +46,7 @@ def explain(error: BaseException) -> str:
     if isinstance(error, LoginError):
         return _explain_login(str(error))
     if isinstance(error, errors.OperationalError):
-        return str(error) or repr(error)
+        return error.explanation or str(error) or repr(error)
     return f"{type(error).__name__}: {error}" if str(error) else repr(error)
 
 
@@ -61,7 +61,8 @@ def _explain_activity(error: ActivityError) -> str:
         "cleanup": " The operator has stopped without a complete cleanup.",
         "authentication": " The operator has no credentials.",
     }.get(activity, "")
-    return f"{what}{': ' if why else ''}{why}.{result}".replace("..", ".")
+    sentence = f"{what}: {why}" if why else what
+    return f"{sentence.removesuffix('.')}.{result}"
 
 
 def _reason(error: BaseException) -> str:
@@ -73,16 +74,17 @@ def _reason(error: BaseException) -> str:
 
 def _explain_login(text: str) -> str:
     named = os.environ.get("KUBECONFIG")
-    if "login handler has returned" in text:
-        usual = os.path.expanduser("~/.kube/config")
-        looked = [
-            f"$KUBECONFIG ({named if named else 'not set'})",
-            f"~/.kube/config ({'exists' if os.path.exists(usual) else 'does not exist'})",
-            "the service account of a pod (not in a pod)",
-        ]
-        if not named and not os.path.exists(usual):
-            return f"{text} Looked for: {', '.join(looked)}. Without a cluster, try: kopf dev FILE"
-    if named and "kubeconfig" in text:
+    paths = [path for path in (named or "~/.kube/config").split(os.pathsep) if path]
+    exists = any(os.path.exists(os.path.expanduser(path)) for path in paths)
+    if "login handler has returned" in text and not exists:
+        looked = (
+            [f"$KUBECONFIG ({named}: does not exist)"]
+            if named
+            else ["$KUBECONFIG (not set)", "~/.kube/config (does not exist)"]
+        )
+        looked.append("the service account of a pod (not in a pod)")
+        return f"{text} Looked for: {', '.join(looked)}. Without a cluster, try: kopf dev FILE"
+    if named and "kubeconfig" in text.lower():
         return f"{text} ($KUBECONFIG is {named!r}.)"
     return text
 

@@ -13,8 +13,10 @@ from typing import Any
 
 from kopf._intents.causes import ActivityCause
 from kopf._intents.errors import ErrorsMode
+from kopf._intents.handler_pool import HandlerPool
+from kopf._intents.handlers import ActivityHandler
 from kopf._intents.registries import OperatorRegistry, activity_handlers
-from kopf._intents.settings import OperatorSettings
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
@@ -88,14 +90,12 @@ class Activities:
             activity=activity,
             settings=self._settings,
         )
-        pending = [
-            _Pending(PreparedHandler(handler))
-            for handler in activity_handlers(self._registry).get_handlers(activity)
-        ]
+        pending = [_Pending(handler) for handler in activity_handlers(self._registry).get_handlers(activity)]
         if activity is Activity.AUTHENTICATION:
-            # The client needs their results.
             for item in pending:
+                # The client needs their results.
                 item.prepared.names_api = False
+                item.prepared.is_detached = self._is_detached(item.handler)
         outcomes: dict[HandlerId, CallResult] = {}
         while pending:
             if self._tracker is not None:
@@ -127,6 +127,12 @@ class Activities:
             id: call_result.result for id, call_result in outcomes.items() if call_result.result is not None
         }
 
+    def _is_detached(self, handler: ActivityHandler) -> bool:
+        # A client library waits for its exec plugin without a limit, and the exit must not wait for both.
+        # Executors of users get every call of users' functions.
+        is_default = type(self._settings.execution.executor) is HandlerPool
+        return (handler._fallback or is_default) and self._settings.process.compat != COMPAT_VERSION
+
     async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Get the credentials, by the ids of the login handlers, for the engine.
 
@@ -151,13 +157,14 @@ NATIVE_LOGINS = (login_with_kubeconfig, login_with_service_account)
 class _Pending:
     """A handler of an activity that is not done yet."""
 
-    def __init__(self, prepared: PreparedHandler) -> None:
-        self.prepared = prepared
+    def __init__(self, handler: ActivityHandler) -> None:
+        self.handler = handler
+        self.prepared = PreparedHandler(handler)
         self.started = self.next_attempt_at = Attempt.now()
         self.retry = 0
 
     def attempt(self, default_backoff: float) -> Attempt:
-        handler = self.prepared.handler
+        handler = self.handler
         return Attempt(
             label=str(handler),
             errors=(handler.errors or ErrorsMode.TEMPORARY).name.lower(),

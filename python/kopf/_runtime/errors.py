@@ -23,6 +23,9 @@ _THIRD_PARTY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os
 class OperationalError(Exception):
     """The operator cannot start or continue for a reason outside its code; the message has instructions."""
 
+    explanation: str | None = None
+    """The paragraph at the end of a command, if the message has the format of Kopf 1.45."""
+
 
 class EngineError(OperationalError, RuntimeError):
     """The engine has ended with this error."""

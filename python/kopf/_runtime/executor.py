@@ -59,13 +59,17 @@ class ExecutorPool:
             raise
         finally:
             del self._pending[job]
-        if job.error is not None:
-            error, job.error = job.error, None
-            try:
-                raise error
-            finally:
-                del error  # its traceback refers to this frame
-        return job.result
+        return job.take_result()
+
+    async def call_detached(self, fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call the function in a separate daemon thread, in a copy of the context.
+
+        Neither a cancellation nor the exit of the process waits until the function returns.
+        """
+        job = ThreadJob(self, fn, kwargs, self._loop.create_future())
+        threading.Thread(target=job.run, name="kopf-detached", daemon=True).start()
+        await job.future
+        return job.take_result()
 
     def abandon(self, tasks: Collection[asyncio.Task[Any]]) -> None:
         """Cancel the calls in these tasks without waiting until their functions return: the operator ends."""
@@ -185,3 +189,13 @@ class ThreadJob:
             self.error = e
         self.finished = True
         self.pool.on_done(self)
+
+    def take_result(self) -> Any:
+        """Return the result of the function, or raise its exception."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            try:
+                raise error
+            finally:
+                del error  # its traceback refers to this frame
+        return self.result

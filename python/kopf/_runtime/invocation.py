@@ -23,14 +23,14 @@ from kopf._intents.errors import (
     PermanentError,
     TemporaryError,
 )
-from kopf._intents.handlers import ChangingHandler, Handler, SpawningHandler
+from kopf._intents.handlers import ActivityHandler, ChangingHandler, Handler, SpawningHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.settings import COMPAT_VERSION, OperatorSettings, call_limit
 from kopf._objects.logging_types import Logger
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
-from kopf._runtime.errors import add_hint, author_traceback, error_observer_var
+from kopf._runtime.errors import add_hint, author_traceback, error_observer_var, is_self_explanatory
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import FrameworkMessage
@@ -53,12 +53,13 @@ class CallResult(NamedTuple):
 class PreparedHandler:
     """A handler with what is known about its function."""
 
-    __slots__ = ("fn", "handler", "is_async", "label", "names_api", "names_conditions")
+    __slots__ = ("fn", "handler", "is_async", "is_detached", "label", "names_api", "names_conditions")
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
         self.fn: Callable[..., Any] = handler.fn
         self.is_async = is_async_fn(handler.fn)
+        self.is_detached = False  # nothing waits for its thread when the operator stops
         self.label = str(handler)
         named = named_arguments(handler.fn)
         self.names_api = API in named
@@ -127,6 +128,8 @@ class Invoker:
                 # It may wait for days, and needs only what the function keeps of them.
                 del kwargs
                 result = await coroutine
+            elif prepared.is_detached:
+                result = await self.pool.call_detached(prepared.fn, kwargs)
             else:
                 execution = self._settings.execution
                 result = await self.pool.call(execution.executor, prepared.fn, kwargs, call_limit(execution))
@@ -154,7 +157,8 @@ class Invoker:
         if level and error is None:
             log_framework_line(logger, level, outcome.text)
         elif level:
-            logger.log(level, FrameworkMessage(outcome.text), exc_info=error if outcome.traceback else None)
+            is_traced = outcome.traceback and not self._is_explained(prepared.handler, error, logger)
+            logger.log(level, FrameworkMessage(outcome.text), exc_info=error if is_traced else None)
         if error is None:
             if store_result and result is not None:
                 result = to_json_result(result, prepared, logger)
@@ -170,6 +174,13 @@ class Invoker:
         finally:
             # Its traceback refers to this frame.
             del error
+
+    def _is_explained(self, handler: Handler, error: BaseException | None, logger: Logger) -> bool:
+        """Whether it is an error of a built-in login handler whose message is sufficient."""
+        if not isinstance(handler, ActivityHandler) or not handler._fallback or error is None:
+            return False
+        is_full = logger.isEnabledFor(logging.DEBUG) or self._settings.process.compat == COMPAT_VERSION
+        return not is_full and is_self_explanatory(error)
 
 
 def _add_attempt(kwargs: dict[str, Any], handler: Handler, attempt: Attempt) -> None:

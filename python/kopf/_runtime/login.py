@@ -80,9 +80,8 @@ def login_via_client(
             config.load_kube_config()
             logger.debug("Client is configured via kubeconfig file.")
         except config.ConfigException as e2:
-            raise credentials.LoginError(
-                "Cannot authenticate the client library neither in-cluster, nor via kubeconfig."
-            ) from (e2 or e1)
+            text = "Cannot authenticate the client library neither in-cluster, nor via kubeconfig."
+            raise _login_error(text, e2, settings) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
     headers = [configuration.get_api_key_with_prefix(key) for key in _TOKEN_KEYS]
@@ -109,9 +108,8 @@ async def login_via_async_client(
             await config.load_kube_config()
             logger.debug("Async client is configured via kubeconfig file.")
         except config.ConfigException as e2:
-            raise credentials.LoginError(
-                "Cannot authenticate the async client library neither in-cluster, nor via kubeconfig."
-            ) from (e2 or e1)
+            text = "Cannot authenticate the async client library neither in-cluster, nor via kubeconfig."
+            raise _login_error(text, e2, settings) from (e2 or e1)
 
     configuration = Configuration.get_default_copy()
     headers = [configuration.get_api_key_with_prefix(key) for key in _TOKEN_KEYS]
@@ -125,6 +123,12 @@ async def login_via_async_client(
 
 _TOKEN_KEYS = ("BearerToken", "authorization")
 """Where tokens are in the configurations of the libraries: now, and as it was once."""
+
+
+def _login_error(text: str, reason: Exception, settings: OperatorSettings) -> credentials.LoginError:
+    """The error of a library, with the reason if there is a kubeconfig: it is logged without a traceback."""
+    is_broken = has_kubeconfig() and settings.process.compat is None
+    return credentials.LoginError(f"{text} {reason}".rstrip() if is_broken else text)
 
 
 def _from_configuration(
@@ -178,9 +182,8 @@ def login_via_pykube(
             config = pykube.KubeConfig.from_file()
             logger.debug("Pykube is configured via kubeconfig file.")
         except (pykube.PyKubeError, FileNotFoundError) as e2:
-            raise credentials.LoginError(
-                "Cannot authenticate pykube neither in-cluster, nor via kubeconfig."
-            ) from e2
+            text = "Cannot authenticate pykube neither in-cluster, nor via kubeconfig."
+            raise _login_error(text, e2, settings) from e2
 
     # A token of a provider is there only after the first request was made with it.
     if config.user.get("auth-provider"):

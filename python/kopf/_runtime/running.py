@@ -33,14 +33,15 @@ from kopf._runtime.activities import Activities, serialize_credentials
 from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
-from kopf._runtime.errors import EngineError, OperationalError
+from kopf._runtime.engine_failures import Failure, to_exception
+from kopf._runtime.errors import OperationalError
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.settings_sync import SettingsSync
-from kopf._runtime.shutdown import Shutdown
+from kopf._runtime.shutdown import Shutdown, is_interrupt_ignored
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
 from kopf._runtime.supervision import Task, supervise
 from kopf._runtime.task_dispatcher import TaskDispatcher
@@ -52,10 +53,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kopf._core.reactor.running")
 
 PeeringCommand = Literal["freeze", "resume"]
-
-
-class APIError(OperationalError):
-    """The API server has rejected a request that the operator cannot work without."""
 
 
 class OperatorRunner:
@@ -156,10 +153,15 @@ class OperatorRunner:
             logger.log(level, "OS signals are ignored: running not in the main thread.")
             return
         try:
-            for signum in (signal.SIGINT, signal.SIGTERM):
+            for signum in self._stop_signals():
                 self._loop.add_signal_handler(signum, self._receive_signal, signum)
         except NotImplementedError:
             logger.warning("OS signals are ignored: can't add signal handler in Windows.")
+
+    def _stop_signals(self) -> tuple[signal.Signals, ...]:
+        # Kopf 1.45 receives SIGINT even if it is ignored.
+        is_kept = self._settings.process.compat != COMPAT_VERSION and is_interrupt_ignored()
+        return (signal.SIGTERM,) if is_kept else (signal.SIGINT, signal.SIGTERM)
 
     def _receive_signal(self, signum: signal.Signals) -> None:
         if not self._signalled.done():
@@ -327,7 +329,7 @@ class OperatorRunner:
         if failure is not None and failure[0] == "login" and dispatcher.login_error is not None:
             raise dispatcher.login_error
         if failure is not None:
-            raise _failure_to_error(*failure)
+            raise to_exception(failure)
 
     def _make_engine(self, declared: list[dict[str, Any]], iterated: serialization.Iterated) -> Engine:
         lifecycle = next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom")
@@ -380,8 +382,8 @@ class OperatorRunner:
             triggers.detach(self._registry, engine)
 
     async def _wait_until_finished(
-        self, engine: Engine, finished: asyncio.Future[tuple[str, str] | None], webhooks: WebhookServerTask
-    ) -> tuple[str, str] | None:
+        self, engine: Engine, finished: asyncio.Future[Failure | None], webhooks: WebhookServerTask
+    ) -> Failure | None:
         cancelled = False
         while not finished.done():
             try:
@@ -396,16 +398,6 @@ class OperatorRunner:
         if failure is None and self._peering_command is None and not webhooks.ended:
             logger.warning("The engine has finished unexpectedly.")
         return failure
-
-
-def _failure_to_error(kind: str, message: str) -> Exception:
-    match kind:
-        case "login" | "activity":
-            return credentials.LoginError(message)
-        case "api":
-            return APIError(message)
-        case _:
-            return EngineError(message)
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:

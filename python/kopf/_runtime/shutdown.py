@@ -32,6 +32,15 @@ Calls = Collection[tuple[Handler, Logger, float]]
 logger = logging.getLogger("kopf._core.reactor.running")
 
 
+def is_interrupt_ignored() -> bool:
+    """Whether this process was started with SIGINT ignored, as shells start jobs in the background."""
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def _hint() -> str:
+    return "" if is_interrupt_ignored() else HINT
+
+
 def end_process() -> None:
     """End the process without waiting for anything, not even for threads."""
     logging.shutdown()
@@ -68,7 +77,7 @@ class ProcessShutdown:
         """Wait for the functions in threads; it is called in the main thread after the event loop."""
         if not self._calls or self._executor is None:
             return
-        previous = signal.signal(signal.SIGINT, self._interrupt)
+        previous = None if is_interrupt_ignored() else signal.signal(signal.SIGINT, self._interrupt)
         try:
             waiter = threading.Thread(target=self._executor.shutdown, name="kopf-exit", daemon=True)
             waiter.start()
@@ -77,10 +86,11 @@ class ProcessShutdown:
                 waiter.join(max(0.0, report - time.monotonic()))
                 if waiter.is_alive():
                     self._check_timeout()
-                    logger.info(f"Waiting for {describe_calls(self._calls)}.{HINT}")
+                    logger.info(f"Waiting for {describe_calls(self._calls)}.{_hint()}")
                     report = time.monotonic() + REPORT_EVERY
         finally:
-            signal.signal(signal.SIGINT, previous)
+            if previous is not None:
+                signal.signal(signal.SIGINT, previous)
 
     def _interrupt(self, signum: int, frame: types.FrameType | None) -> None:
         self.force(self._calls)
@@ -134,7 +144,8 @@ class Shutdown:
     def _report(self) -> None:
         calls = self._invoker.running.values()
         if calls:
-            logger.info(f"Waiting for {describe_calls(calls)}.{HINT if self._process is not None else ''}")
+            hint = _hint() if self._process is not None else ""
+            logger.info(f"Waiting for {describe_calls(calls)}.{hint}")
         self._loop.call_later(REPORT_EVERY, self._report)
 
 

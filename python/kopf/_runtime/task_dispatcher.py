@@ -35,6 +35,7 @@ from kopf._runtime.cycle_context import CycleContext
 from kopf._runtime.daemon_instances import DaemonInstance
 from kopf._runtime.daemons import Daemons
 from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.engine_failures import Failure
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger, full_name
@@ -77,7 +78,7 @@ class TaskDispatcher:
         self._probe = probe
         self._base_context: contextvars.Context | None = None
         self.login_error: Exception | None = None
-        self.finished: asyncio.Future[tuple[str, str] | None] = asyncio.get_running_loop().create_future()
+        self.finished: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
         self._namespaces = namespaces
         self._cycles: dict[int, CycleContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use http::Method;
 use kopf_core::backoff::{MAX_RETRY_AFTER, parse_retry_after};
 use kopf_core::json::value::{Value, python_repr};
 
@@ -12,6 +13,7 @@ use crate::time::clock::system_time;
 
 /// The maximum number of characters shown of a response that is not a `Status`.
 const TEXT_LIMIT: usize = 256;
+const NO_RESPONSE: &str = "The API server has not responded within `settings.networking.request_timeout`. Try again when it has recovered.";
 
 /// An error response of the API server. Its class, as in Kopf 1.45, depends on the status.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +28,8 @@ pub struct ApiError {
     pub payload: Option<Value>,
     /// The delay before the next attempt in seconds, as the server requests; at most [`MAX_RETRY_AFTER`].
     pub retry_after: Option<f64>,
+    /// The method and the path of the request; none for an error that a watch has delivered.
+    pub request: Option<String>,
 }
 
 impl ApiError {
@@ -46,7 +50,33 @@ impl ApiError {
                 .filter(|seconds| seconds.is_finite() && *seconds >= 0.0)
                 .map(|seconds| seconds.min(MAX_RETRY_AFTER)),
             payload,
+            request: None,
         }
+    }
+
+    /// The same with its request, whose query is left out: it may be long.
+    #[must_use]
+    pub fn of_request(mut self, method: &Method, url: &str) -> Self {
+        self.request = Some(format!("{method} {}", url.split('?').next().unwrap_or_default()));
+        self
+    }
+
+    /// The failure in sentences: the request, the server's message, and what to do.
+    pub fn explanation(&self) -> String {
+        let request = self.request.as_ref().map_or_else(String::new, |request| format!(" to {request}"));
+        let message: Vec<_> = self.message.split_whitespace().collect();
+        let message = message.join(" ");
+        let reason = match message.trim_end_matches('.') {
+            "" => String::new(),
+            message => format!(": {message}"),
+        };
+        let advice = match self.status {
+            400 | 422 => " Correct what the message names, or the webhook or policy that rejects it.",
+            403 => " Grant this permission to the account; `kopf manifests` prints all rules of an operator.",
+            429 | 500.. => " Try again when the API server has recovered.",
+            _ => "",
+        };
+        format!("The API server has responded{request} with the status {}{reason}.{advice}", self.status)
     }
 
     /// The same without the server's messages, which may repeat the sent values, such as all of a Secret. The names of
@@ -148,6 +178,15 @@ pub struct Failure {
     pub kind: FailureKind,
     /// The message for the user.
     pub message: String,
+    /// The paragraph at the end of a command, if the message has the format of Kopf 1.45.
+    pub explanation: Option<String>,
+}
+
+impl Failure {
+    /// A failure of any other kind.
+    pub fn other(message: impl Into<String>) -> Self {
+        Self { kind: FailureKind::Other, message: message.into(), explanation: None }
+    }
 }
 
 /// The kinds of failures with different exceptions in Python.
@@ -159,25 +198,38 @@ pub enum FailureKind {
     Activity,
     /// A request rejected by the API server, without which the operator cannot run.
     Api,
+    /// The API server cannot be reached.
+    Unreachable,
     /// Anything else.
     Other,
 }
 
 impl From<LoginError> for Failure {
     fn from(error: LoginError) -> Self {
-        Self { kind: FailureKind::Login, message: error.0 }
+        Self { kind: FailureKind::Login, message: error.0, explanation: None }
     }
 }
 
 impl From<RequestError> for Failure {
     fn from(error: RequestError) -> Self {
-        let kind = match &error {
-            RequestError::Login(_) => FailureKind::Login,
-            RequestError::Api(_) => FailureKind::Api,
-            _ => FailureKind::Other,
+        let (kind, explanation) = match &error {
+            RequestError::Login(_) => (FailureKind::Login, None),
+            RequestError::Api(error) => (FailureKind::Api, Some(error.explanation())),
+            RequestError::Transport(text) | RequestError::Unsent(text) => {
+                (FailureKind::Unreachable, Some(sentence(text)))
+            }
+            RequestError::Timeout => (FailureKind::Unreachable, Some(NO_RESPONSE.to_owned())),
+            RequestError::Malformed(_) => (FailureKind::Other, None),
         };
-        Self { kind, message: error.to_string() }
+        Self { kind, message: error.to_string(), explanation }
     }
+}
+
+/// The text with a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let mut rest = text.chars();
+    let first = rest.next().map(char::to_uppercase).into_iter().flatten();
+    first.chain(rest.as_str().trim_end_matches('.').chars()).chain(['.']).collect()
 }
 
 #[cfg(test)]
@@ -213,6 +265,35 @@ mod tests {
         let other =
             ApiError::from_response(403, None, br#"{"kind":"Status","message":"may not"}"#).redacted();
         assert_eq!(other.message, "may not");
+    }
+
+    #[test]
+    fn failures_are_explained_in_sentences_with_the_request() {
+        let rejected = |status, body: &[u8]| {
+            let error =
+                ApiError::from_response(status, None, body).of_request(&Method::GET, "/apis/x?limit=5");
+            Failure::from(RequestError::Api(Box::new(error)))
+        };
+        let unavailable = rejected(503, b"service unavailable\n");
+        assert_eq!(unavailable.kind, FailureKind::Api);
+        assert_eq!(unavailable.message, "APIServerError('service unavailable\\n', None, status=503)");
+        assert_eq!(
+            unavailable.explanation.unwrap(),
+            "The API server has responded to GET /apis/x with the status 503: service unavailable. Try again when the \
+             API server has recovered."
+        );
+        let invalid =
+            rejected(422, br#"{"kind":"Status","message":"spec.x is wrong."}"#).explanation.unwrap();
+        assert!(invalid.contains(" with the status 422: spec.x is wrong. Correct what"), "{invalid}");
+        let empty = rejected(404, b"").explanation.unwrap();
+        assert_eq!(empty, "The API server has responded to GET /apis/x with the status 404.");
+
+        let unsent = Failure::from(RequestError::Unsent("cannot reach https://h: no route".to_owned()));
+        assert_eq!(unsent.kind, FailureKind::Unreachable);
+        assert_eq!(unsent.explanation.as_deref(), Some("Cannot reach https://h: no route."));
+        let late = Failure::from(RequestError::Timeout);
+        assert_eq!(late.message, "TimeoutError()");
+        assert!(late.explanation.unwrap().starts_with("The API server has not responded within"));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::caches::Caches;
 use crate::context::index_gate::IndexGate;
-use crate::error::{Failure, FailureKind};
+use crate::error::Failure;
 use crate::host::{Host, HostTask, LogRecord, ProbeTask};
 use crate::http_server::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::http_server::write_timeout::WriteTimeout;
@@ -102,9 +102,8 @@ impl Probes {
         health: Option<Arc<WatchHealth>>,
     ) -> Result<Self, Failure> {
         let place = format!("{}:{}", endpoint.host, endpoint.port);
-        let failed = |error: std::io::Error| Failure {
-            kind: FailureKind::Other,
-            message: format!("Cannot serve the health status at {place}: {error}"),
+        let failed = |error: std::io::Error| {
+            Failure::other(format!("Cannot serve the health status at {place}: {error}"))
         };
         let mut listeners = vec![];
         let mut failure = None;

@@ -18,7 +18,7 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{Failure, FailureKind, RequestError};
+use crate::error::{Failure, RequestError};
 use crate::time::duration::seconds;
 
 /// The delays before a task that has panicked is restarted.
@@ -49,8 +49,7 @@ impl Panicked {
 
 impl From<Panicked> for Failure {
     fn from(panicked: Panicked) -> Self {
-        let message = format!("{panicked}. This is a bug in Kopf; please report it. The operator ends.");
-        Self { kind: FailureKind::Other, message }
+        Self::other(format!("{panicked}. This is a bug in Kopf; please report it. The operator ends."))
     }
 }
 
@@ -148,10 +147,7 @@ impl Failing {
     /// Waits for a failure.
     pub async fn failed(&self) -> Failure {
         self.raised.cancelled().await;
-        self.first.get().cloned().unwrap_or_else(|| Failure {
-            kind: FailureKind::Other,
-            message: "The operator has failed.".to_owned(),
-        })
+        self.first.get().cloned().unwrap_or_else(|| Failure::other("The operator has failed."))
     }
 
     /// The failure so far.

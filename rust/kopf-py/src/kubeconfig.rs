@@ -26,6 +26,13 @@ pub(crate) fn read_kubeconfig(py: Python<'_>) -> PyResult<Py<PyAny>> {
     Ok((kind, message).into_pyobject(py)?.into_any().unbind())
 }
 
+/// The name of the current context, its file, and the address of its cluster; none if the kubeconfigs are unusable.
+#[pyfunction]
+pub(crate) fn current_address(py: Python<'_>) -> Option<(String, String, String)> {
+    let found = py.detach(kubeconfig::current_address)?;
+    Some((found.context, found.path.display().to_string(), found.server))
+}
+
 /// Whether the credentials of the current user of the kubeconfigs come from an exec plugin.
 #[pyfunction]
 pub(crate) fn has_exec_plugin(py: Python<'_>) -> bool {

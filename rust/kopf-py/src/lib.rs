@@ -95,8 +95,8 @@ mod _kopf {
     use crate::engine::Engine;
     #[pymodule_export]
     use crate::kubeconfig::{
-        has_exec_plugin, has_kubeconfig, has_named_kubeconfig, has_service_account, read_kubeconfig,
-        read_service_account,
+        current_address, has_exec_plugin, has_kubeconfig, has_named_kubeconfig, has_service_account,
+        read_kubeconfig, read_service_account,
     };
     #[pymodule_export]
     use crate::logging::Log;

@@ -1,8 +1,13 @@
 """Mistakes that show while an operator runs: one row per mistake, with what the operator logs."""
 
+import http.server
+import json
 import os
 import pathlib
 import re
+import subprocess
+import sys
+import threading
 from typing import NamedTuple
 
 import kopf
@@ -166,26 +171,85 @@ def settings_of(kubeconfig):
     return environment | {"KUBECONFIG": str(kubeconfig)}
 
 
-def test_a_server_that_cannot_be_reached(tmp_path):
-    """The operator retries, and each line names the server and the reason."""
-    config = """
-apiVersion: v1
-kind: Config
-current-context: a
-contexts: [{name: a, context: {cluster: a, user: a}}]
-clusters: [{name: a, cluster: {server: "https://127.0.0.1:9"}}]
-users: [{name: a, user: {token: x}}]
+FEW_ATTEMPTS = """
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.networking.error_backoffs = [0, 0]
 """
-    (tmp_path / "config").write_text(config)
-    (tmp_path / "handlers.py").write_text(GOOD)
-    running = Command(tmp_path, "run", "-A", "handlers.py", environment=settings_of(tmp_path / "config"))
-    try:
-        running.until(r"Request attempt #1/9 failed; will retry: .* cannot reach https://127\.0\.0\.1:9: ")
-        running.until(r"Request attempt #2/9 failed; will retry: ")
-        running.stop()
-    finally:
-        running.close()
-    assert "Traceback" not in "".join(running.seen)
+
+
+@pytest.fixture
+def run_at(tmp_path):
+    """Run an operator of a server at this address until it gives up; get the lines of its log."""
+
+    def run(server):
+        context = {"name": "home", "context": {"cluster": "c", "user": "u"}}
+        config = {
+            "current-context": "home",
+            "contexts": [context],
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"token": "x"}}],
+        }
+        (tmp_path / "config").write_text(json.dumps(config))
+        (tmp_path / "handlers.py").write_text(GOOD + FEW_ATTEMPTS)
+        done = subprocess.run(
+            [sys.executable, "-m", "kopf", "run", "-A", "handlers.py"],
+            cwd=tmp_path,
+            env=settings_of(tmp_path / "config"),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        return done.stderr.splitlines()
+
+    return run
+
+
+def attempts(lines):
+    return re.findall(r"Request attempt (#\d/\d) failed", "\n".join(lines))
+
+
+def test_a_server_that_cannot_be_reached(run_at, tmp_path):
+    """Each attempt has one line, and the last line names the kubeconfig and its context."""
+    lines = run_at("https://127.0.0.1:9")
+    assert attempts(lines) == ["#1/3", "#2/3", "#3/3"]
+    assert "#1/3 failed; will retry: GET https://127.0.0.1:9/" in "".join(lines)
+    assert lines[-1].startswith("Error: Cannot reach https://127.0.0.1:9: ")
+    assert lines[-1].endswith(
+        f". The address comes from the context 'home' of the kubeconfig {tmp_path}/config. Check that this "
+        "cluster is running, or choose another one with --context or --kubeconfig."
+    )
+    assert len(lines) <= 12, lines
+
+
+class Failing(http.server.BaseHTTPRequestHandler):
+    """Responds as a proxy without its server."""
+
+    def do_GET(self):
+        self.send_response(503)
+        self.send_header("Content-Length", "20")
+        self.end_headers()
+        self.wfile.write(b"service unavailable\n")
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_server_that_fails(run_at):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        lines = run_at(f"http://127.0.0.1:{server.server_address[1]}")
+        server.shutdown()
+        thread.join(30)
+    assert attempts(lines) == ["#1/3", "#2/3", "#3/3"]
+    assert re.fullmatch(
+        r"Error: The API server has responded to GET /apis? with the status 503: service unavailable\. "
+        r"Try again when the API server has recovered\.",
+        lines[-1],
+    )
 
 
 def test_equal_priorities_in_a_peering(kopf_cluster, tmp_path):

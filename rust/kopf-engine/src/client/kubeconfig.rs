@@ -155,6 +155,32 @@ impl Current {
     }
 }
 
+/// The current context, for messages.
+#[derive(Debug, PartialEq, Eq)]
+pub struct CurrentAddress {
+    /// The name of the context.
+    pub context: String,
+    /// The file that has it.
+    pub path: PathBuf,
+    /// The address of its cluster.
+    pub server: String,
+}
+
+/// The current context with its address; none if the kubeconfigs are unusable.
+pub fn current_address() -> Option<CurrentAddress> {
+    address_in(&paths())
+}
+
+fn address_in(paths: &[PathBuf]) -> Option<CurrentAddress> {
+    let current = Current::of(&read_files(paths).ok()?).ok()?;
+    let has_context = |path: &&PathBuf| {
+        let file = Kubeconfig::read_from(path);
+        file.is_ok_and(|file| file.contexts.iter().any(|named| named.name == current.name))
+    };
+    let path = paths.iter().find(has_context)?.clone();
+    Some(CurrentAddress { context: current.name, path, server: current.cluster.server? })
+}
+
 /// The token of a user: its own, else one that an auth provider of old clients has stored.
 pub fn token_of(user: &AuthInfo) -> Option<&str> {
     let own = user.token.as_ref().map(SecretString::expose_secret).filter(|token| !token.is_empty());

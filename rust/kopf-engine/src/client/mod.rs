@@ -277,7 +277,7 @@ impl Client {
                 span.record("status", status.as_u16());
                 return Ok(OpenStream { response, deadline, _permit: permit, _busy: busy });
             }
-            let error = within(deadline, read_error(response, head.url)).await?;
+            let error = within(deadline, read_error(response, head)).await?;
             drop((permit, busy));
             if status != StatusCode::UNAUTHORIZED {
                 return Err(RequestError::Api(Box::new(error)));
@@ -346,13 +346,17 @@ fn retry_after(error: &RequestError) -> Option<f64> {
     }
 }
 
-async fn read_error(response: Response<ResponseBody>, url: &str) -> Result<ApiError, RequestError> {
+async fn read_error(
+    response: Response<ResponseBody>,
+    head: RequestHead<'_>,
+) -> Result<ApiError, RequestError> {
     let status = response.status().as_u16();
     let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
     let retry_after = header.map(str::to_owned);
     let response = read_whole(response, MAX_BODY).await?;
     let error = ApiError::from_response(status, retry_after.as_deref(), response.body());
-    Ok(if is_discreet_path(url) { error.redacted() } else { error })
+    let error = error.of_request(head.method, head.url);
+    Ok(if is_discreet_path(head.url) { error.redacted() } else { error })
 }
 
 async fn within<T>(

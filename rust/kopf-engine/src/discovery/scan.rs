@@ -1,7 +1,8 @@
 //! Discovery: the resources that the API server serves.
 //!
-//! Only the groups in the scope are requested, all in parallel. The core decides which of the resources the operator
-//! serves (`selection.rs`).
+//! Only the groups in the scope are requested, all in parallel. The two requests before them are sequential: the failed
+//! attempts to reach a server are logged once each. The core decides which of the resources the operator serves
+//! (`selection.rs`).
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -35,13 +36,13 @@ impl Scope {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Versions {
     #[serde(default)]
     versions: Vec<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Groups {
     #[serde(default)]
     groups: Vec<Group>,
@@ -63,25 +64,32 @@ struct GroupVersion {
 
 /// All resources of the groups in the scope.
 pub async fn scan(client: &Client, scope: &Scope) -> Result<Vec<Arc<Resource>>, RequestError> {
+    let core = read_core(client, scope).await?;
+    let groups = read_groups(client, scope).await?;
     let (core, others) =
-        futures::future::try_join(scan_core(client, scope), scan_groups(client, scope)).await?;
+        futures::future::try_join(scan_core(client, &core), scan_groups(client, scope, &groups)).await?;
     Ok(core.into_iter().chain(others).map(Arc::new).collect())
 }
 
-async fn scan_core(client: &Client, scope: &Scope) -> Result<Vec<Resource>, RequestError> {
-    if !scope.has("") {
-        return Ok(vec![]);
-    }
-    let versions: Versions = read(client, "/api").await?.unwrap_or(Versions { versions: vec![] });
+/// The versions of the core group, if it is in the scope.
+async fn read_core(client: &Client, scope: &Scope) -> Result<Versions, RequestError> {
+    let found = if scope.has("") { read(client, "/api").await? } else { None };
+    Ok(found.unwrap_or_default())
+}
+
+/// The other groups, if any is in the scope.
+async fn read_groups(client: &Client, scope: &Scope) -> Result<Groups, RequestError> {
+    let is_core_only = matches!(scope, Scope::Groups(groups) if groups.iter().all(String::is_empty));
+    let found = if is_core_only { None } else { read(client, "/apis").await? };
+    Ok(found.unwrap_or_default())
+}
+
+async fn scan_core(client: &Client, versions: &Versions) -> Result<Vec<Resource>, RequestError> {
     let found = versions.versions.iter().map(|version| scan_version(client, "", version, true));
     Ok(try_join_all(found).await?.into_iter().flatten().collect())
 }
 
-async fn scan_groups(client: &Client, scope: &Scope) -> Result<Vec<Resource>, RequestError> {
-    if matches!(scope, Scope::Groups(groups) if groups.iter().all(String::is_empty)) {
-        return Ok(vec![]);
-    }
-    let groups: Groups = read(client, "/apis").await?.unwrap_or(Groups { groups: vec![] });
+async fn scan_groups(client: &Client, scope: &Scope, groups: &Groups) -> Result<Vec<Resource>, RequestError> {
     let in_scope = groups.groups.iter().filter(|group| scope.has(&group.name));
     let found = in_scope.flat_map(|group| {
         let preferred = group.preferred_version.as_ref().map(|preferred| preferred.version.as_str());

@@ -13,7 +13,7 @@ use kopf_core::resource::{Resource, is_exact_namespace, match_namespace};
 use crate::client::Client;
 use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::scan::{Scope, scan};
-use crate::error::{Failure, FailureKind, RequestError};
+use crate::error::{Failure, RequestError};
 use crate::host::LogRecord;
 use crate::peering::{GROUPS, is_peering, plural, write_records};
 use crate::task_context::TaskContext;
@@ -46,7 +46,7 @@ pub async fn run(
         scanned.iter().filter(|resource| is_peering(resource, settings.clusterwide)).collect();
     if resources.is_empty() {
         let names = GROUPS.map(|group| format!("{}.v1.{group}", plural(settings.clusterwide)));
-        return Err(failure(format!(
+        return Err(Failure::other(format!(
             "Cannot find the peering resource for [{}]. Apply the CRDs of peerings to the cluster \
              first: they are in examples/10-peering.",
             names.join(", ")
@@ -66,7 +66,7 @@ pub async fn run(
     }
     if written == 0 && command == Command::Freeze {
         let name = &settings.name;
-        return Err(failure(format!(
+        return Err(Failure::other(format!(
             "There is no peering object {name:?}: no operator can be paused by it. Create it first, or name another \
              one with --peering."
         )));
@@ -111,8 +111,4 @@ async fn namespaces(client: &Client, patterns: &[String]) -> Result<BTreeSet<Str
         .filter(|name| patterns.iter().any(|pattern| match_namespace(name, pattern)))
         .map(str::to_owned)
         .collect())
-}
-
-fn failure(message: String) -> Failure {
-    Failure { kind: FailureKind::Other, message }
 }

@@ -31,7 +31,7 @@ use crate::context::index_gate::IndexGate;
 use crate::context::{DeletionHolds, DispatchContext};
 use crate::daemons::{self, CommandSender, DaemonManager};
 use crate::discovery::namespaces::NamespaceScope;
-use crate::error::{Failure, FailureKind};
+use crate::error::Failure;
 use crate::event_recorder::{EventReceiver, EventSender, event_channel};
 use crate::host::credentials::Credentials;
 use crate::host::{Host, LogRecord};
@@ -192,9 +192,7 @@ impl Operator {
     /// If the operator ended without a request to stop.
     pub async fn finished(&self) -> Result<(), Failure> {
         self.finished.cancelled().await;
-        self.outcome.get().cloned().unwrap_or_else(|| {
-            Err(Failure { kind: FailureKind::Other, message: "The engine has been interrupted.".to_owned() })
-        })
+        self.outcome.get().cloned().unwrap_or_else(|| Err(Failure::other("The engine has been interrupted.")))
     }
 }
 

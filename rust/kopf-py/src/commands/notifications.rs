@@ -22,10 +22,10 @@ pub(crate) struct ObjectDeleted {
     pub(crate) uid: String,
 }
 
-/// The engine has ended: after a stop, or by a failure of this kind and with this message.
+/// The engine has ended: after a stop, or by a failure of this kind, with this message and maybe an explanation.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
 pub(crate) struct EngineStopped {
-    failure: Option<(&'static str, String)>,
+    failure: Option<(&'static str, String, Option<String>)>,
 }
 
 impl EngineStopped {
@@ -34,8 +34,10 @@ impl EngineStopped {
             FailureKind::Login => "login",
             FailureKind::Activity => "activity",
             FailureKind::Api => "api",
+            FailureKind::Unreachable => "unreachable",
             FailureKind::Other => "other",
         };
-        Self { failure: failure.map(|failure| (kind(failure.kind), failure.message)) }
+        let fields = |failure: Failure| (kind(failure.kind), failure.message, failure.explanation);
+        Self { failure: failure.map(fields) }
     }
 }

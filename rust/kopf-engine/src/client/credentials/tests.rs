@@ -320,6 +320,25 @@ async fn a_watch_without_a_response_ends_with_the_inactivity_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_waits_for_a_response_as_long_as_configured() {
+    let table = [
+        (json!({"watching": {"inactivity_timeout": 7}}), 7),
+        // Longer than the wait on a reused connection.
+        (json!({"watching": {"inactivity_timeout": 70}}), 70),
+        (json!({"watching": {"inactivity_timeout": 70, "connect_timeout": 5}}), 5),
+        (json!({"watching": {"inactivity_timeout": null}, "networking": {"request_timeout": 90}}), 90),
+    ];
+    for (settings, expected) in table {
+        let fixture = Fixture::new(&settings, |_: &Got| -> FakeResponse { (0, None) });
+        let start = tokio::time::Instant::now();
+        let error =
+            fixture.shared.base.client.stream("/api", crate::client::RequestBody::None).await.err().unwrap();
+        assert!(matches!(error, RequestError::Timeout), "{error}");
+        assert_eq!(start.elapsed().as_secs(), expected, "{settings}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn too_long_retry_after_delays_are_limited() {
     let status = json!({"kind": "Status", "details": {"retryAfterSeconds": 4_294_967_295_u32}});
     let fixture =

@@ -73,6 +73,18 @@ fn rejected_files_are_named_with_the_field_and_without_their_secrets() {
 }
 
 #[test]
+fn the_address_is_that_of_the_current_context_with_its_file() {
+    let folder = Folder::new("address");
+    let overlay = folder.write("overlay", "current-context: here");
+    let config = folder.write("config", GOOD);
+    let expected =
+        CurrentAddress { context: "here".to_owned(), path: config.clone(), server: "https://h".to_owned() };
+    assert_eq!(address_in(&[overlay.clone(), config]), Some(expected));
+    assert_eq!(address_in(&[overlay]), None, "the context does not exist");
+    assert_eq!(address_in(&[folder.0.join("absent")]), None);
+}
+
+#[test]
 fn references_to_nothing_are_named() {
     let table = [
         (GOOD.replace("current-context: here", ""), "Current context is not set in kubeconfigs."),

@@ -21,7 +21,7 @@ use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::discovery::namespaces::{NamespaceMatches, NamespaceScope};
 use crate::discovery::observers::{DiscoveryQueue, Source};
 use crate::discovery::scan::scan;
-use crate::error::{Failure, FailureKind};
+use crate::error::Failure;
 use crate::event_recorder::{EventReceiver, EventRecorder};
 use crate::host::{HostTask, LogRecord, MatchResourcesTask};
 use crate::objects::dispatcher::Dispatcher;
@@ -336,9 +336,8 @@ impl Orchestrator {
             resources,
             reply,
         }));
-        let failed = |message: String| Failure { kind: FailureKind::Other, message };
-        let verdicts =
-            receiver.await.map_err(|_| failed("The operator is exiting.".to_owned()))?.map_err(failed)?;
+        let verdicts = receiver.await.map_err(|_| Failure::other("The operator is exiting."))?;
+        let verdicts = verdicts.map_err(Failure::other)?;
         let mut selected = BTreeSet::new();
         for (handler, verdicts) in handlers.into_iter().zip(verdicts) {
             let yes = self.scanned.iter().zip(verdicts).filter(|(_, verdict)| *verdict);
