@@ -38,6 +38,8 @@ class Proxy:
     def __init__(self, cluster: kube.Cluster) -> None:
         self.cluster = cluster
         self.requests: list[Request] = []
+        # The watches that have received a bookmark, once per bookmark.
+        self.bookmarks: list[Request] = []
         self.faults: list[Fault] = []
         self._streams: set[http.client.HTTPConnection] = set()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -102,7 +104,7 @@ class Proxy:
                         self.answer(*answer)
                         return
                 try:
-                    self.forward(body, is_stream="watch" in request.query)
+                    self.forward(request, body, is_stream="watch" in request.query)
                 except (OSError, http.client.HTTPException):
                     # The client must notice it, even if the response has not begun.
                     self.close_connection = True
@@ -116,7 +118,7 @@ class Proxy:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-            def forward(self, body: bytes, *, is_stream: bool) -> None:
+            def forward(self, request: Request, body: bytes, *, is_stream: bool) -> None:
                 connection = proxy.cluster._connect(timeout=300)
                 headers = dict(proxy.cluster._headers)
                 if "Content-Type" in self.headers:
@@ -135,6 +137,8 @@ class Proxy:
                     for line in response:
                         self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
                         self.wfile.flush()
+                        if line.startswith(b'{"type":"BOOKMARK"'):
+                            proxy.bookmarks.append(request)
                     self.wfile.write(b"0\r\n\r\n")
                 finally:
                     proxy._streams.discard(connection)
