@@ -83,6 +83,7 @@ class Resource:
 
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
