@@ -35,6 +35,7 @@ LONGEST = [
         "installed/test_pages.py",
         "examples/test_cache.py",
         "docs/test_followed.py",
+        "real/test_idle_watches.py",
     )
 ]
 

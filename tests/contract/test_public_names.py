@@ -176,7 +176,6 @@ PROGRESS = (
 )
 DIFFBASE = "AnnotationsDiffBaseStorage(prefix='kopf.zalando.org', key='last-handled-configuration')"
 OTHER_DEFAULTS = {
-    ("watching", "inactivity_timeout"): {"30.0": "70.0"},
     # The representation of storages shows their options.
     ("persistence", "progress_storage"): {PROGRESS: "<kopf...SmartProgressStorage object>"},
     ("persistence", "diffbase_storage"): {DIFFBASE: "<kopf...AnnotationsDiffBaseStorage object>"},

@@ -1,9 +1,12 @@
 """The watched kinds and namespaces, as they are created and deleted; and the initial lists."""
 
 import contextlib
+import re
+import time
 
 import pytest
 
+from tests.support import cluster as kube
 from tests.support import proxy as proxies
 
 PREAMBLE = """
@@ -95,6 +98,52 @@ def resume(**_):
     run.wait_for_log(r"Stopping the watch-stream for latecomers\.v1\.")
     run.wait_for_log("Handling cycle is finished", count=2)
     assert not run.called("resume")
+
+
+def test_an_unavailable_api_does_not_affect_other_kinds(operator, cluster, later_kind, namespace, shelf):
+    later_kind.install()
+    later_kind.create(namespace, "late")
+    shelf.create("first")
+    version = f"v1.{later_kind.group}"
+    # The service does not exist. Without the label, the server does not restore its own APIService.
+    cluster.patch(
+        kube.API_SERVICES,
+        None,
+        version,
+        {
+            "metadata": {"labels": {"kube-aggregator.kubernetes.io/automanaged": None}},
+            "spec": {
+                "service": {"namespace": namespace, "name": "missing", "port": 443},
+                "insecureSkipTLSVerify": True,
+            },
+        },
+    )
+    cluster.await_error(f"/apis/{later_kind.group}/v1", 503)
+    start = time.monotonic()
+    run = operator(
+        PREAMBLE
+        + """
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.networking.error_backoffs = [1, 1, 2, 3, 5, 8, 13, 21]
+
+@kopf.on.event('parcels')
+@kopf.on.event('latecomers')
+def event(name, **_):
+    called('event', name=name)
+"""
+    )
+    assert run.wait_for_call("event").details == {"name": "first"}
+    assert time.monotonic() - start < 5
+    warning = rf"Cannot read the resources of {re.escape(later_kind.group)}/v1: 503 "
+    run.wait_for_log(warning)
+    shelf.create("second")
+    assert run.wait_for_call("event", count=2).details == {"name": "second"}
+    # The server restores its own APIService.
+    cluster.delete(kube.API_SERVICES, None, version)
+    assert run.wait_for_call("event", count=3, timeout=100).details == {"name": "late"}
+    assert len(re.findall(warning, run.log)) == 1
+    run.check_alive()
 
 
 def test_namespaces_come_and_go_by_globs_and_negations(operator, cluster, parcels, new_namespace):

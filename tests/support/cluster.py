@@ -83,6 +83,7 @@ class Resource:
 
 
 NAMESPACES = Resource("", "v1", "namespaces", namespaced=False)
+API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
@@ -176,6 +177,19 @@ class Cluster:
                 if error.code not in (404, 429, 503) or time.monotonic() > until:
                     raise
             time.sleep(0.1)  # Nothing is there to be watched yet.
+
+    def await_error(self, path: str, code: int, *, timeout: float = 30) -> None:
+        """Wait until the API responds with this error to a GET request."""
+        until = time.monotonic() + timeout
+        while True:
+            try:
+                self.request("GET", path)
+            except ApiError as error:
+                if error.code == code:
+                    return
+            if time.monotonic() > until:
+                raise Timeout(f"{path}: no response {code} in {timeout} s")
+            time.sleep(0.1)  # There is nothing to be watched.
 
     def wait(
         self,

@@ -20,6 +20,7 @@ IN_REFERENCE: dict[str, str] = {
     "test_kind_that_gets_another_preferred_version_is_served_in_that_one": (
         "a changed kind is looked at once there, before the server's discovery has followed"
     ),
+    "test_an_unavailable_api_does_not_affect_other_kinds": "the operator exits after a minute there",
     "test_objects_that_vanish_unseen_leave_the_indices": "such objects stay in the indices there",
     "test_initial_objects_are_streamed_if_the_server_can": "a refusal of streaming ends the operator there",
     "test_forbidden_list_is_tried_again_until_the_permission_comes": (

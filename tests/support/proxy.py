@@ -11,6 +11,7 @@ import http.server
 import json
 import pathlib
 import threading
+import time
 import urllib.parse
 from collections.abc import Callable
 
@@ -38,6 +39,9 @@ class Proxy:
     def __init__(self, cluster: kube.Cluster) -> None:
         self.cluster = cluster
         self.requests: list[Request] = []
+        # The watches that have received a bookmark, once per bookmark.
+        self._bookmarks: list[Request] = []
+        self._changed = threading.Condition()
         self.faults: list[Fault] = []
         self._streams: set[http.client.HTTPConnection] = set()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -71,6 +75,25 @@ class Proxy:
             if request.path.endswith(path) and query.items() <= request.query.items()
         ]
 
+    def record_bookmark(self, watch: Request) -> None:
+        with self._changed:
+            self._bookmarks.append(watch)
+            self._changed.notify_all()
+
+    def wait_for_bookmarks(
+        self, path: str, count: int, *, timeout: float, alive: Callable[[], None] = lambda: None
+    ) -> None:
+        """Wait until the watches of that path (its end) have received so many bookmarks.
+
+        `alive` is called now and then; it raises if further waiting makes no sense.
+        """
+        until = time.monotonic() + timeout
+        with self._changed:
+            while sum(1 for watch in self._bookmarks if watch.path.endswith(path)) < count:
+                assert time.monotonic() < until, f"bookmarks: {self._bookmarks}; requests: {self.requests}"
+                alive()
+                self._changed.wait(1)
+
     def cut(self) -> None:
         """Break all streams."""
         for connection in list(self._streams):
@@ -102,7 +125,7 @@ class Proxy:
                         self.answer(*answer)
                         return
                 try:
-                    self.forward(body, is_stream="watch" in request.query)
+                    self.forward(request, body, is_stream="watch" in request.query)
                 except (OSError, http.client.HTTPException):
                     # The client must notice it, even if the response has not begun.
                     self.close_connection = True
@@ -116,7 +139,7 @@ class Proxy:
                 self.end_headers()
                 self.wfile.write(text.encode())
 
-            def forward(self, body: bytes, *, is_stream: bool) -> None:
+            def forward(self, request: Request, body: bytes, *, is_stream: bool) -> None:
                 connection = proxy.cluster._connect(timeout=300)
                 headers = dict(proxy.cluster._headers)
                 if "Content-Type" in self.headers:
@@ -137,6 +160,8 @@ class Proxy:
                     for line in response:
                         self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
                         self.wfile.flush()
+                        if line.startswith(b'{"type":"BOOKMARK"'):
+                            proxy.record_bookmark(request)
                     self.wfile.write(b"0\r\n\r\n")
                 finally:
                     proxy._streams.discard(connection)

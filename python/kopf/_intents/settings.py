@@ -184,8 +184,8 @@ class WatchingSettings(ChangeTracked):
     reconnect_backoff: float = 0.1
     """The pause between watch requests."""
 
-    inactivity_timeout: float = 70.0 if COMPAT_1_45 else 30.0
-    """The number of seconds without data before Kopf reconnects a watch."""
+    inactivity_timeout: float = 70.0
+    """The seconds without data before Kopf reconnects a watch; servers send a bookmark per minute."""
 
     chunk_size: int | None = None
     """The number of objects per page of a list; None: 500."""

@@ -188,8 +188,8 @@ class EmbeddedFeatures:
 
         The number is seconds for `latency` and `too-many-requests`, the code for `code`, the version for
         `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name; with
-        a subresource, `widgets/status`, only that is concerned. The first requests that fit are spared, if
-        `after` is given.
+        a subresource, `widgets/status`, only that is concerned; `example.com/v1` is the discovery of that API
+        version. The first requests that fit are spared, if `after` is given.
         """
         self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
 

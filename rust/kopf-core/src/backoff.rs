@@ -1,8 +1,9 @@
 //! Delays between retries: how long to wait after a failure, and after how many failures to give up.
 //!
-//! It has the delays of requests, watches, logins, writes, and throttled objects, but does not decide which failures are retried:
-//! for the engine's requests, `kopf-engine/src/client/mod.rs` does; for those of users' code, `user_request/retry.rs`. Pure
-//! arithmetic: callers draw the random numbers, and sleep. [`Retries`] counts the consecutive failures.
+//! It has the delays of requests, watches, discovery, logins, writes, and throttled objects, but does not decide which
+//! failures are retried: for the engine's requests, `kopf-engine/src/client/mod.rs` does; for those of users' code,
+//! `user_request/retry.rs`. Pure arithmetic: callers draw the random numbers, and sleep. [`Retries`] counts the consecutive
+//! failures.
 
 use crate::durations::Seconds;
 use crate::time::Timestamp;

@@ -94,7 +94,8 @@ pub struct Watching {
     pub connect_timeout: Option<f64>,
     /// Seconds between two watch requests.
     pub reconnect_backoff: f64,
-    /// Seconds without data after which the watch is reconnected.
+    /// Seconds without data after which the watch is reconnected. Servers send a bookmark about every 60 seconds, so the
+    /// default is longer.
     pub inactivity_timeout: Option<f64>,
     /// The number of objects in one page of a list.
     pub chunk_size: Option<u64>,
@@ -239,7 +240,7 @@ impl Default for Watching {
             client_timeout: None,
             connect_timeout: None,
             reconnect_backoff: 0.1,
-            inactivity_timeout: Some(30.0),
+            inactivity_timeout: Some(70.0),
             chunk_size: None,
             initial_streaming: false,
             derived_selectors: false,

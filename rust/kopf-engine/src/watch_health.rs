@@ -1,4 +1,4 @@
-//! The health of watch streams: which of them are failing, since when, and why.
+//! The health of watch streams: which of them are failing or silent, since when, and why.
 //!
 //! Shown as JSON and as metrics by the server of the probes. Failures are handled in `watch`; this module only records
 //! them.
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use crate::metrics_text::{add_family, add_sample};
 use crate::time::clock::Clock;
 
-/// The kind of failure of a stream.
+/// The state of a stream that delivers nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFailure {
     /// The server rejects the watch, or responds with malformed data.
     Rejected,
     /// The connection cannot be made, or fails.
     Broken,
-    /// No data arrives, not even a bookmark: there may be no changes, or the connection may be broken.
+    /// No data arrives, not even a bookmark: there may be no changes, or the connection may be broken. This is no failure.
     Silent,
 }
 
@@ -32,6 +32,11 @@ impl StreamFailure {
             Self::Silent => "silent",
         }
     }
+
+    /// Whether the stream is failing, and not only silent.
+    fn is_failing(self) -> bool {
+        self != Self::Silent
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +47,16 @@ struct StreamHealth {
     /// The number of objects that cannot be parsed.
     rejected: usize,
     selectors: BTreeMap<&'static str, String>,
+}
+
+impl StreamHealth {
+    fn failing_since(&self) -> Option<Timestamp> {
+        self.failure.filter(|(failure, _)| failure.is_failing()).map(|(_, since)| since)
+    }
+
+    fn silent_since(&self) -> Option<Timestamp> {
+        self.failure.filter(|(failure, _)| !failure.is_failing()).map(|(_, since)| since)
+    }
 }
 
 /// The health of all watch streams of an operator.
@@ -72,12 +87,12 @@ impl WatchHealth {
 
     /// The last error of a stream that is failing.
     pub fn error_of(&self, stream: &str) -> Option<String> {
-        self.streams().get(stream).filter(|it| it.failure.is_some()).and_then(|it| it.error.clone())
+        self.streams().get(stream).filter(|it| it.failing_since().is_some()).and_then(|it| it.error.clone())
     }
 
     /// The seconds since a stream is failing; none if it is not.
     pub fn failing_for(&self, stream: &str) -> Option<f64> {
-        let since = self.streams().get(stream)?.failure.map(|(_, since)| since)?;
+        let since = self.streams().get(stream)?.failing_since()?;
         Some(self.clock.now().seconds_since(since).max(0.0))
     }
 
@@ -95,16 +110,17 @@ impl WatchHealth {
     pub fn accepted(&self, stream: &str) {
         let mut streams = self.streams();
         let condition = streams.entry(stream.to_owned()).or_default();
-        condition.failure = condition.failure.filter(|(failure, _)| *failure == StreamFailure::Silent);
+        condition.failure = condition.failure.filter(|(failure, _)| !failure.is_failing());
     }
 
-    /// Records a failure of a stream. An uninterrupted series of failures counts from the first one.
+    /// Records a failure or the silence of a stream. An uninterrupted series of failures counts from the first one, and so
+    /// does silence.
     pub fn record_failure(&self, stream: &str, failure: StreamFailure, error: Option<String>) {
         let mut streams = self.streams();
         let condition = streams.entry(stream.to_owned()).or_default();
-        let since = condition.failure.map_or_else(|| self.clock.now(), |(_, since)| since);
-        condition.failure = Some((failure, since));
-        if failure != StreamFailure::Silent {
+        let since = if failure.is_failing() { condition.failing_since() } else { condition.silent_since() };
+        condition.failure = Some((failure, since.unwrap_or_else(|| self.clock.now())));
+        if failure.is_failing() {
             condition.failures += 1;
         }
         condition.error = error.or(condition.error.take());
@@ -161,11 +177,18 @@ impl WatchHealth {
                 add_sample(&mut text, name, &[("stream", stream)], value(condition));
             }
         };
+        let seconds = |since: Option<Timestamp>| since.map_or(0.0, |since| now.seconds_since(since).max(0.0));
         figure(
             "kopf_stream_trouble_seconds",
             "gauge",
             "For how many seconds a stream has been failing.",
-            &|condition| condition.failure.map_or(0.0, |(_, since)| now.seconds_since(since).max(0.0)),
+            &|condition| seconds(condition.failing_since()),
+        );
+        figure(
+            "kopf_stream_silent_seconds",
+            "gauge",
+            "For how many seconds a stream has been silent beyond the inactivity timeout. This is no failure.",
+            &|condition| seconds(condition.silent_since()),
         );
         figure(
             "kopf_stream_failures_total",
@@ -243,6 +266,10 @@ mod tests {
         health.accepted("s");
         assert_eq!(failure_of(&health).0, json!("silent"));
         assert_eq!(health.to_json()["streams"][0]["failures"], json!(0));
+        tokio::time::advance(Duration::from_mins(10)).await;
+        assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 0\n"));
+        assert!(health.to_metrics().contains("\nkopf_stream_silent_seconds{stream=\"s\"} 600\n"));
+        assert_eq!((health.failing_for("s"), health.error_of("s")), (None, None));
         health.selected("s", &[("labelSelector", "a=b".to_owned())]);
         assert_eq!(health.to_json()["streams"][0]["selectors"], json!({"labelSelector": "a=b"}));
         health.on_data("s");
@@ -250,5 +277,20 @@ mod tests {
         health.record_failure("s", StreamFailure::Broken, None);
         health.accepted("s");
         assert_eq!(failure_of(&health).0, Value::Null);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_after_silence_counts_from_its_own_start() {
+        let health = WatchHealth::new(Clock::start());
+        health.record_failure("s", StreamFailure::Silent, None);
+        tokio::time::advance(Duration::from_mins(10)).await;
+        health.record_failure("s", StreamFailure::Broken, Some("no route".to_owned()));
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(failure_of(&health), (json!("broken"), json!(7.0)));
+        assert_eq!(health.failing_for("s"), Some(7.0));
+        assert!(health.to_metrics().contains("\nkopf_stream_silent_seconds{stream=\"s\"} 0\n"));
+        health.record_failure("s", StreamFailure::Silent, None);
+        assert_eq!(failure_of(&health), (json!("silent"), json!(0.0)));
+        assert_eq!(health.error_of("s"), None, "the error is over");
     }
 }

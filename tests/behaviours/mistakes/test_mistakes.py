@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import kopf
 import pytest
+import yaml
 
 from tests.support.crds import PEERINGS
 
@@ -264,6 +265,49 @@ def test_a_wrong_token(kopf_cluster, folder):
         "rejects the credentials from login_with_kubeconfig (401 Unauthorized): they are wrong or have",
     ]
     check(Row("wrong token", printed), run.stderr)
+    assert run.returncode == 1
+
+
+# Each run gives another token.
+PLUGIN = """#!/bin/sh
+cd "$(dirname "$0")"
+printf 'run\\n' >> plugin.runs
+printf '%s' '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
+printf '%s' '"status": {"token": "wrong-'$(wc -l < plugin.runs)'"}}'
+"""
+LOGIN = """
+import kopf
+
+@kopf.on.login()
+def log_in(settings, **_):
+    with open("plugin.runs", "a") as file:
+        file.write("run\\n")
+    with open("plugin.runs") as file:
+        token = f"wrong-{len(file.readlines())}"
+    return kopf.ConnectionInfo(server="SERVER", insecure=True, token=token)
+"""
+
+
+@pytest.mark.parametrize("key", ["login_with_kubeconfig", "log_in"])
+def test_new_wrong_tokens_at_each_login(kopf_cluster, folder, key):
+    config = yaml.safe_load(kopf_cluster.kubeconfig.read_text())
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    for user in config["users"]:
+        user["user"] = {"exec": {**plugin, "command": str(folder / "plugin")}}
+    (folder / "config").write_text(yaml.safe_dump(config))
+    (folder / "plugin").write_text(PLUGIN)
+    (folder / "plugin").chmod(0o755)
+    login = LOGIN.replace("SERVER", kopf_cluster.url) if key == "log_in" else ""
+    (folder / "handlers.py").write_text(GOOD + login)
+    run = run_in(kopf_cluster, folder, "run", "-A", "handlers.py", KUBECONFIG=str(folder / "config"))
+    rejected = f"The API server {kopf_cluster.url} rejects the credentials from {key} (401 Unauthorized)"
+    assert f"Error: Ran out of valid credentials. {rejected}: they are wrong" in run.stderr
+    warnings = re.findall(
+        re.escape(rejected) + r"\. The credentials are read again in (\S+) seconds\.", run.stderr
+    )
+    assert warnings == ["0.5", "1"]
+    assert (folder / "plugin.runs").read_text().splitlines() == ["run"] * 4
+    assert "Traceback" not in run.stderr
     assert run.returncode == 1
 
 

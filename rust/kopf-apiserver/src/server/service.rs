@@ -150,9 +150,13 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
     (!effects.lost).then_some(answer)
 }
 
-/// Verb and resource of a request for the matching of faults.
+/// Verb and resource of a request for the matching of faults. The resource of the discovery of a group version is that version.
 fn classify<'r>(request: &Request, route: &'r Route) -> (&'static str, Cow<'r, str>) {
-    let Route::Resource(target) = route else { return ("get", "".into()) };
+    let target = match route {
+        Route::Resource(target) => target,
+        Route::Version { group, version } => return ("get", format!("{group}/{version}").into()),
+        _ => return ("get", "".into()),
+    };
     let verb = match (request.method.as_str(), target.name.is_some()) {
         ("GET" | "HEAD", _) if target.watch || request.query.flag("watch") => "watch",
         ("GET" | "HEAD", true) => "get",

@@ -50,7 +50,7 @@ pub struct Injection {
     pub fault: Fault,
     /// Verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
-    /// Plural name of the resource; with a subresource `widgets/status`.
+    /// Plural name of the resource; with a subresource `widgets/status`; for discovery `example.com/v1` or `example.com`.
     pub plural: String,
     /// Number of times; `None` for no limit.
     pub times: Option<u32>,

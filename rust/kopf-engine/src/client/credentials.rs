@@ -3,15 +3,19 @@
 //! A request uses the connection with the highest priority. When the API server rejects its credentials, the connection
 //! is removed. When the last one is removed, the login handlers run again while all requests wait. Recently rejected
 //! credentials are not used again.
+//!
+//! The first login after an accepted request needs no delay: tokens expire. If the credentials of that login are rejected,
+//! too, before any request is accepted, the following logins have growing delays, and end after a time limit. So exec
+//! plugins and handlers that return a new token each time do not run in a tight loop while the server rejects all of them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
-use kopf_core::backoff::{Backoff, Retries};
+use kopf_core::backoff::Retries;
 use kopf_core::log_level::Level;
 use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
@@ -23,15 +27,11 @@ use crate::error::LoginError;
 use crate::host::credentials::{Credentials, Login};
 use crate::host::{Host, HostTask, LogRecord, LoginTask};
 use crate::time::clock::Clock;
-use crate::time::duration::seconds;
+
+use rejections::{FIRST_RETRIES, RETRIES, Rejected, ran_out};
 
 const LOGGER: &str = "kopf._core.engines.activities";
-const RAN_OUT: &str = "Ran out of valid credentials.";
-const NOT_FOUND: &str = "No login handler has returned any. Set KUBECONFIG, create ~/.kube/config, run in a pod with a \
-                         service account, or declare a login handler (@kopf.on.login).";
 const INTERRUPTED: &str = "The login was interrupted by the operator's exit.";
-/// The delays between logins while the server rejects all credentials.
-const RETRIES: Backoff = Backoff::endless(&[0.5, 1.0, 2.0, 5.0, 10.0]);
 /// How many rejected credentials are remembered per login handler.
 const REMEMBERED: usize = 3;
 /// How long a login may continue when the operator is stopping: its last requests may need the credentials.
@@ -68,15 +68,19 @@ struct Store {
     turn: AtomicUsize,
     /// Some credentials were accepted before: from then on, a rejection is treated as temporary.
     was_authorized: AtomicBool,
-    /// All credentials were rejected, or certificates were not accepted, since the last accepted request.
+    /// Credentials or certificates were rejected since the last accepted request.
     in_doubt: AtomicBool,
 }
 
 struct LoginState {
     happened: bool,
     rejected_fingerprints: HashMap<String, VecDeque<u64>>,
-    /// The server and the keys of the login handlers whose credentials it has all rejected.
-    rejected: Option<(String, String)>,
+    /// The credentials that the last login has returned although they were rejected before.
+    rejected: Option<Rejected>,
+    /// The credentials that were rejected since the last accepted request, and are not counted as a login yet.
+    newly_rejected: Option<Rejected>,
+    /// The number of logins since the last accepted request whose credentials were rejected, including those from before.
+    rejected_logins: u32,
     /// Since when all credentials are rejected.
     since: Option<Timestamp>,
     retries: Retries<'static>,
@@ -90,6 +94,8 @@ impl Default for LoginState {
             happened: false,
             rejected_fingerprints: HashMap::new(),
             rejected: None,
+            newly_rejected: None,
+            rejected_logins: 0,
             since: None,
             retries: RETRIES.retries(),
             renewal: None,
@@ -152,9 +158,10 @@ impl CredentialStore {
         {
             return;
         }
-        self.store.in_doubt.store(false, Ordering::Relaxed);
         let mut logins = self.store.logins();
+        self.store.in_doubt.store(false, Ordering::Relaxed);
         (logins.since, logins.renewal) = (None, None);
+        (logins.newly_rejected, logins.rejected_logins) = (None, 0);
         logins.retries.reset();
     }
 
@@ -171,6 +178,12 @@ impl CredentialStore {
             return;
         }
         let mut logins = self.store.logins();
+        self.store.in_doubt.store(true, Ordering::Relaxed);
+        logins
+            .newly_rejected
+            .get_or_insert_with(|| Rejected { server: rejected.server.clone(), keys: BTreeSet::new() })
+            .keys
+            .insert(rejected.key.clone());
         let history = logins.rejected_fingerprints.entry(rejected.key.clone()).or_default();
         if !history.contains(&rejected.fingerprint) {
             history.push_back(rejected.fingerprint);
@@ -253,6 +266,10 @@ impl Store {
             if self.best().is_some() {
                 return Ok(());
             }
+            if let Some(rejected) = self.repeatedly_rejected() {
+                let what = format!("{rejected}. ");
+                self.wait_for_retry((&what, FIRST_RETRIES), ran_out(Some(&rejected))).await?;
+            }
             let outcome = self.log_in().await;
             if self.best().is_some() {
                 return Ok(());
@@ -262,27 +279,8 @@ impl Store {
                 Err(LoginFailure::Final(error)) => return Err(error),
                 Err(LoginFailure::Passing(error)) => error,
             };
-            let Some(delay) = self.delay() else { return Err(error) };
-            self.log(Level::Warning, LOGGER, format!("The credentials are read again in {delay} seconds."));
-            self.clock().sleep(seconds(delay)).await;
-            // The rejected credentials may be accepted now: the failure is often that of the server.
-            self.logins().rejected_fingerprints.clear();
+            self.wait_for_retry(("", 0), error).await?;
         }
-    }
-
-    /// The delay in seconds before the next login; none if it would be useless.
-    fn delay(&self) -> Option<f64> {
-        let now = self.clock().now();
-        if !self.was_authorized.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.in_doubt.store(true, Ordering::Relaxed);
-        let mut logins = self.logins();
-        let since = *logins.since.get_or_insert(now);
-        if now.seconds_since(since) >= self.options.login_timeout {
-            return None;
-        }
-        logins.retries.next(None, 0.0).map(|delay| delay.seconds)
     }
 
     /// Whether the credentials may be read again now because of certificates. If so, also sets the earliest moment of the
@@ -346,8 +344,9 @@ impl Store {
                     .is_some_and(|history| history.contains(&one.fingerprint))
             });
             if fresh.is_empty() {
-                let keys: Vec<_> = known.iter().map(|one| one.key.as_str()).collect();
-                logins.rejected = known.first().map(|one| (one.server.clone(), keys.join(", ")));
+                let keys = || known.iter().map(|one| one.key.clone()).collect();
+                logins.rejected =
+                    known.first().map(|one| Rejected { server: one.server.clone(), keys: keys() });
             }
             fresh.into_iter().map(Arc::new).collect()
         };
@@ -395,17 +394,6 @@ impl Store {
     }
 }
 
-/// The error when there is no connection: no credentials were found, or the server has rejected all of them.
-fn ran_out(rejected: Option<&(String, String)>) -> LoginError {
-    let reason = match rejected {
-        Some((server, keys)) => format!(
-            "The API server {server} rejects the credentials from {keys} (401 Unauthorized): they are wrong or have expired."
-        ),
-        None => NOT_FOUND.to_owned(),
-    };
-    LoginError(format!("{RAN_OUT} {reason}"))
-}
-
 /// Seconds since the epoch, as in the expiration of credentials.
 #[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
 fn unix(moment: Timestamp) -> f64 {
@@ -413,5 +401,6 @@ fn unix(moment: Timestamp) -> f64 {
 }
 
 mod fallback;
+mod rejections;
 #[cfg(test)]
 mod tests;

@@ -49,6 +49,16 @@ use crate::time::virtual_time::Busy;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
 
+/// The limits of a request, and what follows a 401.
+#[derive(Clone, Copy)]
+struct OpenOptions<'a> {
+    /// Seconds until the head of the response.
+    timeout: Option<f64>,
+    permits: Option<&'a Semaphore>,
+    /// Whether credentials that the server rejects are replaced. Otherwise, 401 is an error like others.
+    replaces_credentials: bool,
+}
+
 /// A response whose body is not read yet.
 struct OpenStream<'a> {
     response: Response<ResponseBody>,
@@ -131,7 +141,13 @@ impl Client {
         url: &str,
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
-        self.attempt(method, url, payload).await
+        self.attempt(method, url, payload, true).await
+    }
+
+    /// Sends a GET request once. 401 is an error like others, and does not discard the credentials: an aggregated API may
+    /// reject what the API server accepts.
+    pub async fn get_once(&self, url: &str) -> Result<Bytes, RequestError> {
+        self.attempt(&Method::GET, url, RequestBody::None, false).await
     }
 
     /// Sends a patch or an object, and returns the whole body of the response.
@@ -164,7 +180,7 @@ impl Client {
             if attempt > 1 {
                 self.debug(|| format!("Request attempt {what}: {method} {server}{url}"));
             }
-            let error = match self.attempt(method, url, payload).await {
+            let error = match self.attempt(method, url, payload, true).await {
                 Ok(body) => {
                     if attempt > 1 {
                         self.debug(|| format!("Request attempt {what} succeeded: {method} {server}{url}"));
@@ -196,13 +212,15 @@ impl Client {
         method: &Method,
         url: &str,
         payload: RequestBody<'_>,
+        replaces_credentials: bool,
     ) -> Result<Bytes, RequestError> {
-        let limit = self.settings.networking.request_timeout;
+        let timeout = self.settings.networking.request_timeout;
+        let options = OpenOptions { timeout, permits: Some(&self.permits), replaces_credentials };
         let span = request_span(method, url);
         let attempt = async {
             let head = head_of(method, url, payload);
             let content = (&*self.headers, payload.bytes());
-            let opened = self.open(head, content, (limit, Some(&self.permits)), &span).await?;
+            let opened = self.open(head, content, options, &span).await?;
             Ok(within(opened.deadline, read_whole(opened.response, MAX_BODY)).await?.into_body())
         };
         let result = attempt.instrument(span.clone()).await;
@@ -223,12 +241,13 @@ impl Client {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
-        let limit = match (limit, watching.inactivity_timeout) {
+        let timeout = match (limit, watching.inactivity_timeout) {
             (Some(limit), Some(silence)) => Some(limit.min(silence)),
             (limit, silence) => limit.or(silence),
         };
         let span = request_span(head.method, head.url);
-        let opening = self.open(head, (&*self.stream_headers, b""), (limit, None), &span);
+        let options = OpenOptions { timeout, permits: None, replaces_credentials: true };
+        let opening = self.open(head, (&*self.stream_headers, b""), options, &span);
         let opened = opening.instrument(span.clone()).await;
         record_result(&span, &opened);
         let opened = opened?;
@@ -243,7 +262,7 @@ impl Client {
         &self,
         head: RequestHead<'_>,
         (headers, body): (&HeaderMap, &[u8]),
-        (limit, permits): (Option<f64>, Option<&'a Semaphore>),
+        options: OpenOptions<'a>,
         span: &Span,
     ) -> Result<OpenStream<'a>, RequestError> {
         let connect_timeout = self.settings.networking.connect_timeout.map(seconds);
@@ -251,12 +270,12 @@ impl Client {
             let connection = self.credential_store.connection().await?;
             let authorization = connection.authorization().await?;
             // The semaphore is never closed.
-            let permit = match permits {
+            let permit = match options.permits {
                 Some(permits) => permits.acquire().await.ok(),
                 None => None,
             };
             let busy = self.clock.busy();
-            let deadline = limit.and_then(|limit| Instant::now().checked_add(seconds(limit)));
+            let deadline = options.timeout.and_then(|limit| Instant::now().checked_add(seconds(limit)));
             let sent = connection.send(head, headers, body, authorization, connect_timeout);
             let sent = within(deadline, sent).await;
             let response = match sent {
@@ -279,7 +298,7 @@ impl Client {
             }
             let error = within(deadline, read_error(response, head)).await?;
             drop((permit, busy));
-            if status != StatusCode::UNAUTHORIZED {
+            if status != StatusCode::UNAUTHORIZED || !options.replaces_credentials {
                 return Err(RequestError::Api(Box::new(error)));
             }
             self.credential_store.invalidate(&connection);

@@ -10,7 +10,7 @@ use tracing::Instrument as _;
 
 use super::compression::{accepting, read_whole};
 use super::connection::MAX_BODY;
-use super::{Client, RequestHead, record_result, request_span, within};
+use super::{Client, OpenOptions, RequestHead, record_result, request_span, within};
 use crate::error::RequestError;
 use crate::host::Host;
 
@@ -68,12 +68,13 @@ impl Client {
     /// # Errors
     /// The request was not sent, or was rejected, or has no response.
     pub async fn send(&self, head: RequestHead<'_>, body: &[u8]) -> Result<Received, RequestError> {
-        let limit = self.settings.networking.request_timeout;
+        let timeout = self.settings.networking.request_timeout;
+        let options = OpenOptions { timeout, permits: Some(&self.permits), replaces_credentials: true };
         let span = request_span(head.method, head.url);
         let attempt = async {
             // The semaphores are never closed.
             let _permit = self.user_permits.acquire().await.ok();
-            let opened = self.open(head, (&*self.headers, body), (limit, Some(&self.permits)), &span).await?;
+            let opened = self.open(head, (&*self.headers, body), options, &span).await?;
             let (parts, body) =
                 within(opened.deadline, read_whole(opened.response, MAX_BODY)).await?.into_parts();
             Ok(Received { status: parts.status.as_u16(), headers: parts.headers, body })

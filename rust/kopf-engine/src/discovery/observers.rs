@@ -11,10 +11,10 @@ use kopf_core::json::path::FieldPath;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_core::resource::Resource;
 use tokio::sync::Notify;
 
 use crate::discovery::namespaces::NamespaceScope;
+use crate::discovery::scan::Discovered;
 use crate::error::RequestError;
 use crate::feed::Consumer;
 use crate::host::{Host, LogRecord};
@@ -45,8 +45,8 @@ pub struct Scanned {
     pub group: String,
     /// The number of the scan.
     pub number: u64,
-    /// The resources of the group.
-    pub found: Result<Vec<Arc<Resource>>, RequestError>,
+    /// The resources of the group, and those of its versions that cannot be read.
+    pub found: Result<Discovered, RequestError>,
 }
 
 /// The queue of discovery events. A newer event replaces an older one, so its length is bounded by the numbers of

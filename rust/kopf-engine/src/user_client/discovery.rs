@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::Method;
 use kopf_core::resource::{DiscoveryError, Resource, decode_groups, decode_version};
@@ -9,10 +10,12 @@ use kopf_core::user_request::{Idempotency, KindName};
 
 use super::{Api, CallError, CallOptions, Progress, failed};
 use crate::client::RequestHead;
-use crate::discovery::scan::{Scope, scan};
+use crate::discovery::scan::{Scope, scan_available};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+/// How long a scan waits for groups that do not respond.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 const SUBJECT: &str = "discover the resources";
 
 /// The cache of a api.
@@ -97,7 +100,9 @@ async fn load_all(api: &Api, options: &CallOptions) -> Result<Vec<Arc<Resource>>
         match decode_groups(&fetch(api, path, AGGREGATED, options).await?) {
             Ok(found) => all.extend(found.into_iter().map(Arc::new)),
             Err(DiscoveryError::NotAggregated) => {
-                return scan(&api.client, &Scope::Everything).await.map_err(|error| failed(&error));
+                // An unavailable group does not affect the others, as in the aggregated document.
+                let found = scan_available(&api.client, &Scope::Everything, SCAN_TIMEOUT).await;
+                return found.map(|found| found.resources).map_err(|error| failed(&error));
             }
             Err(error) => return Err(CallError::Misuse(error.to_string())),
         }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::scripted_host::ScriptedHost;
 
-const CRDS_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+pub(crate) const CRDS_PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const COLLECTION: &str = "/apis/example.com/v1/namespaces/default/widgets";
 /// Maximum number of polls, in real time. Only a broken engine needs that many.
 const MAX_POLLS: usize = 20_000;

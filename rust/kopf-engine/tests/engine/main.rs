@@ -8,6 +8,7 @@
 
 mod delays;
 mod deselection;
+mod discovery;
 mod fixture;
 mod load;
 mod panics;

@@ -63,6 +63,23 @@ async fn an_inactive_watch_is_closed_after_the_inactivity_timeout() {
     fixture.pass_until("the handling", 1.0, 30.0, |fixture| fixture.host.called(0) == 1).await;
 }
 
+/// API servers send a bookmark per minute, so the default timeout must be longer.
+#[tokio::test]
+async fn bookmarks_keep_an_idle_watch_open_with_the_default_settings() {
+    let mut fixture = Fixture::new().await;
+    fixture.serve(both(), |_| {}).await;
+    fixture.settle().await;
+    let requests = |fixture: &Fixture| (fixture.asked("list").len(), fixture.asked("watch").len());
+    let before = requests(&fixture);
+    for _ in 0..60 {
+        fixture.pass(10.0).await;
+    }
+    assert_eq!((requests(&fixture), before), ((1, 1), (1, 1)), "no reconnect in ten minutes");
+    assert_eq!(fixture.host.count_logged("is inactive"), 0, "of any watch");
+    fixture.create("last", json!({})).await;
+    fixture.until("the handling", |fixture| fixture.host.called(0) == 1).await;
+}
+
 /// Rejects three listings before one is answered; returns the seconds until then.
 async fn listings_after(fault: Fault) -> f64 {
     let mut fixture = Fixture::new().await;

@@ -20,7 +20,6 @@ use tokio_util::sync::CancellationToken;
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::discovery::namespaces::{NamespaceMatches, NamespaceScope};
 use crate::discovery::observers::{DiscoveryQueue, Source};
-use crate::discovery::scan::scan;
 use crate::error::Failure;
 use crate::event_recorder::{EventReceiver, EventRecorder};
 use crate::host::{HostTask, LogRecord, MatchResourcesTask};
@@ -33,8 +32,10 @@ use crate::watch::{self, FatalRejections, Stream};
 
 mod feeds;
 mod refresh;
+mod unavailable;
 
 use refresh::Scan;
+use unavailable::UnavailableGroup;
 
 const LOGGER: &str = "kopf._core.reactor.observation";
 /// The name under which the index gate waits for the first watches.
@@ -64,6 +65,8 @@ pub struct Orchestrator {
     rescans: HashMap<String, AbortHandle>,
     /// The running scans, by group.
     scans: HashMap<String, Scan>,
+    /// The groups of which a version cannot be read, by name.
+    unavailable: HashMap<String, UnavailableGroup>,
     /// The names of the watches that the engine itself needs.
     observers: BTreeMap<Source, String>,
     /// Keeps the index gate closed until the first watches are started.
@@ -104,6 +107,7 @@ impl Orchestrator {
             logged_issues: vec![],
             rescans: HashMap::new(),
             scans: HashMap::new(),
+            unavailable: HashMap::new(),
             observers: BTreeMap::new(),
             spawning,
             is_located,
@@ -113,7 +117,7 @@ impl Orchestrator {
 
     /// Serves until a fatal failure.
     pub async fn run(&mut self) -> Result<(), Failure> {
-        self.scanned = scan(&self.shared.base.client, &self.scope()).await?;
+        self.scan_all().await?;
         self.observe();
         self.reconcile_streams().await?;
         loop {

@@ -11,11 +11,12 @@ use kopf_core::resource::{Resource, Selector};
 use tokio::task::AbortHandle;
 
 use super::Orchestrator;
+use super::unavailable::group_name;
 use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::observers::{
     CrdConsumer, DiscoveryEvent, NamespacesConsumer, Scanned, Source, Waiting,
 };
-use crate::discovery::scan::{Scope, scan};
+use crate::discovery::scan::{OWN_GROUPS, Scope, scan_available};
 use crate::error::{Failure, RequestError};
 use crate::feed::{Consumer, Feed};
 use crate::peering;
@@ -30,9 +31,8 @@ const RESCAN_DELAY: Duration = Duration::from_millis(300);
 /// The delays of further rescans after a change, even if nothing is missing.
 const LATER_RESCANS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
-/// Groups that the engine itself uses.
-const OWN_GROUPS: [&str; 5] =
-    ["", "apiextensions.k8s.io", "admissionregistration.k8s.io", "kopf.dev", "zalando.org"];
+/// How long a scan of a group waits for its versions.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running scan of a group.
 pub(super) struct Scan {
@@ -124,6 +124,7 @@ impl Orchestrator {
             self.scanned(scanned).await?;
         }
         for group in changes.rescans {
+            self.cancel_retry(&group);
             self.rescan(&group, BTreeSet::new());
         }
         for (group, plurals) in changes.groups {
@@ -170,7 +171,8 @@ impl Orchestrator {
             if let Some(delay) = delay {
                 tokio::time::sleep(delay).await;
             }
-            let found = scan(&client, &Scope::Groups(BTreeSet::from([name.clone()]))).await;
+            let scope = Scope::Groups(BTreeSet::from([name.clone()]));
+            let found = scan_available(&client, &scope, SCAN_TIMEOUT).await;
             discovery.send(DiscoveryEvent::Scanned(Scanned { group: name, number, found }));
             Ok(())
         }));
@@ -191,19 +193,12 @@ impl Orchestrator {
             return Ok(());
         };
         match found {
-            Ok(found) => {
-                self.scanned.retain(|resource| resource.group != group);
-                self.scanned.extend(found);
-            }
+            Ok(found) => self.replace_group(&group, found),
             Err(RequestError::Login(error)) => return Err(RequestError::Login(error).into()),
-            Err(error) => {
-                let text = format!(
-                    "Cannot scan the resources of the group {group:?}: {error}. It will be scanned again."
-                );
-                self.log(Level::Warning, text);
-            }
+            Err(error) => self.on_scan_failure(&group, &[(group_name(&group), &error)]),
         }
-        if attempts + 1 < MAX_RESCANS && self.misses(&group, &plurals).await? {
+        let is_retried = attempts + 1 < MAX_RESCANS && !self.is_unavailable(&group);
+        if is_retried && self.misses(&group, &plurals).await? {
             self.start_scan(&group, plurals, attempts + 1, Some(RESCAN_DELAY));
         }
         Ok(())

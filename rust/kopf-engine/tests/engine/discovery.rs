@@ -1,0 +1,184 @@
+//! API groups that are unavailable, such as those of aggregated APIs whose pods are down.
+
+use std::time::Duration;
+
+use kopf_apiserver::{Fault, Injection};
+use kopf_core::log_level::Level;
+use serde_json::{Value, json};
+
+use crate::fixture::{CRDS_PATH, Fixture};
+
+const GROUP: &str = "other.example.com";
+const VERSION_PATH: &str = "/apis/other.example.com/v1";
+const UNAVAILABLE: &str = "Cannot read the resources of other.example.com/v1: ";
+
+/// A creation handler of a plural name, in any group or in one.
+fn handler(plural: &str, group: Option<&str>) -> Value {
+    let mut selector = json!({"plural": plural});
+    if let Some(group) = group {
+        selector["group"] = json!(group);
+    }
+    json!({"id": plural, "key": plural.len(), "kind": "changing", "reason": "create", "selector": selector})
+}
+
+fn of_any_group() -> Vec<Value> {
+    vec![handler("widgets", None), handler("gadgets", None)]
+}
+
+fn fault(code: u16) -> Injection {
+    Injection::always(Fault::Code(code)).on_resource("other.example.com/v1")
+}
+
+/// A server with widgets, and with gadgets in another group.
+async fn with_gadgets() -> Fixture {
+    let fixture = Fixture::new().await;
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "gadgets.other.example.com"},
+        "spec": {
+            "group": GROUP, "scope": "Namespaced",
+            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    });
+    fixture.server.create(CRDS_PATH, &crd).await.unwrap();
+    while fixture.server.get(VERSION_PATH).await.is_err() {
+        fixture.settle().await;
+    }
+    fixture
+}
+
+async fn create_gadget(fixture: &Fixture, name: &str) {
+    let body = json!({"apiVersion": "other.example.com/v1", "kind": "Gadget", "metadata": {"name": name}});
+    let path = format!("{VERSION_PATH}/namespaces/default/gadgets");
+    fixture.server.create(&path, &body).await.unwrap();
+}
+
+/// The number of the operator's requests for the resources of the other group.
+fn scans(fixture: &Fixture) -> usize {
+    let entries = fixture.server.request_log().entries();
+    entries.iter().filter(|one| one.path == VERSION_PATH && one.user_agent == "engine-tests").count()
+}
+
+#[tokio::test]
+async fn an_unavailable_group_does_not_affect_others_and_is_served_once_it_is_available() {
+    let mut fixture = with_gadgets().await;
+    fixture.server.faults().inject(fault(503));
+    fixture.serve(of_any_group(), |_| {}).await;
+    fixture.create("one", json!({})).await;
+    fixture.until("the handling", |fixture| fixture.host.called(0) == 1).await;
+    create_gadget(&fixture, "one").await;
+    for _ in 0..600 {
+        fixture.pass(1.0).await;
+    }
+    assert!(fixture.host.has_logged(Level::Warning, &format!("{UNAVAILABLE}503 injected fault.")));
+    assert_eq!(fixture.host.count_logged(UNAVAILABLE), 1, "one line, however long it takes");
+    assert!((10..25).contains(&scans(&fixture)), "{} scans in ten minutes", scans(&fixture));
+    assert_eq!(fixture.host.called(1), 0);
+    fixture.server.faults().clear();
+    fixture.pass_until("the handling", 1.0, 75.0, |fixture| fixture.host.called(1) == 1).await;
+    assert!(fixture.host.has_logged(Level::Info, "The API group other.example.com is available."));
+    let before = scans(&fixture);
+    for _ in 0..30 {
+        fixture.pass(10.0).await;
+    }
+    assert_eq!(scans(&fixture), before, "it is not scanned any more");
+}
+
+#[tokio::test]
+async fn a_group_that_handlers_name_is_awaited() {
+    let mut fixture = with_gadgets().await;
+    fixture.server.faults().inject(fault(403));
+    create_gadget(&fixture, "one").await;
+    fixture.start(vec![handler("gadgets", Some(GROUP))], |_| {}).await;
+    fixture.until("the warning", |fixture| fixture.host.count_logged(UNAVAILABLE) == 1).await;
+    fixture.pass(5.0).await;
+    assert_eq!(fixture.host.called(0), 0);
+    fixture.server.faults().clear();
+    fixture.pass_until("the handling", 0.5, 15.0, |fixture| fixture.host.called(0) == 1).await;
+}
+
+#[tokio::test]
+async fn a_group_that_rejects_the_credentials_does_not_discard_them() {
+    let mut fixture = with_gadgets().await;
+    fixture.server.faults().inject(fault(401).times(1));
+    create_gadget(&fixture, "one").await;
+    fixture.start(of_any_group(), |_| {}).await;
+    fixture.until("the warning", |fixture| fixture.host.count_logged(UNAVAILABLE) == 1).await;
+    fixture.pass_until("the handling", 0.5, 15.0, |fixture| fixture.host.called(1) == 1).await;
+    assert_eq!(fixture.host.count_logged("Re-authentication"), 0);
+}
+
+#[tokio::test]
+async fn a_group_that_does_not_respond_delays_the_start_by_seconds() {
+    let mut fixture = with_gadgets().await;
+    let hangs =
+        Injection::always(Fault::Latency(Duration::from_hours(1))).on_resource("other.example.com/v1");
+    fixture.server.faults().inject(hangs);
+    fixture.create("one", json!({})).await;
+    fixture.start(of_any_group(), |_| {}).await;
+    let passed = fixture.pass_until("the handling", 0.5, 60.0, |fixture| fixture.host.called(0) == 1).await;
+    assert!((2.0..5.0).contains(&passed), "{passed}");
+    assert!(fixture.host.has_logged(Level::Warning, &format!("{UNAVAILABLE}no response in time.")));
+    create_gadget(&fixture, "one").await;
+    fixture.pass(60.0).await;
+    fixture.server.faults().clear();
+    fixture.pass_until("the handling", 1.0, 75.0, |fixture| fixture.host.called(1) == 1).await;
+}
+
+#[tokio::test]
+async fn known_resources_stay_served_while_their_group_is_unavailable() {
+    let mut fixture = with_gadgets().await;
+    fixture.serve(of_any_group(), |_| {}).await;
+    create_gadget(&fixture, "one").await;
+    fixture.until("the handling", |fixture| fixture.host.called(1) == 1).await;
+    fixture.server.faults().inject(fault(500));
+    // A change of the CRD leads to a scan of its group.
+    let change = json!({"metadata": {"annotations": {"some": "change"}}});
+    let path = format!("{CRDS_PATH}/gadgets.other.example.com");
+    fixture.server.call("PATCH", &path, Some(&change)).await.unwrap();
+    fixture.until("the warning", |fixture| fixture.host.count_logged(UNAVAILABLE) == 1).await;
+    create_gadget(&fixture, "two").await;
+    fixture.until("the handling", |fixture| fixture.host.called(1) == 2).await;
+    for _ in 0..60 {
+        fixture.pass(1.0).await;
+    }
+    create_gadget(&fixture, "three").await;
+    fixture.until("the handling", |fixture| fixture.host.called(1) == 3).await;
+    assert_eq!(fixture.host.count_logged(UNAVAILABLE), 1);
+    let entries = fixture.server.request_log().entries();
+    let watches =
+        entries.iter().filter(|one| one.path.ends_with("/gadgets") && one.query.contains("watch=true"));
+    assert_eq!(watches.count(), 1);
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_found_for_a_moment_needs_no_warning() {
+    let mut fixture = with_gadgets().await;
+    fixture.server.faults().inject(fault(404).times(3));
+    create_gadget(&fixture, "one").await;
+    fixture.start(of_any_group(), |_| {}).await;
+    fixture.pass_until("the handling", 0.5, 15.0, |fixture| fixture.host.called(1) == 1).await;
+    assert_eq!(fixture.host.count_logged(UNAVAILABLE), 0);
+}
+
+#[tokio::test]
+async fn the_start_waits_for_the_groups_that_the_engine_needs() {
+    let mut fixture = with_gadgets().await;
+    let injection = Injection::always(Fault::Code(500)).on_resource("apiextensions.k8s.io/v1").times(3);
+    fixture.server.faults().inject(injection);
+    fixture.create("one", json!({})).await;
+    fixture.start(of_any_group(), |_| {}).await;
+    let passed = fixture.pass_until("the handling", 0.5, 60.0, |fixture| fixture.host.called(0) == 1).await;
+    assert!((1.0 + 1.0 + 2.0..6.0).contains(&passed), "{passed}");
+    assert_eq!(fixture.host.count_logged("Cannot read the resources"), 0);
+    fixture
+        .until("the watch of CRDs", |fixture| {
+            let entries = fixture.server.request_log().entries();
+            entries.iter().any(|one| one.path == CRDS_PATH && one.query.contains("watch=true"))
+        })
+        .await;
+}
