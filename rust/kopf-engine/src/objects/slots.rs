@@ -48,6 +48,8 @@ pub struct Slot {
     pub object_daemons: Option<Arc<ObjectDaemons>>,
     /// The number of the last listing that had the object.
     pub last_listing: u32,
+    /// The object does not exist any more: its deletion event was received, or a listing does not have it.
+    pub is_deleted: bool,
 }
 
 impl Slot {
@@ -70,16 +72,19 @@ impl Slot {
         self.worker.gone = true;
         self.dequeue_from_backlog(backlog);
         let forgotten = self.worker.is_idle();
-        RemovedObject { key: Arc::clone(key), object_daemons: self.object_daemons.take(), forgotten }
+        let (key, object_daemons) = (Arc::clone(key), self.object_daemons.take());
+        RemovedObject { key, object_daemons, is_deleted: self.is_deleted, forgotten }
     }
 }
 
-/// An object that does not exist any more.
+/// An object that does not exist any more, or is not watched any more.
 pub struct RemovedObject {
     /// Its key.
     pub key: Arc<str>,
     /// Its daemons and timers.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
+    /// The object is deleted; otherwise, the operator only stops watching it.
+    pub is_deleted: bool,
     /// The slot is removed already; otherwise, the worker removes it.
     pub forgotten: bool,
 }
@@ -110,6 +115,7 @@ impl Slots {
             .entry(Arc::clone(key))
             .or_insert_with(|| Slot { worker: ObjectWorker::new(kind), ..Slot::default() });
         slot.last_listing = listing;
+        slot.is_deleted = kind == EventType::Deleted;
         // A listing did not have the object, but it exists.
         slot.worker.gone &= kind == EventType::Deleted;
         slot.worker.selector_match = SelectorMatch::Selected;
@@ -158,15 +164,19 @@ impl Slots {
     /// returned as removed instead.
     pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<RemovedObject>, VecDeque<QueuedEvent>) {
         let known = self.map.remove(key);
-        let (is_gone, last_listing) =
-            known.as_ref().map_or((false, self.listing), |known| (known.worker.gone, known.last_listing));
+        let (is_gone, is_deleted, last_listing) =
+            known.as_ref().map_or((false, slot.is_deleted, self.listing), |known| {
+                (known.worker.gone, known.is_deleted || slot.is_deleted, known.last_listing)
+            });
         let pending = known.map(|mut known| known.worker.release()).unwrap_or_default();
         if slot.worker.gone || is_gone {
-            let gone =
-                RemovedObject { key: Arc::clone(key), object_daemons: slot.object_daemons, forgotten: true };
-            return (Some(gone), VecDeque::new());
+            let (key, object_daemons) = (Arc::clone(key), slot.object_daemons);
+            return (
+                Some(RemovedObject { key, object_daemons, is_deleted, forgotten: true }),
+                VecDeque::new(),
+            );
         }
-        self.map.insert(Arc::clone(key), Slot { execution: None, last_listing, ..slot });
+        self.map.insert(Arc::clone(key), Slot { execution: None, last_listing, is_deleted, ..slot });
         (None, pending)
     }
 
@@ -183,7 +193,7 @@ impl Slots {
     pub fn end_listing(&mut self) -> Vec<RemovedObject> {
         self.enqueue_missing();
         let listing = self.listing;
-        let vanished = self.forget(|slot| slot.last_listing != listing);
+        let vanished = self.forget(true, |slot| slot.last_listing != listing);
         self.prune_addresses();
         vanished
     }
@@ -206,7 +216,7 @@ impl Slots {
 
     /// The watch has ended: removes all slots. Slots of busy objects are removed by their workers.
     pub fn end(&mut self) -> Vec<RemovedObject> {
-        self.forget(|_| true)
+        self.forget(false, |_| true)
     }
 
     /// The watch has ended, and a successor continues with the same objects, in another version of their resource. Busy objects
@@ -233,12 +243,13 @@ impl Slots {
         }
     }
 
-    fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<RemovedObject> {
+    fn forget(&mut self, is_deleted: bool, which: impl Fn(&Slot) -> bool) -> Vec<RemovedObject> {
         let mut vanished = vec![];
         self.map.retain(|key, slot| {
             if slot.worker.gone || !which(slot) {
                 return true;
             }
+            slot.is_deleted |= is_deleted;
             let gone = slot.mark_removed(key, &mut self.backlog);
             let forgotten = gone.forgotten;
             vanished.push(gone);
@@ -255,8 +266,9 @@ impl Slots {
 
     /// An object is gone without a deletion event: removes its slot. The slot of a busy object is removed by its worker.
     pub fn mark_removed(&mut self, key: &Arc<str>) -> Option<RemovedObject> {
-        let vanished =
-            self.map.get_mut(key).filter(|slot| !slot.worker.gone)?.mark_removed(key, &mut self.backlog);
+        let slot = self.map.get_mut(key).filter(|slot| !slot.worker.gone)?;
+        slot.is_deleted = true;
+        let vanished = slot.mark_removed(key, &mut self.backlog);
         if vanished.forgotten {
             self.map.remove(key);
         }

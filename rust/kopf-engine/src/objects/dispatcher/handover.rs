@@ -41,7 +41,10 @@ impl Dispatcher {
 
     /// Stops the daemons and timers of removed objects. For those without a slot, the host drops its state.
     pub(crate) fn terminate_daemons(&self, vanished: Vec<RemovedObject>) {
-        for RemovedObject { key, object_daemons, forgotten } in vanished {
+        for RemovedObject { key, object_daemons, is_deleted, forgotten } in vanished {
+            if let Some(object_daemons) = object_daemons.as_ref().filter(|_| is_deleted) {
+                object_daemons.mark_deleted();
+            }
             self.shared
                 .daemons
                 .terminate_daemons(object_daemons.into_iter().collect(), StopReasons::RESOURCE_DELETED);

@@ -286,6 +286,12 @@ impl Dispatcher {
         });
     }
 
+    /// Whether the deletion of the object was received, so that nothing can be written to it.
+    pub fn is_deleted(&self, key: &str) -> bool {
+        let is_deleted = self.slots().get(key).is_some_and(|slot| slot.is_deleted);
+        is_deleted || self.successor.get().is_some_and(|successor| successor.is_deleted(key))
+    }
+
     /// The guard that keeps the index gate closed until the objects of this watch are listed.
     pub fn take_gate_guard(&self) -> Option<IndexGateGuard> {
         self.gate_guard.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -145,7 +145,7 @@ async fn patches_of_detached_cycles_are_written() {
     turns().await;
     let requests = scene.fixture.requests();
     assert_eq!(requests.len(), 1);
-    assert_eq!(requests[0].body, json!({"spec": {"field": "value"}}));
+    assert_eq!(requests[0].body, json!({"metadata": {"uid": "a"}, "spec": {"field": "value"}}));
     assert_eq!(scene.taken().1, ["close"]);
     assert!(scene.is_idle());
 }
