@@ -119,7 +119,8 @@ impl Dispatcher {
         let now = self.shared.base.clock.now();
         match slot.worker.on_decision(&running, *decision, self.worker_context(&current), now) {
             DecisionResult::Write(write) => {
-                let task = WorkerTask::Write { id: running.id, closed: running.closed, write };
+                let (id, closed, has_run) = (running.id, running.closed, running.has_run());
+                let task = WorkerTask::Write { id, closed, has_run, write };
                 let work = self.work(&mut slots, key, is_listed, Some(task));
                 drop(slots);
                 work.spawn(runtime);
