@@ -50,6 +50,8 @@ pub struct Slot {
     pub last_listing: u32,
     /// The object does not exist any more: its deletion event was received, or a listing does not have it.
     pub is_deleted: bool,
+    /// A worker of a predecessor still handles the object in another version of its resource.
+    awaits_predecessor: bool,
 }
 
 impl Slot {
@@ -68,9 +70,22 @@ impl Slot {
         }
     }
 
+    /// Whether the events of the object wait for the initial indexing, so that no cycle runs and no worker exists.
+    fn is_behind_gate(&self) -> bool {
+        self.worker.is_blocked() && self.execution.is_none() && !self.awaits_predecessor
+    }
+
+    /// Drops the events that wait in the backlog or for the initial indexing: the object is idle then.
+    fn drop_waiting(&mut self, backlog: &mut Backlog) {
+        self.dequeue_from_backlog(backlog);
+        if self.is_behind_gate() {
+            self.worker.release();
+        }
+    }
+
     fn mark_removed(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> RemovedObject {
         self.worker.gone = true;
-        self.dequeue_from_backlog(backlog);
+        self.drop_waiting(backlog);
         let forgotten = self.worker.is_idle();
         let (key, object_daemons) = (Arc::clone(key), self.object_daemons.take());
         RemovedObject { key, object_daemons, is_deleted: self.is_deleted, forgotten }
@@ -223,8 +238,8 @@ impl Slots {
     /// are finished here and handed over then; until then, their events wait in the successor.
     pub fn hand_over(&mut self, successor: &mut Self) {
         self.map.retain(|key, slot| {
-            // The listing of the successor delivers the objects of the backlog.
-            slot.dequeue_from_backlog(&mut self.backlog);
+            // The listing of the successor delivers these objects.
+            slot.drop_waiting(&mut self.backlog);
             let last_listing = successor.listing;
             if slot.worker.is_idle() {
                 let slot = std::mem::take(slot);
@@ -233,7 +248,7 @@ impl Slots {
             }
             slot.worker.leave();
             slot.notify();
-            let mut awaiting = Slot { last_listing, ..Slot::default() };
+            let mut awaiting = Slot { last_listing, awaits_predecessor: true, ..Slot::default() };
             awaiting.worker.block(None, false);
             successor.map.insert(Arc::clone(key), awaiting);
             true
@@ -280,7 +295,7 @@ impl Slots {
         let is_busy = |slot: &Slot| {
             let is_in_backlog =
                 slot.execution.as_ref().is_some_and(|execution| execution.backlog_bytes.is_some());
-            !slot.worker.is_idle() && !is_in_backlog
+            !slot.worker.is_idle() && !is_in_backlog && !slot.is_behind_gate()
         };
         self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }

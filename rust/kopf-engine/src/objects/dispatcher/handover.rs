@@ -32,6 +32,11 @@ impl Dispatcher {
         self.terminate_daemons(vanished.into_iter().collect());
     }
 
+    /// Whether the slot of the object is removed, and not handed over.
+    pub(crate) fn is_removed(&self, key: &str) -> bool {
+        self.successor.get().is_none() && self.slots().get(key).is_none()
+    }
+
     /// The watch has ended for good: all slots are removed.
     pub fn shutdown(&self) {
         drop(self.take_gate_guard());
