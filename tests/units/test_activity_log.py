@@ -43,7 +43,7 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
             request(
                 "PATCH",
                 WIDGETS + "/one",
-                {"metadata": {"name": "one", "labels": {"a": "b"}}, "spec": {"x": 1}},
+                {"metadata": {"name": "one", "uid": "u", "labels": {"a": "b"}}, "spec": {"x": 1}},
             ),
             "kubectl changed widgets/one in ns: metadata.labels.a, spec.x",
         ),

@@ -92,7 +92,8 @@ def _patched_fields(request: Request) -> tuple[list[str], list[tuple[str, ...]]]
         found = {path: False for path in paths}
     else:
         found = dict(_paths(_decode_body(request)))
-    found.pop(("metadata", "resourceVersion"), None)
+    for precondition in ("uid", "resourceVersion"):
+        found.pop(("metadata", precondition), None)
     ours = [path for path in found if any(ANNOTATION_PREFIX in key for key in path)]
     others = [path for path in found if path not in ours]
     shown = [".".join(path) for path in others] + (["Kopf's annotations"] if ours else [])

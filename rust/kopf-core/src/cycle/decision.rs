@@ -70,6 +70,12 @@ impl Cycle {
         self.finish(decision)
     }
 
+    /// Finishes the cycle before the change handlers because the operator is paused.
+    pub(crate) fn on_pause(&mut self) -> Effect {
+        (self.state, self.cause) = (None, None);
+        self.postpone()
+    }
+
     /// Finishes the cycle with an error and discards its decision.
     pub(super) fn fail(&mut self, error: String) -> Effect {
         self.phase = Phase::Finished;

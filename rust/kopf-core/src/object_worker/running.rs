@@ -36,6 +36,7 @@ pub struct RunningCycle {
     indexing: Option<IndexPass>,
     /// The next effect; none while the driver executes it.
     next: Option<Effect>,
+    has_run: bool,
     /// Python has already closed the cycle.
     pub closed: bool,
 }
@@ -54,7 +55,7 @@ impl RunningCycle {
         let observation =
             CycleEvent { event: event.kind, object: Arc::clone(&event.object), requeued: event.requeued };
         let (cycle, next) = Cycle::open(observation, &memory, resource_handlers, config, moment);
-        Self { id, cycle, event, index_pass, indexing: None, next: Some(next), closed: false }
+        Self { id, cycle, event, index_pass, indexing: None, next: Some(next), has_run: false, closed: false }
     }
 
     /// The event of the cycle, with the object as received.
@@ -86,6 +87,24 @@ impl RunningCycle {
         self.index_pass.is_none() && matches!(self.next, Some(Effect::Done(_)))
     }
 
+    /// Whether anything was called in Python.
+    pub fn has_run(&self) -> bool {
+        self.has_run
+    }
+
+    /// A pause of the operator has begun, and another operator may handle the object: change handlers that were not called yet
+    /// are not called by this cycle. The results of event handlers are still written.
+    pub fn on_pause(&mut self) {
+        let is_change = |command: &Command| {
+            matches!(command, Command::CallChangeHandler { .. } | Command::SelectHandlers { .. })
+        };
+        let is_handling =
+            matches!(&self.next, Some(Effect::Run(activation)) if activation.commands.iter().any(is_change));
+        if is_handling {
+            self.next = Some(self.cycle.on_pause());
+        }
+    }
+
     /// Whether the next effect calls event handlers and nothing else, and nothing follows but the decision.
     pub fn only_watches(&self) -> bool {
         let is_watching = |activation: &Activation| {
@@ -112,10 +131,14 @@ impl RunningCycle {
             };
             activation.commands.insert(0, Command::CallIndexers(pass.clone()));
             self.indexing = Some(pass);
+            self.has_run = true;
             return Some(CycleEffect::Run(activation));
         }
         Some(match self.next.take()? {
-            Effect::Run(activation) => CycleEffect::Run(activation),
+            Effect::Run(activation) => {
+                self.has_run = true;
+                CycleEffect::Run(activation)
+            }
             Effect::AwaitConsistency => CycleEffect::AwaitConsistency,
             Effect::Spawn(desired) => CycleEffect::Spawn(desired),
             Effect::Done(decision) => CycleEffect::Decide(decision),

@@ -99,6 +99,17 @@ impl Scene {
     }
 
     /// A cycle of the event with this decision, and what follows it.
+    fn open(&mut self, event: QueuedEvent) -> RunningCycle {
+        let (resource_handlers, config) = self.context();
+        let context = WorkerContext {
+            resource_handlers: &resource_handlers,
+            startup_config: &config,
+            live_config: &config,
+        };
+        let start = self.worker.prepare(event, context, at(0.0));
+        RunningCycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(0.0))
+    }
+
     fn conclude(&mut self, event: QueuedEvent, decision: Decision, now: f64) -> DecisionResult {
         let (resource_handlers, config) = self.context();
         let context = WorkerContext {

@@ -68,6 +68,8 @@ pub trait ObjectOwner: Send + Sync {
     fn wake(self: Arc<Self>, key: &Arc<str>, object: Arc<Object>);
     /// Records a write of a daemon or a timer.
     fn record_write(&self, key: &Arc<str>, accepted: Accepted<'_>);
+    /// Whether the deletion of the object was received.
+    fn is_deleted(&self, key: &Arc<str>) -> bool;
 }
 
 /// The result of reconciling the desired and the running daemons.
@@ -128,6 +130,9 @@ impl DaemonContext {
         if desired.gone || is_gone {
             // No further cycle of the object will stop them.
             if let Some(object_daemons) = known.take() {
+                if desired.gone {
+                    object_daemons.mark_deleted();
+                }
                 shared.terminate_daemons(vec![object_daemons], StopReasons::RESOURCE_DELETED);
             }
             return nothing(false);

@@ -178,12 +178,14 @@ impl Scheduler {
         let shared = Arc::clone(&self.shared);
         let writing = async move {
             let change = WriteRequest { patch, functions: reply.fns, ..WriteRequest::of(run) };
+            let is_deleted = || object_daemons.is_deleted();
             let patching = Patching {
                 client: &shared.base.client,
                 host: &shared.base.host,
                 resource: &resource,
                 finalizer: &shared.base.live_config.get().settings.persistence.finalizer,
                 compat: shared.base.startup_config.settings.compat,
+                is_deleted: &is_deleted,
                 release_cleanup: None,
             };
             let mut retries = if may_retry { WRITE_RETRIES } else { Backoff::NEVER }.retries();

@@ -159,6 +159,10 @@ impl InitialIndexer {
         let shared = &self.dispatcher.shared;
         shared.base.host.submit(HostTask::CycleClosed { cycle: indexing.cycle, keep_fns: false });
         let Ok(mut reply) = reply else { return };
+        // A listing did not have the object meanwhile, but its values may have been stored just now.
+        if self.dispatcher.is_removed(&indexing.key) {
+            return shared.base.host.submit(HostTask::ObjectDeleted(indexing.key));
+        }
         if let Some(slot) = self.dispatcher.slots().get(&indexing.key)
             && slot.worker.record_indexing(
                 &indexing.index_pass,
@@ -182,27 +186,54 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
+    use crate::testing::{Fixture, lock, resource};
+    use crate::worker::Pool;
+
+    fn dispatcher(fixture: &Fixture) -> Arc<Dispatcher> {
+        let things = resource("example.com", "things", true);
+        let handlers = fixture.shared.base.startup_config.registry.handlers_of(&things, &|_| true);
+        Dispatcher::new(Arc::clone(&fixture.shared), &Pool, Arc::new(handlers), None)
+    }
+
+    fn object(version: u64) -> Arc<Object> {
+        let text = format!(r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"{version}"}}}}"#);
+        Arc::new(Object::decode(&text).unwrap())
+    }
 
     #[tokio::test(start_paused = true)]
     async fn held_events_keep_the_first_and_the_newest_state() {
-        let fixture = crate::testing::Fixture::new(&serde_json::json!({}), |_| (200, None));
-        let things = crate::testing::resource("example.com", "things", true);
-        let resource_handlers =
-            Arc::new(fixture.shared.base.startup_config.registry.handlers_of(&things, &|_| true));
-        let dispatcher =
-            Dispatcher::new(Arc::clone(&fixture.shared), &crate::worker::Pool, resource_handlers, None);
+        let fixture = Fixture::new(&serde_json::json!({}), |_| (200, None));
+        let dispatcher = dispatcher(&fixture);
         let index_gate = Arc::new(IndexGate::default());
         let (sender, mut receiver) = unbounded_channel();
         let indexing = InitialIndexing::new(Arc::clone(&index_gate), index_gate.block("x").unwrap(), sender);
         for version in 1..=5 {
-            let text = format!(r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"{version}"}}}}"#);
-            let object = Object::decode(&text).unwrap();
-            assert!(indexing.block(&dispatcher, EventType::Modified, &Arc::new(object)));
+            assert!(indexing.block(&dispatcher, EventType::Modified, &object(version)));
         }
         assert!(receiver.try_recv().is_ok() && receiver.try_recv().is_err(), "one message per object");
         let mut slots = dispatcher.slots();
         let pending = slots.get("u").unwrap().worker.pending();
         let versions: Vec<_> = pending.filter_map(|event| event.object.resource_version()).collect();
         assert_eq!(versions, ["1", "5"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_that_wait_for_the_gate_are_indexed_in_the_next_version_of_their_resource() {
+        let fixture = Fixture::new(&serde_json::json!({}), |_| (200, None));
+        let [first, second] = [dispatcher(&fixture), dispatcher(&fixture)];
+        let index_gate = Arc::new(IndexGate::default());
+        let [(indexing, mut received), (next, mut received_next)] = ["v1", "v2"].map(|what| {
+            let (sender, receiver) = unbounded_channel();
+            (InitialIndexing::new(Arc::clone(&index_gate), index_gate.block(what).unwrap(), sender), receiver)
+        });
+        assert!(indexing.block(&first, EventType::Listed, &object(1)));
+        assert!(received.try_recv().is_ok());
+        first.hand_over(&second);
+        assert!(next.block(&second, EventType::Listed, &object(1)));
+        assert!(received_next.try_recv().is_ok(), "it is indexed again");
+        second.shutdown();
+        assert!(matches!(&lock(&fixture.host.tasks)[..], [HostTask::ObjectDeleted(key)] if **key == *"u"));
+        second.release(&Arc::from("u"));
+        assert_eq!(lock(&fixture.host.tasks).len(), 1, "it is not handled");
     }
 }

@@ -48,6 +48,10 @@ pub struct Slot {
     pub object_daemons: Option<Arc<ObjectDaemons>>,
     /// The number of the last listing that had the object.
     pub last_listing: u32,
+    /// The object does not exist any more: its deletion event was received, or a listing does not have it.
+    pub is_deleted: bool,
+    /// A worker of a predecessor still handles the object in another version of its resource.
+    awaits_predecessor: bool,
 }
 
 impl Slot {
@@ -66,20 +70,36 @@ impl Slot {
         }
     }
 
+    /// Whether the events of the object wait for the initial indexing, so that no cycle runs and no worker exists.
+    fn is_behind_gate(&self) -> bool {
+        self.worker.is_blocked() && self.execution.is_none() && !self.awaits_predecessor
+    }
+
+    /// Drops the events that wait in the backlog or for the initial indexing: the object is idle then.
+    fn drop_waiting(&mut self, backlog: &mut Backlog) {
+        self.dequeue_from_backlog(backlog);
+        if self.is_behind_gate() {
+            self.worker.release();
+        }
+    }
+
     fn mark_removed(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> RemovedObject {
         self.worker.gone = true;
-        self.dequeue_from_backlog(backlog);
+        self.drop_waiting(backlog);
         let forgotten = self.worker.is_idle();
-        RemovedObject { key: Arc::clone(key), object_daemons: self.object_daemons.take(), forgotten }
+        let (key, object_daemons) = (Arc::clone(key), self.object_daemons.take());
+        RemovedObject { key, object_daemons, is_deleted: self.is_deleted, forgotten }
     }
 }
 
-/// An object that does not exist any more.
+/// An object that does not exist any more, or is not watched any more.
 pub struct RemovedObject {
     /// Its key.
     pub key: Arc<str>,
     /// Its daemons and timers.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
+    /// The object is deleted; otherwise, the operator only stops watching it.
+    pub is_deleted: bool,
     /// The slot is removed already; otherwise, the worker removes it.
     pub forgotten: bool,
 }
@@ -110,6 +130,7 @@ impl Slots {
             .entry(Arc::clone(key))
             .or_insert_with(|| Slot { worker: ObjectWorker::new(kind), ..Slot::default() });
         slot.last_listing = listing;
+        slot.is_deleted = kind == EventType::Deleted;
         // A listing did not have the object, but it exists.
         slot.worker.gone &= kind == EventType::Deleted;
         slot.worker.selector_match = SelectorMatch::Selected;
@@ -158,15 +179,19 @@ impl Slots {
     /// returned as removed instead.
     pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<RemovedObject>, VecDeque<QueuedEvent>) {
         let known = self.map.remove(key);
-        let (is_gone, last_listing) =
-            known.as_ref().map_or((false, self.listing), |known| (known.worker.gone, known.last_listing));
+        let (is_gone, is_deleted, last_listing) =
+            known.as_ref().map_or((false, slot.is_deleted, self.listing), |known| {
+                (known.worker.gone, known.is_deleted || slot.is_deleted, known.last_listing)
+            });
         let pending = known.map(|mut known| known.worker.release()).unwrap_or_default();
         if slot.worker.gone || is_gone {
-            let gone =
-                RemovedObject { key: Arc::clone(key), object_daemons: slot.object_daemons, forgotten: true };
-            return (Some(gone), VecDeque::new());
+            let (key, object_daemons) = (Arc::clone(key), slot.object_daemons);
+            return (
+                Some(RemovedObject { key, object_daemons, is_deleted, forgotten: true }),
+                VecDeque::new(),
+            );
         }
-        self.map.insert(Arc::clone(key), Slot { execution: None, last_listing, ..slot });
+        self.map.insert(Arc::clone(key), Slot { execution: None, last_listing, is_deleted, ..slot });
         (None, pending)
     }
 
@@ -183,7 +208,7 @@ impl Slots {
     pub fn end_listing(&mut self) -> Vec<RemovedObject> {
         self.enqueue_missing();
         let listing = self.listing;
-        let vanished = self.forget(|slot| slot.last_listing != listing);
+        let vanished = self.forget(true, |slot| slot.last_listing != listing);
         self.prune_addresses();
         vanished
     }
@@ -206,15 +231,15 @@ impl Slots {
 
     /// The watch has ended: removes all slots. Slots of busy objects are removed by their workers.
     pub fn end(&mut self) -> Vec<RemovedObject> {
-        self.forget(|_| true)
+        self.forget(false, |_| true)
     }
 
     /// The watch has ended, and a successor continues with the same objects, in another version of their resource. Busy objects
     /// are finished here and handed over then; until then, their events wait in the successor.
     pub fn hand_over(&mut self, successor: &mut Self) {
         self.map.retain(|key, slot| {
-            // The listing of the successor delivers the objects of the backlog.
-            slot.dequeue_from_backlog(&mut self.backlog);
+            // The listing of the successor delivers these objects.
+            slot.drop_waiting(&mut self.backlog);
             let last_listing = successor.listing;
             if slot.worker.is_idle() {
                 let slot = std::mem::take(slot);
@@ -223,7 +248,7 @@ impl Slots {
             }
             slot.worker.leave();
             slot.notify();
-            let mut awaiting = Slot { last_listing, ..Slot::default() };
+            let mut awaiting = Slot { last_listing, awaits_predecessor: true, ..Slot::default() };
             awaiting.worker.block(None, false);
             successor.map.insert(Arc::clone(key), awaiting);
             true
@@ -233,12 +258,13 @@ impl Slots {
         }
     }
 
-    fn forget(&mut self, which: impl Fn(&Slot) -> bool) -> Vec<RemovedObject> {
+    fn forget(&mut self, is_deleted: bool, which: impl Fn(&Slot) -> bool) -> Vec<RemovedObject> {
         let mut vanished = vec![];
         self.map.retain(|key, slot| {
             if slot.worker.gone || !which(slot) {
                 return true;
             }
+            slot.is_deleted |= is_deleted;
             let gone = slot.mark_removed(key, &mut self.backlog);
             let forgotten = gone.forgotten;
             vanished.push(gone);
@@ -255,8 +281,9 @@ impl Slots {
 
     /// An object is gone without a deletion event: removes its slot. The slot of a busy object is removed by its worker.
     pub fn mark_removed(&mut self, key: &Arc<str>) -> Option<RemovedObject> {
-        let vanished =
-            self.map.get_mut(key).filter(|slot| !slot.worker.gone)?.mark_removed(key, &mut self.backlog);
+        let slot = self.map.get_mut(key).filter(|slot| !slot.worker.gone)?;
+        slot.is_deleted = true;
+        let vanished = slot.mark_removed(key, &mut self.backlog);
         if vanished.forgotten {
             self.map.remove(key);
         }
@@ -268,7 +295,7 @@ impl Slots {
         let is_busy = |slot: &Slot| {
             let is_in_backlog =
                 slot.execution.as_ref().is_some_and(|execution| execution.backlog_bytes.is_some());
-            !slot.worker.is_idle() && !is_in_backlog
+            !slot.worker.is_idle() && !is_in_backlog && !slot.is_behind_gate()
         };
         self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }

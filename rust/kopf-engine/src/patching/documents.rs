@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 pub(super) struct PatchPart<'p>(pub(super) &'p Map<String, Value>, pub(super) Option<&'static str>);
 
 impl PatchPart<'_> {
-    fn fields(&self) -> impl Iterator<Item = (&String, &Value)> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.0.iter().filter(|(key, _)| Some(key.as_str()) != self.1)
     }
 
@@ -20,10 +20,6 @@ impl PatchPart<'_> {
 
     pub(super) fn to_value(&self) -> Value {
         Value::Object(self.fields().map(|(key, value)| (key.clone(), value.clone())).collect())
-    }
-
-    pub(super) fn to_json(&self) -> Vec<u8> {
-        to_json(self)
     }
 }
 

@@ -6,12 +6,13 @@
 //!    conflict. It is sent in two requests if it contains operations on a status subresource.
 //! 3. The parts that the server has rejected before: two requests at most.
 //!
+//! No patch changes another object of the same name: see `identity`.
+//!
 //! In most cycles, only the first step is needed. Retries, and reading the latest state after a conflict, come on top.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Method;
 use kopf_core::backoff::Backoff;
 use kopf_core::handler::registry::ResourceHandlers;
 use kopf_core::json::merge_patch::Patch;
@@ -30,6 +31,7 @@ use crate::host::{Host, LogRecord};
 use crate::time::duration::seconds;
 
 mod documents;
+mod identity;
 pub mod partial;
 mod rejections;
 mod request;
@@ -39,16 +41,21 @@ mod tests;
 mod transform;
 
 use documents::PatchPart;
+use identity::{gone, is_gone};
 pub(crate) use rejections::named_fields;
 pub use rejections::{Denials, Rejection};
 pub use request::{PatchFailure, PatchingError, WriteRequest, WriteResult};
 use request::{failure, is_rejection};
-use status::{StatusWritten, as_patch, is_final};
+use status::{StatusWritten, is_final};
 use transform::TransformRequest;
 
-/// The delays in seconds before a merge patch is retried after a 409. Such a conflict is not ours, as merge patches
-/// contain no resource version.
+/// The delays in seconds before a merge patch is retried after a 409. Such a conflict is not ours: the patch does not depend
+/// on the resource version.
 const CONFLICT_RETRIES: Backoff = Backoff::limited(&[0.1, 0.3, 1.0]);
+
+/// How many times a change that depends on the resource version is sent again with the latest one after a conflict. Then a JSON
+/// patch is left to the next cycle, and a status is sent without the version.
+const CONFLICTS: usize = 3;
 
 /// Writes changes to objects of one resource.
 pub struct Patching<'a> {
@@ -60,8 +67,10 @@ pub struct Patching<'a> {
     pub resource: &'a Resource,
     /// The name of our finalizer.
     pub finalizer: &'a str,
-    /// Whether conflicts are left to the next watch event, as in Kopf 1.45.
+    /// Whether conflicts are left to the next watch event, and patches have no preconditions, as in Kopf 1.45.
     pub compat: bool,
+    /// Whether the deletion of the object was received: then nothing is sent.
+    pub is_deleted: &'a (dyn Fn() -> bool + Send + Sync),
     /// The handlers and the storage of the progress to be purged when an object is released, if it is stored in the
     /// object.
     pub release_cleanup: Option<(&'a ResourceHandlers, &'a Persistence)>,
@@ -79,15 +88,19 @@ impl Patching<'_> {
         change: WriteRequest,
     ) -> Result<WriteResult, PatchFailure> {
         match self.send_all(object, change).await {
-            Err(PatchFailure { mut applied, error: PatchingError::Request(error) })
+            Err(PatchFailure { applied, error: PatchingError::Request(error) })
                 if error.status() == Some(404) =>
             {
-                self.debug(object, || "Patching was skipped: the object does not exist anymore.".to_owned());
-                applied.gone = true;
-                Ok(*applied)
+                Ok(self.skipped(object, *applied))
             }
             result => result,
         }
+    }
+
+    /// The result of a write to an object that does not exist.
+    fn skipped(&self, object: &Arc<Object>, applied: WriteResult) -> WriteResult {
+        self.debug(object, || "Patching was skipped: the object does not exist anymore.".to_owned());
+        WriteResult { gone: true, rejections: vec![], ..applied }
     }
 
     async fn send_all(
@@ -106,6 +119,9 @@ impl Patching<'_> {
         } = change;
         // If nothing is applied, the functions are carried over to the next cycle.
         let mut applied = WriteResult { carry: functions && !self.compat, ..WriteResult::default() };
+        if self.is_known_deleted() {
+            return failure(applied, gone().into());
+        }
         if !patch.is_empty() {
             // The status is not retried if it is known to be rejected, or if the object is being deleted.
             let may_retry = rejected_patch.is_empty() && object.deletion_timestamp().is_none();
@@ -117,6 +133,9 @@ impl Patching<'_> {
         }
         if !rejected_patch.is_empty() {
             applied = self.merge_rejected(object, rejected_patch, applied).await;
+            if applied.gone {
+                return failure(applied, gone().into());
+            }
         }
         Ok(applied)
     }
@@ -148,8 +167,12 @@ impl Patching<'_> {
         let mut written = StatusWritten::default();
         // The progress is in the body. It is written last, since the operator may crash between the requests.
         if let Some(status) = status.filter(|_| !self.compat) {
-            written = self.merge_status(object, status, may_retry).await;
+            let version = self.guarding_version(object, applied.latest.as_deref(), &patch);
+            written = self.merge_status(object, status, version, may_retry).await;
             response = written.response.take();
+            if written.finds_no_object() {
+                return self.unmerged(object, patch, (None, StatusWritten::default()), applied, gone());
+            }
         }
         // The subresource may not exist any more: then the status is an ordinary field.
         let is_missing = written.rejection.as_ref().is_some_and(|it| it.error.status() == Some(404));
@@ -173,9 +196,11 @@ impl Patching<'_> {
             };
             // The server responds again, or the body had to be written first.
             if may_be_accepted {
-                match self.send_status(object, status, false).await {
+                let latest = response.as_ref().and_then(|response| self.read(object, response).ok());
+                let version = self.guarding_version(object, latest.as_deref(), &patch);
+                match self.send_status(object, status, version, false).await {
                     Ok(last) => (response, written.rejection) = (Some(last), None),
-                    Err(error) if self.compat => {
+                    Err(error) if self.compat || is_gone(&error) => {
                         return self.unmerged(object, patch, (response, written), applied, error);
                     }
                     Err(_) => {}
@@ -206,8 +231,13 @@ impl Patching<'_> {
                     rejection.patch = rejected.0;
                     continue;
                 }
-                let StatusWritten { response: last, rejection } =
-                    self.merge_status(object, status, may_retry).await;
+                let latest = response.as_ref().and_then(|response| self.read(object, response).ok());
+                let version = self.guarding_version(object, latest.as_deref(), &part);
+                let status_written = self.merge_status(object, status, version, may_retry).await;
+                if status_written.finds_no_object() {
+                    return self.unmerged(object, patch, (None, StatusWritten::default()), applied, gone());
+                }
+                let StatusWritten { response: last, rejection } = status_written;
                 response = last.or(response);
                 written.rejection = rejection.map(|rejection| Rejection {
                     patch: subtract(rejection.patch, &final_progress.0),
@@ -235,7 +265,8 @@ impl Patching<'_> {
         self.debug(object, || {
             format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
         });
-        self.ask(object, None, RequestBody::MergePatch(&body.to_json())).await.map(Some)
+        let document = self.body_document(object, &body);
+        self.ask(object, None, RequestBody::MergePatch(&document)).await.map(Some)
     }
 
     /// The failure if the body was not accepted.
@@ -292,70 +323,16 @@ impl Patching<'_> {
         Ok(applied)
     }
 
-    /// Sends the parts rejected before: the status and the rest in one request each, without retries.
-    async fn merge_rejected(
-        &self,
-        object: &Arc<Object>,
-        rejected_patch: Map<String, Value>,
-        mut applied: WriteResult,
-    ) -> WriteResult {
-        let is_released = |latest: &Arc<Object>| {
-            latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none()
-        };
-        if applied.latest.as_ref().is_some_and(is_released) {
-            return applied;
-        }
-        let has_subresource = self.resource.has_subresource("status");
-        if let Some(status) = rejected_patch.get("status").filter(|_| has_subresource) {
-            let StatusWritten { response, rejection } = self.merge_status(object, status, false).await;
-            let mut written = as_patch(status);
-            if let Some(rejection) = rejection {
-                written = subtract(written, &rejection.patch);
-                applied.rejections.push(rejection);
-            }
-            applied = self.accepted(object, response, written, applied);
-        }
-        let body = PatchPart(&rejected_patch, has_subresource.then_some("status"));
-        if !body.is_empty() {
-            let Value::Object(patch) = body.to_value() else { return applied };
-            let url = self.resource.url(object.namespace(), object.name(), None);
-            match self
-                .client
-                .request_once(&Method::PATCH, &url, RequestBody::MergePatch(&body.to_json()))
-                .await
-            {
-                Ok(response) => applied = self.accepted(object, Some(response), patch, applied),
-                Err(error) => applied.rejections.push(Rejection { patch, is_status: false, error }),
-            }
-        }
-        applied
-    }
-
-    fn accepted(
-        &self,
-        object: &Arc<Object>,
-        response: Option<Bytes>,
-        written: Map<String, Value>,
-        mut applied: WriteResult,
-    ) -> WriteResult {
-        if let Some(latest) = response.and_then(|response| self.read(object, &response).ok()) {
-            applied.latest = Some(latest);
-            applied.merge(written);
-        }
-        applied
-    }
-
     async fn ask(
         &self,
         object: &Object,
         subresource: Option<&str>,
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
-        let url = self.resource.url(object.namespace(), object.name(), subresource);
         let is_repeatable = matches!(payload, RequestBody::MergePatch(_)) && !self.compat;
         let mut retries = CONFLICT_RETRIES.retries();
         loop {
-            let error = match self.client.request(&Method::PATCH, &url, payload).await {
+            let error = match self.send(object, subresource, payload, false).await {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
@@ -372,7 +349,9 @@ impl Patching<'_> {
             RequestError::Malformed(format!("PATCH {url}: {error}"))
         };
         let text = std::str::from_utf8(response).map_err(|error| malformed(&error))?;
-        Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))
+        let latest = Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))?;
+        self.check_identity(object, &latest)?;
+        Ok(latest)
     }
 
     /// Warns if the server has not kept all of the patch, such as because of a schema without the field, or a webhook.

@@ -5,12 +5,17 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use kopf_core::json::merge_patch::{self, Patch};
 use kopf_core::json::value::{Map, Value};
 use kopf_core::object::Object;
 use kopf_core::persistence::Persistence;
 use kopf_core::persistence::{own_annotations, pending_state};
 
+use super::documents::PatchPart;
+use super::identity::is_gone;
+use super::status::{StatusWritten, as_patch};
+use crate::client::RequestBody;
 use crate::error::RequestError;
 use crate::patching::{PatchFailure, Patching, PatchingError, Rejection, WriteResult, named_fields};
 
@@ -52,6 +57,11 @@ impl Patching<'_> {
                     return Ok(applied);
                 }
                 Err(PatchFailure { applied: left, error }) if error.is_rejection() => applied = left,
+                Err(PatchFailure { applied: left, error: PatchingError::Request(error) })
+                    if error.status() == Some(404) =>
+                {
+                    return Ok(self.skipped(object, *left));
+                }
                 Err(PatchFailure { applied: mut left, error: PatchingError::Request(error) }) => {
                     left.unwritten = patch;
                     let error = PatchingError::Partial { rejection: Box::new(rejection), error };
@@ -62,6 +72,65 @@ impl Patching<'_> {
         }
         applied.unwritten = patch;
         Err(PatchFailure { applied, error: rejection })
+    }
+
+    /// Sends the parts rejected before: the status and the rest in one request each, without retries.
+    pub(super) async fn merge_rejected(
+        &self,
+        object: &Arc<Object>,
+        rejected_patch: Map<String, Value>,
+        mut applied: WriteResult,
+    ) -> WriteResult {
+        let is_released = |latest: &Arc<Object>| {
+            latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none()
+        };
+        if applied.latest.as_ref().is_some_and(is_released) {
+            return applied;
+        }
+        let has_subresource = self.resource.has_subresource("status");
+        if let Some(status) = rejected_patch.get("status").filter(|_| has_subresource) {
+            let version = self.guarding_version(object, applied.latest.as_deref(), &rejected_patch);
+            let StatusWritten { response, rejection } =
+                self.merge_status(object, status, version, false).await;
+            let mut written = as_patch(status);
+            if let Some(rejection) = rejection {
+                applied.gone |= is_gone(&rejection.error);
+                written = merge_patch::subtract(written, &rejection.patch);
+                applied.rejections.push(rejection);
+            }
+            applied = self.accepted(object, response, written, applied);
+        }
+        let body = PatchPart(&rejected_patch, has_subresource.then_some("status"));
+        if !body.is_empty() && !applied.gone {
+            let Value::Object(patch) = body.to_value() else { return applied };
+            let document = self.body_document(object, &body);
+            match self.send(object, None, RequestBody::MergePatch(&document), true).await {
+                Ok(response) => applied = self.accepted(object, Some(response), patch, applied),
+                Err(error) => {
+                    applied.gone |= is_gone(&error);
+                    applied.rejections.push(Rejection { patch, is_status: false, error });
+                }
+            }
+        }
+        applied
+    }
+
+    fn accepted(
+        &self,
+        object: &Arc<Object>,
+        response: Option<Bytes>,
+        written: Map<String, Value>,
+        mut applied: WriteResult,
+    ) -> WriteResult {
+        match response.map(|response| self.read(object, &response)) {
+            Some(Ok(latest)) => {
+                applied.latest = Some(latest);
+                applied.merge(written);
+            }
+            Some(Err(error)) => applied.gone |= is_gone(&error),
+            None => {}
+        }
+        applied
     }
 }
 

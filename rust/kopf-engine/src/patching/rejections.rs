@@ -117,7 +117,7 @@ pub(super) fn advice(resource: &Resource, lost: &[DiffItem]) -> String {
     )
 }
 
-fn causes(error: &RequestError) -> impl Iterator<Item = &Value> {
+pub(super) fn causes(error: &RequestError) -> impl Iterator<Item = &Value> {
     let status = match error {
         RequestError::Api(error) => error.payload.as_ref(),
         _ => None,
@@ -143,7 +143,7 @@ fn schema_of(resource: &Resource, error: &RequestError) -> Option<&'static str> 
 }
 
 /// Whether the resource is a custom one: built-in groups have no dots or end with `.k8s.io`.
-fn is_custom(resource: &Resource) -> bool {
+pub(super) fn is_custom(resource: &Resource) -> bool {
     resource.group.contains('.') && !resource.group.ends_with(".k8s.io")
 }
 

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Method;
 use kopf_core::backoff::Backoff;
 use kopf_core::json::merge_patch::subtract;
 use kopf_core::json::value::{Map, Value, python_repr};
@@ -15,9 +14,9 @@ use kopf_core::object::Object;
 use kopf_core::object::redaction::shown;
 use serde_json::json;
 
-use super::Patching;
-use super::documents::to_json;
+use super::identity::is_gone;
 use super::rejections::{Rejection, named_fields};
+use super::{CONFLICTS, Patching};
 use crate::client::RequestBody;
 use crate::error::RequestError;
 use crate::time::duration::seconds;
@@ -35,15 +34,23 @@ pub(super) struct StatusWritten {
     pub(super) rejection: Option<Rejection>,
 }
 
+impl StatusWritten {
+    /// Whether the status was not written because the object is gone.
+    pub(super) fn finds_no_object(&self) -> bool {
+        self.rejection.as_ref().is_some_and(|rejection| is_gone(&rejection.error))
+    }
+}
+
 impl Patching<'_> {
     /// Writes the status, and if it is invalid, writes it without the fields named in the response.
     pub(super) async fn merge_status(
         &self,
         object: &Arc<Object>,
         status: &Value,
+        version: Option<String>,
         may_retry: bool,
     ) -> StatusWritten {
-        let error = match self.send_status(object, status, may_retry).await {
+        let error = match self.send_status(object, status, version.clone(), may_retry).await {
             Ok(response) => return StatusWritten { response: Some(response), rejection: None },
             Err(error) => error,
         };
@@ -52,7 +59,7 @@ impl Patching<'_> {
         let unnamed = subtract(whole.clone(), &named);
         if !named.is_empty()
             && let Some(rest) = unnamed.get("status")
-            && let Ok(response) = self.send_status(object, rest, false).await
+            && let Ok(response) = self.send_status(object, rest, version, false).await
         {
             let rejection = Rejection { patch: named, is_status: true, error };
             return StatusWritten { response: Some(response), rejection: Some(rejection) };
@@ -61,39 +68,56 @@ impl Patching<'_> {
         StatusWritten { response: None, rejection: Some(rejection) }
     }
 
+    /// Sends a status. With a version, it must not change an object of another version that is not this object.
     pub(super) async fn send_status(
         &self,
         object: &Arc<Object>,
         status: &Value,
+        mut version: Option<String>,
         may_retry: bool,
     ) -> Result<Bytes, RequestError> {
         self.debug(object, || {
             let document = json!({ "status": status });
             format!("Merge-patching the status with: {}", python_repr(&shown(object, &document)))
         });
-        let document = [b"{\"status\":", &*to_json(status), b"}"].concat();
-        let payload = RequestBody::MergePatch(&document);
+        let patch = as_patch(status);
         if self.compat {
-            return self.ask(object, Some("status"), payload).await;
+            let document = self.status_document(object, &patch, None);
+            return self.ask(object, Some("status"), RequestBody::MergePatch(&document)).await;
         }
-        self.ask_status(object, payload, may_retry).await
+        let mut conflicts = 0;
+        loop {
+            let document = self.status_document(object, &patch, version.as_deref());
+            let payload = RequestBody::MergePatch(&document);
+            let sent = self.ask_status(object, payload, version.is_some(), may_retry).await;
+            match sent {
+                Err(error) if version.is_some() && error.status() == Some(409) => {}
+                sent => return sent,
+            }
+            // The object has changed, or another one has its place. If it changes all the time, it was there just now.
+            let latest = self.reread(object).await?;
+            let latest = latest.as_ref().and_then(|latest| latest.resource_version());
+            version = latest.filter(|_| conflicts < CONFLICTS).map(str::to_owned);
+            conflicts += 1;
+        }
     }
 
-    /// Sends a patch of the status. Temporary failures are retried only if `may_retry` is set.
+    /// Sends a patch of the status. Temporary failures are retried only if `may_retry` is set; conflicts only if the patch does
+    /// not depend on a version.
     pub(super) async fn ask_status(
         &self,
         object: &Object,
         payload: RequestBody<'_>,
+        is_versioned: bool,
         may_retry: bool,
     ) -> Result<Bytes, RequestError> {
-        let url = self.resource.url(object.namespace(), object.name(), Some("status"));
         let mut retries = if may_retry { RETRIES } else { Backoff::NEVER }.retries();
         loop {
-            let error = match self.client.request_once(&Method::PATCH, &url, payload).await {
+            let error = match self.send(object, Some("status"), payload, true).await {
                 Ok(response) => return Ok(response),
                 Err(error) => error,
             };
-            let Some(delay) = retries.next(None, 0.0).filter(|_| is_temporary(&error, payload)) else {
+            let Some(delay) = retries.next(None, 0.0).filter(|_| is_temporary(&error, is_versioned)) else {
                 return Err(error);
             };
             self.client.clock().sleep(seconds(delay.seconds)).await;
@@ -102,11 +126,11 @@ impl Patching<'_> {
 }
 
 /// Whether the same request may be accepted shortly afterwards. It is not if the server requests a longer delay.
-fn is_temporary(error: &RequestError, payload: RequestBody<'_>) -> bool {
+fn is_temporary(error: &RequestError, is_versioned: bool) -> bool {
     let longest = RETRIES.total();
     match error {
         RequestError::Api(error) => match error.status {
-            409 => matches!(payload, RequestBody::MergePatch(_)),
+            409 => !is_versioned,
             429 | 500.. => error.retry_after.is_none_or(|asked| asked <= longest),
             _ => false,
         },

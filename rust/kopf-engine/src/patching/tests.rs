@@ -84,6 +84,7 @@ async fn apply(
         resource: &things,
         finalizer: "f",
         compat: false,
+        is_deleted: &|| false,
         release_cleanup: None,
     };
     let object = Arc::new(Object::decode(&object.to_string()).unwrap());
@@ -335,6 +336,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
         resource: &things,
         finalizer: "f",
         compat: false,
+        is_deleted: &|| false,
         release_cleanup: None,
     };
     let progress = json!({"kopf.zalando.org/make": "{}"});
@@ -364,4 +366,61 @@ async fn a_field_dropped_by_the_schema_is_logged_with_advice() {
         )
     };
     assert!(outcome.log.iter().any(is_it), "{:?}", outcome.log);
+}
+
+/// The response of a server where another object has the name now.
+fn replaced_response(got: &Got) -> FakeResponse {
+    if got.path.ends_with("/status") {
+        (200, Some(body("7", json!({"metadata": {"uid": "other"}}))))
+    } else {
+        failure_response(422, Some("metadata.uid"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_with_another_uid_is_not_the_patched_one() {
+    let annotations = json!({"annotations": {"progress": "done"}});
+    for (patch, sent) in [
+        (json!({"metadata": annotations}), vec!["PATCH"]),
+        (json!({"spec": {"a": 1}, "status": {"a": 1}}), vec!["PATCH /status", "PATCH"]),
+        (json!({"status": {"a": 1}}), vec!["PATCH /status"]),
+    ] {
+        let change = WriteRequest { finalizer: Some(Edit::Block), ..change(patch) };
+        let outcome = apply(body("1", json!({})), change, replaced_response).await;
+        assert_eq!(outcome.sent(), sent);
+        let applied = outcome.result.unwrap();
+        assert!(applied.gone && applied.merged.is_empty() && applied.rejections.is_empty());
+        assert!(applied.latest.is_none(), "it is another object");
+        let skipped = "Patching was skipped: the object does not exist anymore.";
+        assert!(outcome.log.last().is_some_and(|line| line.ends_with(skipped)), "{:?}", outcome.log);
+        assert!(outcome.log.iter().all(|line| line.starts_with("DEBUG") && !line.contains("uid")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_rejected_before_is_not_sent_to_another_object() {
+    let rejected_patch = map(json!({"status": {"old": 1}, "spec": {"old": 1}}));
+    let change = WriteRequest { rejected_patch, ..WriteRequest::of(1) };
+    let outcome = apply(body("1", json!({})), change, replaced_response).await;
+    assert_eq!(outcome.sent(), ["PATCH /status"]);
+    assert!(outcome.result.unwrap().gone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_patch_has_the_uid_as_its_precondition() {
+    for (patch, sent) in [
+        (json!({"spec": {"a": 1}}), json!({"metadata": {"uid": "u"}, "spec": {"a": 1}})),
+        (
+            json!({"metadata": {"labels": {"a": "b"}}}),
+            json!({"metadata": {"uid": "u", "labels": {"a": "b"}}}),
+        ),
+        (json!({"metadata": {"uid": "mine"}}), json!({"metadata": {"uid": "mine"}})),
+        (json!({"metadata": null}), json!({"metadata": null})),
+        // Custom resources ignore it here.
+        (json!({"status": {"a": 1}}), json!({"status": {"a": 1}})),
+    ] {
+        let outcome = apply(body("1", json!({})), change(patch), |_| (200, Some(body("2", json!({}))))).await;
+        assert_eq!(outcome.requests[0].2, sent);
+        assert!(!outcome.result.unwrap().merged.contains_key("uid"));
+    }
 }

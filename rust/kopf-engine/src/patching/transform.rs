@@ -17,14 +17,12 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::documents::{holds, is_about_status};
+use super::identity::{gone, is_gone};
 use super::status::is_final;
-use super::{PatchFailure, Patching, PatchingError, WriteResult, failure};
+use super::{CONFLICTS, PatchFailure, Patching, PatchingError, WriteResult, failure};
 use crate::client::RequestBody;
-use crate::error::{ApiError, RequestError};
+use crate::error::RequestError;
 use crate::host::{ApplyPatchFnsTask, CycleId, HostTask};
-
-/// How many times a change is recomputed from a fresh state after a conflict, before it is left to the next cycle.
-const CONFLICTS: usize = 3;
 
 /// The part of a write that is computed from the latest state.
 #[derive(Clone, Copy)]
@@ -141,7 +139,7 @@ impl Patching<'_> {
     }
 
     /// The current object; none if the permission to list is missing.
-    async fn reread(&self, object: &Object) -> Result<Option<Arc<Object>>, RequestError> {
+    pub(super) async fn reread(&self, object: &Object) -> Result<Option<Arc<Object>>, RequestError> {
         let name = object.name().unwrap_or_default();
         let name = name.replace('\\', "\\\\").replace(',', "\\,").replace('=', "\\=");
         let selector: String = byte_serialize(format!("metadata.name={name}").as_bytes()).collect();
@@ -206,7 +204,7 @@ impl Patching<'_> {
         let text = document.to_string();
         let payload = RequestBody::JsonPatch(text.as_bytes());
         let response = if is_status && !self.compat {
-            self.ask_status(object, payload, object.deletion_timestamp().is_none()).await
+            self.ask_status(object, payload, true, object.deletion_timestamp().is_none()).await
         } else {
             self.ask(object, is_status.then_some("status"), payload).await
         };
@@ -217,7 +215,7 @@ impl Patching<'_> {
         if error.status() == Some(422) || (error.status() == Some(409) && !self.compat) {
             return Err(Box::new(JsonPatchResult::Rejected { document, version, error }));
         }
-        if !is_status || self.compat || !is_final(&error) {
+        if !is_status || self.compat || is_gone(&error) || !is_final(&error) {
             return Err(Box::new(JsonPatchResult::Failed(error.into())));
         }
         // Either the subresource does not exist, or the object.
@@ -288,9 +286,4 @@ impl Patching<'_> {
             Err(_) => Err(PatchingError::Function("The operator is exiting.".to_owned())),
         }
     }
-}
-
-fn gone() -> RequestError {
-    let gone = ApiError::from_response(404, None, b"the object was deleted and created again");
-    RequestError::Api(Box::new(gone))
 }

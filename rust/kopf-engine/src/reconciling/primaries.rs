@@ -170,6 +170,11 @@ impl State {
         self.establish(index, key, now, effects);
     }
 
+    /// Whether a primary is gone.
+    pub(super) fn is_gone(&self, index: usize, key: &str) -> bool {
+        self.reconcilers[index].primaries.get(key).is_some_and(|primary| primary.is_gone)
+    }
+
     /// Removes the primaries of a feed that its list does not contain.
     pub(super) fn retain_primaries(
         &mut self,

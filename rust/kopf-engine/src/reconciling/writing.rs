@@ -36,7 +36,8 @@ impl Reconcilers {
     async fn apply(&self, run: RunId, patch: &CallPatch) -> Result<WriteResult, PatchFailure> {
         let base = &self.base;
         let finalizer = &base.live_config.get().settings.persistence.finalizer;
-        let patching = self.patching(&patch.resource, finalizer);
+        let is_deleted = || self.state().is_gone(patch.reconciler, &patch.uid);
+        let patching = self.patching(&patch.resource, finalizer, &is_deleted);
         let functions = patch.fns;
         let mut change =
             WriteRequest { patch: Patch(patch.patch.clone()), functions, ..WriteRequest::of(run) };
@@ -98,7 +99,8 @@ impl Reconcilers {
     pub(super) fn edit_finalizer(self: &Arc<Self>, edit: FinalizerEdit) {
         let shared = Arc::clone(self);
         let editing = async move {
-            let patching = shared.patching(&edit.resource, &edit.finalizer);
+            // Objects with the finalizer exist. If others have removed it, the resource version in the patch does not match.
+            let patching = shared.patching(&edit.resource, &edit.finalizer, &|| false);
             let mut retries = EDIT_RETRIES.retries();
             let latest = loop {
                 let id = shared.base.next_id();
@@ -134,6 +136,7 @@ impl Reconcilers {
         &'a self,
         resource: &'a kopf_core::resource::Resource,
         finalizer: &'a str,
+        is_deleted: &'a (dyn Fn() -> bool + Send + Sync),
     ) -> Patching<'a> {
         Patching {
             client: &self.base.client,
@@ -141,6 +144,7 @@ impl Reconcilers {
             resource,
             finalizer,
             compat: false,
+            is_deleted,
             release_cleanup: None,
         }
     }

@@ -51,6 +51,8 @@ impl Worker {
             Some(limit) => limit.acquire().await.ok(),
             None => None,
         };
+        // While the object was waiting for the permit, a pause may have begun.
+        let task = task.filter(|task| !(task.is_dropped_in_pause() && self.is_paused()));
         let (mut task, mut is_listed) = (task, self.is_listed);
         // After a panic outside of a cycle, there is no event to retry; the worker continues with newer ones.
         while let Err(panicked) =
@@ -110,6 +112,10 @@ impl Worker {
             }
         });
         self.shared().base.host.submit(HostTask::CycleClosed { cycle: id, keep_fns: false });
+    }
+
+    fn is_paused(&self) -> bool {
+        self.dispatcher.is_paused(&self.dispatcher.slots())
     }
 
     fn shared(&self) -> &Arc<DispatchContext> {
@@ -214,7 +220,7 @@ impl Worker {
     async fn execute(&self, task: WorkerTask) {
         let mut running = match task {
             WorkerTask::Cycle(running) => running,
-            WorkerTask::Write { id, closed, write } => return self.write((id, closed), write).await,
+            WorkerTask::Write { id, closed, write, .. } => return self.write((id, closed), write).await,
         };
         let Some(decision) = self.drive(&mut running).await else {
             // The host has failed to complete the activation, and has logged why: the next event is handled nevertheless.
@@ -246,6 +252,9 @@ impl Worker {
     /// Executes the effects of the cycle until its decision; none if the host does not complete an activation.
     async fn drive(&self, running: &mut RunningCycle) -> Option<Box<Decision>> {
         loop {
+            if self.is_paused() {
+                running.on_pause();
+            }
             match running.effect()? {
                 CycleEffect::Decide(decision) => return Some(decision),
                 CycleEffect::AwaitConsistency => {

@@ -56,7 +56,8 @@ impl Worker {
         write: &DecidedWrite,
         request: WriteRequest,
     ) -> Result<WriteResult, PatchFailure> {
-        let patching = self.patching(config);
+        let is_deleted = || self.dispatcher.is_deleted(&self.key);
+        let patching = self.patching(config, &is_deleted);
         match patching.apply(&write.object, request).await {
             Err(failure)
                 if write.may_be_partial
@@ -94,7 +95,7 @@ impl Worker {
         storage.touch(&event.object, &mut patch, Some(&now));
         let request = WriteRequest { patch, ..WriteRequest::of(self.shared().base.next_id()) };
         // If the write fails, the cycle starts without its watch event.
-        let mut applied = match self.patching(&config).apply(&event.object, request).await {
+        let mut applied = match self.patching(&config, &|| false).apply(&event.object, request).await {
             Ok(applied) => applied,
             Err(failure) => *failure.applied,
         };
@@ -107,7 +108,11 @@ impl Worker {
         }
     }
 
-    fn patching<'a>(&'a self, config: &'a OperatorConfig) -> Patching<'a> {
+    fn patching<'a>(
+        &'a self,
+        config: &'a OperatorConfig,
+        is_deleted: &'a (dyn Fn() -> bool + Send + Sync),
+    ) -> Patching<'a> {
         let shared = self.shared();
         Patching {
             client: &shared.base.client,
@@ -115,6 +120,7 @@ impl Worker {
             resource: &self.dispatcher.resource_handlers.resource,
             finalizer: &config.settings.persistence.finalizer,
             compat: shared.base.startup_config.settings.compat,
+            is_deleted,
             release_cleanup: (!shared.base.startup_config.settings.compat
                 && !config.settings.persistence.has_custom_storage())
             .then_some((&*self.dispatcher.resource_handlers, &config.settings.persistence)),

@@ -13,6 +13,7 @@ mod fixture;
 mod load;
 mod panics;
 mod rejected_patches;
+mod replaced;
 mod scripted_host;
 mod shutdown;
 mod streams;

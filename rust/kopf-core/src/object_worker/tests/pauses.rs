@@ -19,6 +19,31 @@ fn a_pause_ends_the_sleep() {
 }
 
 #[test]
+fn a_pause_before_the_call_of_change_handlers_ends_the_cycle_without_them() {
+    for is_paused in [false, true] {
+        let mut scene = Scene::new("changing", &json!({}));
+        let text = r#"{"metadata": {"name": "x", "uid": "u", "resourceVersion": "1", "annotations": {
+            "kopf.zalando.org/last-handled-configuration": "{\"spec\": {\"a\": 0}}"}}, "spec": {"a": 1}}"#;
+        let event = QueuedEvent::of(EventType::Modified, Arc::new(Object::decode(text).unwrap()));
+        let mut running = scene.open(event);
+        assert!(!running.has_run());
+        if is_paused {
+            running.on_pause();
+        }
+        match running.effect() {
+            Some(CycleEffect::Run(_)) => assert!(!is_paused && running.has_run()),
+            Some(CycleEffect::Decide(decision)) => {
+                assert!(is_paused && !running.has_run());
+                assert!(
+                    decision.patch.is_empty() && decision.finalizer.is_none() && decision.delay.is_none()
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn during_a_pause_only_a_deletion_is_handled() {
     for (kind, is_handled) in [(EventType::Modified, false), (EventType::Deleted, true)] {
         for error_delay in [None, Some(2.0)] {

@@ -3,6 +3,7 @@
 pub(crate) mod commands;
 pub(crate) mod effects;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kopf_core::daemon::{DaemonAction, Schedule, StopReasons, Stopping};
@@ -26,6 +27,8 @@ pub struct ObjectDaemons {
     /// The key of the object.
     pub(super) key: Arc<str>,
     state: Mutex<State>,
+    /// The object does not exist any more.
+    deleted: AtomicBool,
     /// Notified when a run has ended.
     pub(super) exited: Notify,
 }
@@ -97,7 +100,7 @@ impl ObjectDaemons {
             is_terminating: false,
             ended: Vec::new(),
         };
-        Self { key, state: Mutex::new(state), exited: Notify::new() }
+        Self { key, state: Mutex::new(state), deleted: AtomicBool::new(false), exited: Notify::new() }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -122,6 +125,16 @@ impl ObjectDaemons {
     /// Whether a panic has interrupted a change of the state, so that it is inconsistent.
     pub(crate) fn is_damaged(&self) -> bool {
         self.state.is_poisoned()
+    }
+
+    /// Records that the object does not exist any more.
+    pub(crate) fn mark_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+    }
+
+    /// Whether the deletion of the object was received.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire) || self.owner().is_some_and(|owner| owner.is_deleted(&self.key))
     }
 
     /// Whether any daemon or timer runs.

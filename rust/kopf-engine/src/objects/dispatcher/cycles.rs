@@ -18,6 +18,12 @@ use crate::host::{CycleId, HostTask, LogRecord};
 use crate::objects::slots::{Slot, Slots};
 use crate::supervision::{Panicked, shielded};
 
+#[cfg(test)]
+thread_local! {
+    /// Whether the next decision of a cycle without a worker panics.
+    pub(super) static INJECTED_PANIC: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// What remains of an object without work.
 pub(super) enum RemovedSlot {
     /// Its slot stays, or there is none.
@@ -117,17 +123,45 @@ impl Dispatcher {
         let Some(slot) = slots.get(key) else { return };
         let current = self.shared.base.live_config.get();
         let now = self.shared.base.clock.now();
-        match slot.worker.on_decision(&running, *decision, self.worker_context(&current), now) {
-            DecisionResult::Write(write) => {
-                let task = WorkerTask::Write { id: running.id, closed: running.closed, write };
+        let decided = shielded("The end of the cycle", || {
+            #[cfg(test)]
+            assert!(!INJECTED_PANIC.take(), "an injected panic");
+            slot.worker.on_decision(&running, *decision, self.worker_context(&current), now)
+        });
+        match decided {
+            Err(panicked) => self.abort(slots, key, &running, &panicked, runtime, true),
+            Ok(DecisionResult::Write(write)) => {
+                let (id, closed, has_run) = (running.id, running.closed, running.has_run());
+                let task = WorkerTask::Write { id, closed, has_run, write };
                 let work = self.work(&mut slots, key, is_listed, Some(task));
                 drop(slots);
                 work.spawn(runtime);
             }
-            DecisionResult::Finished(finished) => {
+            Ok(DecisionResult::Finished(finished)) => {
                 self.on_idle(slots, key, is_listed, runtime, || self.close(&running, finished));
             }
         }
+    }
+
+    /// Ends a cycle that has panicked and has no worker: a worker handles the event after the error back-off. With
+    /// `was_decided`, its decision may be recorded in part.
+    pub(super) fn abort(
+        self: &Arc<Self>,
+        mut slots: MutexGuard<'_, Slots>,
+        key: &Arc<str>,
+        running: &RunningCycle,
+        panicked: &Panicked,
+        runtime: Option<&Handle>,
+        was_decided: bool,
+    ) {
+        let Some(slot) = slots.get(key) else { return };
+        let mut effects = Effects::default();
+        self.on_panic(slot, running.event().clone(), panicked, was_decided, &mut effects);
+        let is_listed = running.event().kind == EventType::Listed;
+        self.on_idle(slots, key, is_listed, runtime, || {
+            effects.take_place(self);
+            self.close(running, Finished::default());
+        });
     }
 
     /// No cycle of the object is in progress, and it has no worker: it becomes idle, or a worker starts for its next action.

@@ -32,6 +32,10 @@ impl ObjectOwner for Dispatcher {
             slot.worker.on_daemon_write(accepted, self.worker_context(&current));
         }
     }
+
+    fn is_deleted(&self, key: &Arc<str>) -> bool {
+        Self::is_deleted(self, key)
+    }
 }
 
 impl Dispatcher {

@@ -11,7 +11,6 @@ use kopf_core::cause::EventType;
 use kopf_core::object_worker::{CycleEffect, Finished, RunningCycle};
 use tokio::runtime::Handle;
 
-use super::effects::Effects;
 use super::{Dispatcher, WorkerTask};
 use crate::context::DetachedCycles;
 use crate::host::{ActivationTask, HostTask, Responder};
@@ -122,13 +121,7 @@ impl Dispatcher {
                 self.on_idle(slots, key, is_listed, Some(runtime), report);
             }
             DetachedResult::Panicked(panicked) => {
-                let mut effects = Effects::default();
-                self.on_panic(slot, running.event().clone(), &panicked, false, &mut effects);
-                let report = || {
-                    effects.take_place(self);
-                    self.close(&running, Finished::default());
-                };
-                self.on_idle(slots, key, is_listed, Some(runtime), report);
+                self.abort(slots, key, &running, &panicked, Some(runtime), false);
             }
         }
         self.shared.freed.notify_waiters();

@@ -32,6 +32,11 @@ impl Dispatcher {
         self.terminate_daemons(vanished.into_iter().collect());
     }
 
+    /// Whether the slot of the object is removed, and not handed over.
+    pub(crate) fn is_removed(&self, key: &str) -> bool {
+        self.successor.get().is_none() && self.slots().get(key).is_none()
+    }
+
     /// The watch has ended for good: all slots are removed.
     pub fn shutdown(&self) {
         drop(self.take_gate_guard());
@@ -41,7 +46,10 @@ impl Dispatcher {
 
     /// Stops the daemons and timers of removed objects. For those without a slot, the host drops its state.
     pub(crate) fn terminate_daemons(&self, vanished: Vec<RemovedObject>) {
-        for RemovedObject { key, object_daemons, forgotten } in vanished {
+        for RemovedObject { key, object_daemons, is_deleted, forgotten } in vanished {
+            if let Some(object_daemons) = object_daemons.as_ref().filter(|_| is_deleted) {
+                object_daemons.mark_deleted();
+            }
             self.shared
                 .daemons
                 .terminate_daemons(object_daemons.into_iter().collect(), StopReasons::RESOURCE_DELETED);

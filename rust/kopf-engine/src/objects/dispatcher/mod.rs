@@ -158,7 +158,14 @@ impl Dispatcher {
         OperatorState { paused, stopping: self.shared.base.stopping.is_cancelled() }
     }
 
-    /// Queues the event if the object is busy; otherwise, starts to handle it or adds it to the backlog.
+    /// Whether no handler may be called, and nothing may be written: another operator may handle the objects. Kopf 1.45 handles
+    /// the events that have arrived before the pause.
+    pub(crate) fn is_paused(&self, slots: &Slots) -> bool {
+        !self.shared.base.startup_config.settings.compat && self.operator_state(slots).paused
+    }
+
+    /// Queues the event if the object is busy; otherwise, starts to handle it or adds it to the backlog. During a pause, only a
+    /// deletion is handled; the listing after the pause delivers the other objects again.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         slots: &mut Slots,
@@ -168,7 +175,11 @@ impl Dispatcher {
     ) {
         let is_full = slots.backlog.is_full(self.window());
         let must_wait = is_full && event.kind == EventType::Listed;
+        let is_dropped = event.kind != EventType::Deleted && self.is_paused(slots);
         let Some(slot) = slots.get(key) else { return };
+        if is_dropped && slot.worker.is_idle() {
+            return;
+        }
         if must_wait && slot.worker.is_idle() {
             return slots.enqueue_in_backlog(key, event);
         }
@@ -177,7 +188,7 @@ impl Dispatcher {
         let is_in_backlog =
             slot.execution.as_ref().is_some_and(|execution| execution.backlog_bytes.is_some());
         self.react(slots, key, reaction, effects);
-        if is_in_backlog && !must_wait {
+        if is_in_backlog && !must_wait && !is_dropped {
             self.dequeue_from_backlog(slots, key, effects);
         }
     }
@@ -234,7 +245,9 @@ impl Dispatcher {
 
     /// Starts the work on an object of the backlog.
     fn dequeue_from_backlog(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, effects: &mut Effects) {
-        for event in slots.dequeue_from_backlog(key).into_iter().flatten() {
+        let is_paused = self.is_paused(slots);
+        let events = slots.dequeue_from_backlog(key).into_iter().flatten();
+        for event in events.filter(|event| !is_paused || event.kind == EventType::Deleted) {
             let Some(slot) = slots.get(key) else { return };
             let current = self.shared.base.live_config.get();
             let reaction = slot.worker.on_event(event, self.worker_context(&current));
@@ -286,6 +299,12 @@ impl Dispatcher {
         });
     }
 
+    /// Whether the deletion of the object was received, so that nothing can be written to it.
+    pub fn is_deleted(&self, key: &str) -> bool {
+        let is_deleted = self.slots().get(key).is_some_and(|slot| slot.is_deleted);
+        is_deleted || self.successor.get().is_some_and(|successor| successor.is_deleted(key))
+    }
+
     /// The guard that keeps the index gate closed until the objects of this watch are listed.
     pub fn take_gate_guard(&self) -> Option<IndexGateGuard> {
         self.gate_guard.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -299,3 +318,5 @@ impl Dispatcher {
 
 #[cfg(test)]
 mod costs;
+#[cfg(test)]
+mod pauses;

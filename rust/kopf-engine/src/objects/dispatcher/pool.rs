@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kopf_core::cause::EventType;
 use kopf_core::object_worker::{DecidedWrite, RunningCycle};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -33,9 +34,21 @@ pub enum WorkerTask {
         id: CycleId,
         /// The host has already closed the cycle.
         closed: bool,
+        /// The cycle has called handlers.
+        has_run: bool,
         /// The decided changes.
         write: Box<DecidedWrite>,
     },
+}
+
+impl WorkerTask {
+    /// Whether the task is dropped if a pause of the operator begins before it starts: no handler was called yet.
+    pub(crate) fn is_dropped_in_pause(&self) -> bool {
+        match self {
+            Self::Cycle(running) => !running.has_run() && running.event().kind != EventType::Deleted,
+            Self::Write { has_run, .. } => !has_run,
+        }
+    }
 }
 
 impl Work {

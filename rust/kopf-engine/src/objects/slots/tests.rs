@@ -21,6 +21,12 @@ fn finished(mut slot: Slot) -> Slot {
     slot
 }
 
+/// Lets a worker be in progress.
+fn occupy(slot: &mut Slot) {
+    slot.worker.block(None, false);
+    slot.execution = Some(Box::default());
+}
+
 fn forgotten(vanished: &[RemovedObject]) -> Vec<Arc<str>> {
     vanished.iter().filter(|one| one.forgotten).map(|one| Arc::clone(&one.key)).collect()
 }
@@ -30,7 +36,7 @@ fn objects_missing_in_a_listing_are_removed_unless_they_are_busy() {
     let mut slots = Slots::default();
     slots.entry(&key("stays"), EventType::Added);
     slots.entry(&key("goes"), EventType::Added);
-    slots.entry(&key("busy"), EventType::Added).worker.block(None, false);
+    occupy(slots.entry(&key("busy"), EventType::Added));
     slots.begin_listing(0);
     slots.entry(&key("stays"), EventType::Listed);
     assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
@@ -51,7 +57,7 @@ fn the_slot_of_an_idle_object_is_small() {
 fn all_slots_are_removed_with_the_watch() {
     let mut slots = Slots::default();
     slots.entry(&key("idle"), EventType::Listed);
-    slots.entry(&key("busy"), EventType::Listed).worker.block(None, false);
+    occupy(slots.entry(&key("busy"), EventType::Listed));
     assert_eq!(forgotten(&slots.end()), [key("idle")]);
     assert_eq!(slots.len(), 1);
 }
@@ -81,7 +87,7 @@ fn slots_are_handed_over_to_another_version() {
     slots.entry(&key("idle"), EventType::Listed).worker.memory.fully_handled_once = true;
     let busy = slots.entry(&key("busy"), EventType::Listed);
     busy.worker.memory.fully_handled_once = true;
-    busy.worker.block(None, false);
+    occupy(busy);
     slots.hand_over(&mut successor);
     assert_eq!(slots.busy(), [key("busy")]);
     assert_eq!(slots.len(), 1);
@@ -105,7 +111,7 @@ fn slots_are_handed_over_to_another_version() {
 fn objects_deleted_in_either_version_are_not_handed_over() {
     for by_predecessor in [true, false] {
         let (mut slots, mut successor) = (Slots::default(), Slots::default());
-        slots.entry(&key("a"), EventType::Listed).worker.block(None, false);
+        occupy(slots.entry(&key("a"), EventType::Listed));
         slots.hand_over(&mut successor);
         if by_predecessor {
             slots.get("a").unwrap().worker.gone = true;
@@ -117,4 +123,38 @@ fn objects_deleted_in_either_version_are_not_handed_over() {
         assert!(gone.is_some_and(|gone| gone.forgotten) && pending.is_empty());
         assert!(successor.is_empty());
     }
+}
+
+/// The events of this object wait for the initial indexing.
+fn held(slots: &mut Slots, name: &str) {
+    slots.entry(&key(name), EventType::Listed).worker.block(Some(event(name)), true);
+}
+
+#[test]
+fn objects_that_wait_for_the_initial_indexing_are_handed_over_as_idle_ones() {
+    let (mut slots, mut successor) = (Slots::default(), Slots::default());
+    held(&mut slots, "held");
+    assert!(slots.busy().is_empty(), "nothing is done with it");
+    slots.hand_over(&mut successor);
+    assert!(slots.is_empty());
+    assert!(successor.entry(&key("held"), EventType::Listed).worker.is_idle(), "the successor indexes it");
+}
+
+#[test]
+fn objects_that_wait_for_the_initial_indexing_are_removed_with_the_watch_or_by_a_listing() {
+    let mut slots = Slots::default();
+    for is_listed in [true, false] {
+        held(&mut slots, "held");
+        let removed = if is_listed {
+            slots.begin_listing(0);
+            slots.end_listing()
+        } else {
+            slots.end()
+        };
+        assert_eq!(forgotten(&removed), [key("held")]);
+        assert_eq!(removed[0].is_deleted, is_listed);
+        assert!(slots.is_empty());
+    }
+    held(&mut slots, "held");
+    assert!(slots.mark_removed(&key("held")).is_some_and(|removed| removed.forgotten));
 }

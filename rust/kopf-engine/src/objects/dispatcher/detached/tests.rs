@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::host::{ActivationTask, HostTask};
 use crate::objects::backlog::WINDOW;
 use crate::objects::dispatcher::Dispatcher;
+use crate::objects::dispatcher::cycles::INJECTED_PANIC;
 use crate::testing::{Fixture, lock, resource};
 
 struct Scene {
@@ -26,8 +27,12 @@ impl Scene {
     }
 
     fn with(settings: &Value) -> Self {
+        Self::with_labels(settings, &json!([]))
+    }
+
+    fn with_labels(settings: &Value, labels: &Value) -> Self {
         let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
-        let handler = json!({"id": "see", "kind": "watching", "selector": selector});
+        let handler = json!({"id": "see", "kind": "watching", "selector": selector, "labels": labels});
         let fixture =
             Fixture::with_handlers(vec![handler], settings, |_| (200, Some(json!({"metadata": {}}))));
         let resource_handlers = fixture
@@ -145,7 +150,7 @@ async fn patches_of_detached_cycles_are_written() {
     turns().await;
     let requests = scene.fixture.requests();
     assert_eq!(requests.len(), 1);
-    assert_eq!(requests[0].body, json!({"spec": {"field": "value"}}));
+    assert_eq!(requests[0].body, json!({"metadata": {"uid": "a"}, "spec": {"field": "value"}}));
     assert_eq!(scene.taken().1, ["close"]);
     assert!(scene.is_idle());
 }
@@ -174,6 +179,40 @@ async fn a_lost_completion_ends_the_cycle_and_the_next_event_is_handled() {
             drop(scene.taken());
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_at_the_end_of_a_detached_cycle_delays_its_object_only() {
+    let scene = Scene::with(&json!({"queueing": {"error_delays": [5]}}));
+    scene.dispatch(EventType::Modified, "a");
+    let activation = scene.activation();
+    INJECTED_PANIC.set(true);
+    reply_to(activation, Completion::default());
+    turns().await;
+    assert_eq!(scene.fixture.shared.base.failing.result(), Ok(()), "the operator goes on");
+    assert_eq!(scene.fixture.lines("has panicked: an injected panic").len(), 1);
+    let (scripts, others) = scene.taken();
+    assert_eq!((scripts.len(), others), (0, vec!["close"]));
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    reply_to(scene.activation(), Completion::default());
+    turns().await;
+    assert!(scene.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_is_handled_again_after_a_panic_at_the_end_of_a_cycle_without_calls() {
+    let labels = json!([["other", {"present": true}]]);
+    let scene = Scene::with_labels(&json!({"queueing": {"error_delays": [5]}}), &labels);
+    INJECTED_PANIC.set(true);
+    scene.dispatch(EventType::Modified, "a");
+    turns().await;
+    assert_eq!(scene.fixture.lines("has panicked: an injected panic").len(), 1);
+    assert!(!scene.is_idle(), "a worker waits for the rest of the back-off");
+    tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+    assert!(scene.is_idle());
+    scene.dispatch(EventType::Deleted, "a");
+    turns().await;
+    assert!(scene.dispatcher.slots().is_empty(), "later events are handled");
 }
 
 #[tokio::test(start_paused = true)]

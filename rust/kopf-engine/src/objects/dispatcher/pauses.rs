@@ -1,0 +1,145 @@
+//! Pauses of the operator: no handler is called and nothing is written, apart from what is running.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use kopf_core::activation::{Command, CommandResult, Completion};
+use kopf_core::cause::EventType;
+use kopf_core::handling::attempt::CallResult;
+use kopf_core::object::Object;
+use serde_json::{Value, json};
+
+use crate::host::{ActivationTask, HostTask};
+use crate::objects::dispatcher::Dispatcher;
+use crate::testing::{Fixture, lock, resource};
+
+struct Scene {
+    fixture: Fixture,
+    dispatcher: Arc<Dispatcher>,
+}
+
+impl Scene {
+    fn new(kinds: &[&str], settings: &Value) -> Self {
+        let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
+        let handlers = kinds.iter().map(|kind| {
+            json!({"id": kind, "key": kind.len(), "kind": kind, "reason": "create", "selector": selector})
+        });
+        let fixture = Fixture::with_handlers(handlers.collect(), settings, |got| {
+            (200, Some(json!({"metadata": {"name": "x", "resourceVersion": "9"}, "body": got.body})))
+        });
+        let things = resource("example.com", "things", true);
+        let handlers = fixture.shared.base.startup_config.registry.handlers_of(&things, &|_| true);
+        let pool = &crate::worker::Pool;
+        let dispatcher = Dispatcher::new(Arc::clone(&fixture.shared), pool, Arc::new(handlers), None);
+        Self { fixture, dispatcher }
+    }
+
+    /// Begins a pause; or ends it, with the listing after it.
+    fn pause(&self, is_on: bool) {
+        let pause = &self.fixture.shared.pause;
+        pause.turn("a test", is_on);
+        if !is_on {
+            self.dispatcher.slots().begin_listing(pause.count());
+        }
+    }
+
+    /// The activations after an event.
+    async fn after(&self, kind: EventType, name: &str) -> Vec<ActivationTask> {
+        let text = format!(r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"1"}}}}"#);
+        self.dispatcher.dispatch(kind, Arc::new(Object::decode(&text).unwrap()));
+        self.activations().await
+    }
+
+    /// The activations since the last call.
+    async fn activations(&self) -> Vec<ActivationTask> {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let tasks = std::mem::take(&mut *lock(&self.fixture.host.tasks));
+        let activations = tasks.into_iter().filter_map(|task| match task {
+            HostTask::Activation(activation) => Some(activation),
+            _ => None,
+        });
+        activations.collect()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.fixture.shared.workers.is_empty() && self.dispatcher.slots().busy().is_empty()
+    }
+}
+
+/// Ends the calls of an activation with this patch.
+fn reply_to(mut tasks: Vec<ActivationTask>, patch: &Value) {
+    let now = crate::time::clock::Clock::start().now();
+    let task = tasks.remove(0);
+    assert!(tasks.is_empty(), "one object at a time");
+    let results = task.activation.commands.iter().map(|command| match command {
+        Command::CallEventHandler { attempt, .. } | Command::CallChangeHandler { attempt } => {
+            CommandResult::Attempted(attempt.evaluate(&CallResult::Nothing, now).outcome)
+        }
+        _ => CommandResult::Skipped,
+    });
+    let (results, patch) = (results.collect(), patch.as_object().cloned());
+    task.reply.send(Some(Completion { results, patch, ..Completion::default() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_waits_for_a_permit_is_handled_after_the_pause() {
+    let scene = Scene::new(&["changing"], &json!({"queueing": {"worker_limit": 1}}));
+    let first = scene.after(EventType::Added, "first").await;
+    assert!(scene.after(EventType::Added, "second").await.is_empty(), "there is one permit");
+    scene.pause(true);
+    reply_to(first, &json!({"spec": {"by": "first"}}));
+    assert!(scene.activations().await.is_empty());
+    let requests = scene.fixture.requests();
+    assert_eq!(requests.len(), 1, "the handler was running, so its outcome is written");
+    assert!(scene.is_idle());
+    scene.pause(false);
+    assert_eq!(scene.after(EventType::Listed, "second").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn event_handlers_are_not_called_for_an_object_that_waits_for_a_permit() {
+    let scene = Scene::new(&["changing", "watching"], &json!({"queueing": {"worker_limit": 1}}));
+    let first = scene.after(EventType::Added, "first").await;
+    assert!(scene.after(EventType::Added, "second").await.is_empty());
+    scene.pause(true);
+    reply_to(first, &Value::Null);
+    assert!(scene.activations().await.is_empty(), "neither event handlers nor change handlers");
+    assert!(scene.fixture.requests().is_empty() && scene.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_handlers_do_not_follow_an_event_handler_that_runs_when_the_pause_begins() {
+    let scene = Scene::new(&["watching", "changing"], &json!({}));
+    let calls = scene.after(EventType::Added, "one").await;
+    scene.pause(true);
+    reply_to(calls, &json!({"spec": {"by": "event"}}));
+    assert!(scene.activations().await.is_empty());
+    let bodies: Vec<_> = scene.fixture.requests().into_iter().map(|got| got.body["spec"].clone()).collect();
+    assert_eq!(bodies, [json!({"by": "event"})]);
+    assert!(scene.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_are_received_during_a_pause_are_dropped_apart_from_deletions() {
+    for kinds in [&["watching"][..], &["watching", "changing"]] {
+        let scene = Scene::new(kinds, &json!({}));
+        scene.pause(true);
+        assert!(scene.after(EventType::Added, "one").await.is_empty());
+        assert!(scene.after(EventType::Modified, "one").await.is_empty());
+        assert!(scene.is_idle());
+        let deletion = scene.after(EventType::Deleted, "one").await;
+        assert_eq!((deletion.len(), deletion[0].event), (1, EventType::Deleted));
+        scene.pause(false);
+        assert_eq!(scene.after(EventType::Listed, "two").await.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_behaviour_of_kopf_1_45_events_from_before_the_pause_are_handled_during_it() {
+    let scene = Scene::new(&["watching"], &json!({"compat": true}));
+    scene.pause(true);
+    assert_eq!(scene.after(EventType::Added, "one").await.len(), 1);
+}

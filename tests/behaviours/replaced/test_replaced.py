@@ -1,0 +1,59 @@
+"""An object is deleted and created again while its handler runs: its outcome is not for the second object."""
+
+import threading
+
+import pytest
+
+RECORD = "kopf.zalando.org/create"
+
+
+@pytest.fixture
+def replace(run, make, cluster):
+    """Replaces a widget while its handler runs; returns the operator, and the event that ends the handler."""
+
+    def replaced():
+        proceed = threading.Event()
+        running = run(share={"proceed": proceed})
+        make(spec={"number": 1})
+        running.until("create")
+        cluster.delete("widgets", "one")
+        make(spec={"number": 2})
+        return running, proceed
+
+    return replaced
+
+
+def test_the_second_object_is_handled_from_the_start(replace, handled, cluster, caplog):
+    running, proceed = replace()
+    running.until("create", 2)
+    cluster.wait_for("widgets", "one", lambda it: RECORD in it["metadata"].get("annotations", {}))
+    proceed.set()
+    running.until("created", 2)
+    body = handled()
+    running.settle()
+    assert running.of("create") == [(1, 0), (2, 0), (2, 1)]
+    assert running.of("created") == [1, 2]
+    assert body["status"] == {"create": {"number": 2}}
+    assert body["metadata"]["labels"] == {"created-by": "2"}
+    assert not [record for record in caplog.records if "superseded" in record.getMessage()]
+
+
+@pytest.mark.kopf_embedded_only
+def test_nothing_is_written_by_the_first_handler_before_the_deletion_is_received(run, make, handled, cluster):
+    proceed = threading.Event()
+    running = run(share={"proceed": proceed})
+    make(spec={"number": 1})
+    running.until("create")
+    cluster.inject("silence", resource="widgets")
+    cluster.delete("widgets", "one")
+    make(spec={"number": 2})
+    proceed.set()
+    running.settle()
+    patches = [it for it in cluster.requests if it.method == "PATCH" and it.path.endswith("/widgets/one")]
+    assert [it.code for it in patches] == [422]
+    assert "labels" not in cluster.get("widgets", "one")["metadata"]
+    cluster.clear_faults()
+    cluster.drop_watches("widgets")
+    running.until("created", 2)
+    assert handled()["status"] == {"create": {"number": 2}}
+    assert running.of("create") == [(1, 0), (2, 0), (2, 1)]
