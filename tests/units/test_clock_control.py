@@ -161,8 +161,9 @@ def test_advancing_names_who_is_busy(control, process):
     with pytest.raises(TimeoutError) as failure:
         control.advance(5, timeout=3)
     assert str(failure.value) == (
-        "advance(5) did not finish within 3 seconds of real time: 5 seconds of virtual time remain. A handler "
-        "has not returned, or there are too many calls for this timeout. Busy: Handler 'fn' of default/one."
+        "advance(5) did not finish within 3 seconds of real time: 5 seconds of virtual time remain. "
+        "A handler has not returned, or there are too many calls for this timeout. "
+        "Busy: Handler 'fn' of default/one."
     )
     assert next(moments) == 100, "time was not moved"
 

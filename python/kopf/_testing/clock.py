@@ -23,9 +23,9 @@ from kopf._runtime import bridge
 QUIET_PERIOD = 0.05
 # The same while data is in transit that its recipient may not read for a while, such as an unread watch.
 QUIET_PERIOD_IN_TRANSIT = 1.0
-# On a busy machine, quiet periods grow: a period is at least this multiple of the largest delay of a wake-up that was seen.
+# On a busy machine, quiet periods are longer: at least this multiple of the largest delay of a wake-up.
 DELAYS_PER_QUIET_PERIOD = 20
-# While other threads of the process run or wait for a processor, a quiet period passes more slowly, by this factor.
+# A quiet period is longer by this factor while other threads of the process run or wait for a processor.
 SLOWDOWN_BY_THREADS = 20
 # Real seconds between the checks: at first, and at most, as they use a processor themselves.
 POLL_INTERVAL = 0.0001

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kopf._testing.clock import VirtualClock
 from kopf._testing.observed_selector import ObservedSelector
 
-# In an event loop that cannot be observed, a callback can schedule another one, and so on: this many times are awaited.
+# In event loops that cannot be observed, a callback can schedule another one: so many are awaited.
 LOOP_PASSES = 4
 
 

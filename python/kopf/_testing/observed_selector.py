@@ -16,19 +16,19 @@ class ObservedSelector(selectors.BaseSelector):
     def __init__(self) -> None:
         super().__init__()
         self._selector = selectors.DefaultSelector()
-        # A selector's own descriptor is readable when any of its descriptors is ready. This does not take the event.
+        # The descriptor of a selector is readable if one of its descriptors is ready. No event is taken.
         self._readiness = select.poll()
-        self._readiness.register(self._selector.fileno(), select.POLLIN)  # type: ignore[attr-defined]
+        self._readiness.register(_fileno(self._selector), select.POLLIN)
         self._waits_until: float | None = None
         self._is_closed = False
         self.turns = 0
-        """The number of turns of the event loop so far. If it has not changed, the loop has executed nothing."""
+        """The number of turns of the event loop. If it has not changed, the loop has executed nothing."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether the event loop only waits: it executes no callbacks, no descriptor is ready, and no timer is due.
+        """Whether the event loop only waits: no callback is executed, no descriptor ready, no timer due.
 
-        True only if `turns` is the same before and after.
+        It counts only if `turns` is the same before and after.
         """
         waits_until = self._waits_until
         if waits_until is None or time.monotonic() >= waits_until or self._is_closed:
@@ -48,9 +48,7 @@ class ObservedSelector(selectors.BaseSelector):
         """Unregister a descriptor."""
         return self._selector.unregister(fileobj)
 
-    def modify(
-        self, fileobj: selectors._FileObject, events: int, data: Any = None
-    ) -> selectors.SelectorKey:
+    def modify(self, fileobj: selectors._FileObject, events: int, data: Any = None) -> selectors.SelectorKey:
         """Change the events of a descriptor."""
         return self._selector.modify(fileobj, events, data)
 
@@ -78,8 +76,14 @@ class ObservedSelector(selectors.BaseSelector):
         return self._selector.get_map()
 
 
+def _fileno(selector: selectors.BaseSelector) -> int:
+    # The selectors of Linux, macOS and the BSDs have descriptors, but the base class does not.
+    number: int = selector.fileno()  # type: ignore[attr-defined]
+    return number
+
+
 def new_event_loop() -> tuple[asyncio.AbstractEventLoop, ObservedSelector | None]:
-    """A new event loop, with its selector if it can be observed: not if another kind of event loop is set up."""
+    """A new event loop, with its selector; without one if another kind of event loop is set up."""
     loop = asyncio.new_event_loop()
     if type(loop) is not asyncio.SelectorEventLoop or not hasattr(selectors.DefaultSelector, "fileno"):
         return loop, None

@@ -9,6 +9,7 @@
 mod delays;
 mod deselection;
 mod fixture;
+mod hand_overs;
 mod load;
 mod panics;
 mod rejected_patches;
