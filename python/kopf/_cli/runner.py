@@ -18,6 +18,7 @@ from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.cluster import Cluster, kubeconfig_environment
 from kopf._testing.idle_tracker import IdleTracker
+from kopf._testing.observed_selector import new_event_loop
 
 # In frozen time; otherwise, the default is to wait without a limit.
 STOP_TIMEOUT = 30.0
@@ -65,6 +66,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         return f"<{type(self).__name__}: {state}, {self.args!r}>"
 
     def __enter__(self) -> KopfRunner:
+        self._tracker.thread_starts()
         if self._clock_control is not None:
             self._clock_registration.enter_context(self._clock_control.track(self._tracker))
         self._thread.start()
@@ -99,8 +101,9 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
 
         if self._clock_control is not None:
             work_tracker_var.set(self._tracker)
-        loop = asyncio.new_event_loop()
+        loop, selector = new_event_loop()
         asyncio.set_event_loop(loop)
+        self._tracker.observe(selector)
         self._ready.set()
         try:
             controls = CLIControls(
@@ -124,6 +127,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+            self._tracker.thread_ends()
 
     @property
     def future(self) -> concurrent.futures.Future[click.testing.Result]:

@@ -99,7 +99,7 @@ class Activities:
         outcomes: dict[HandlerId, CallResult] = {}
         while pending:
             if self._tracker is not None:
-                self._tracker.work_started(activity_number)
+                self._tracker.work_started(activity_number, f"Activity {activity.value!r}")
             for item in pending:
                 if item.next_attempt_at > Attempt.now():
                     continue

@@ -168,12 +168,15 @@ class DaemonInstance:
 class VirtualWait:
     """The waiting of a daemon in tests: by the clock that can be moved, and with reports to the tracker."""
 
-    __slots__ = ("_clock", "_instance", "_tracker", "_waiting")
+    __slots__ = ("_clock", "_instance", "_report_running", "_tracker", "_waiting")
 
-    def __init__(self, tracker: WorkTracker, clock: Clock, instance: int) -> None:
+    def __init__(
+        self, tracker: WorkTracker, clock: Clock, instance: int, report_running: Callable[[], None]
+    ) -> None:
         self._tracker = tracker
         self._clock = clock
         self._instance = instance
+        self._report_running = report_running
         self._waiting = False
 
     def _start(self) -> None:
@@ -184,7 +187,7 @@ class VirtualWait:
         # Called when the wait ends: otherwise, the daemon would count as waiting until it wakes up.
         if self._waiting:
             self._waiting = False
-            self._tracker.daemon_running(self._instance)
+            self._report_running()
 
     def wait_in_thread(self, predicate: Callable[[], bool], timeout: float | None) -> None:
         """Block the thread until the predicate is true, at most `timeout` seconds."""

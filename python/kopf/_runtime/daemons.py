@@ -95,27 +95,35 @@ class Daemons:
                 daemon_object = DaemonObject(uid, object, call.resource, self._memos, self._settings)
                 by_resource[call.resource] = daemon_object
             daemon_object.count += 1
-            tracker = self._tracker
-            waiter = (
-                VirtualWait(tracker, tracker.clock, call.run)
-                if tracker is not None and tracker.clock is not None
-                else None
-            )
-            instance = self._instances[call.run] = DaemonInstance(
+            tracker, run, waiter = self._tracker, call.run, None
+            if tracker is not None and tracker.clock is not None:
+                waiter = VirtualWait(tracker, tracker.clock, run, lambda: self._report_running(run))
+            instance = self._instances[run] = DaemonInstance(
                 daemon_object, self._prepared_handlers[call.handler], self._indices, waiter
             )
         return instance
+
+    def _report_running(self, run: int) -> None:
+        """Report that a call executes its own code, at first or after a wait."""
+        instance, tracker = self._instances.get(run), self._tracker
+        if instance is None or instance.call is None or tracker is None:
+            return
+        # The call of a timer ends by itself; that of a daemon may last as long as the object.
+        is_timer = isinstance(instance.prepared.handler, TimerHandler)
+        report = tracker.work_started if is_timer else tracker.daemon_running
+        report(run, self._task_name(instance))
+
+    def _task_name(self, instance: DaemonInstance) -> str:
+        object = instance.object
+        return f"{instance.prepared.label} of {full_name(object.namespace, object.name)}"
 
     def _call_daemon(self, call: bridge.CallDaemon) -> None:
         # A call of a daemon can last for days: it must not keep the state that it started with.
         instance = self._get_or_create(call, call.take_object())
         instance.reset_patch(call.keep_fns)
         instance.call = call
-        if self._tracker is not None:
-            is_timer = isinstance(instance.prepared.handler, TimerHandler)
-            (self._tracker.work_started if is_timer else self._tracker.daemon_running)(call.run)
-        object = instance.object
-        name = f"{instance.prepared.label} of {full_name(object.namespace, object.name)}"
+        self._report_running(call.run)
+        name = self._task_name(instance)
         task = start_task(self._loop, self._call(instance, call), name=name, context=instance.context)
         if instance.call is call:
             instance.task = task

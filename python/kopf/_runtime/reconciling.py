@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import datetime
+import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -156,13 +157,16 @@ class Reconcilers:
     def _call_reconciler(self, job: bridge.CallReconciler) -> None:
         tracker = self._tracker
         waiter = None
+        prepared = self._prepared_handlers[job.handler]
+        name = f"{prepared.label} of {full_name(job.object.namespace, job.object.name)}"
         if tracker is not None:
-            tracker.work_started(job.run)
+            tracker.work_started(job.run, name)
             if tracker.clock is not None:
-                waiter = VirtualWait(tracker, tracker.clock, job.run)
+                report = functools.partial(self._report_running, job.run, name)
+                waiter = VirtualWait(tracker, tracker.clock, job.run, report)
         call = self._calls[job.run] = ReconcilerCall(
             job,
-            self._prepared_handlers[job.handler],
+            prepared,
             settings=self._settings,
             memos=self._memos,
             indices=self._indices,
@@ -171,12 +175,17 @@ class Reconcilers:
         )
         context = contextvars.copy_context()
         context.run(cause_var.set, call.cause)
-        name = f"{call.prepared.label} of {full_name(job.object.namespace, job.object.name)}"
         task = start_task(self._loop, self._run(call), name=name, context=context)
         if not call.is_answered:
             call.task = task
             # A task can be cancelled before its first step.
             task.add_done_callback(lambda _: self._answer(call, "cancelled"))
+
+    def _report_running(self, run: int, name: str) -> None:
+        """Report that a call executes its own code again after a wait."""
+        call = self._calls.get(run)
+        if self._tracker is not None and call is not None and not call.is_answered:
+            self._tracker.work_started(run, name)
 
     async def _run(self, call: ReconcilerCall) -> None:
         try:

@@ -174,7 +174,7 @@ class TaskDispatcher:
 
     def _receive_activation(self, activation: bridge.Activation) -> None:
         if self._tracker is not None:
-            self._tracker.work_started(activation.cycle)
+            self._tracker.work_started(activation.cycle, self._task_name(activation))
         number = activation.cycle
         cycle = self._cycles.get(number)
         if cycle is None:

@@ -47,8 +47,8 @@ class WorkTracker(Protocol):
     def engine_connected(self) -> None:
         """The engine has sent its first request."""
 
-    def work_started(self, work_id: int) -> None:
-        """The engine waits for Python."""
+    def work_started(self, work_id: int, description: str = "") -> None:
+        """The engine waits for Python. The description names the work in error messages."""
 
     def work_finished(self, work_id: int) -> None:
         """The outcome is written to the object."""
@@ -56,8 +56,8 @@ class WorkTracker(Protocol):
     def reply_sent(self, work_id: int) -> None:
         """Python has replied; the outcome is not written to the object yet."""
 
-    def daemon_running(self, daemon_id: int) -> None:
-        """A daemon executes its own code."""
+    def daemon_running(self, daemon_id: int, description: str = "") -> None:
+        """A daemon executes its own code. The description names it in error messages."""
 
     def daemon_waiting(self, daemon_id: int) -> None:
         """A daemon waits for its flag, or has ended."""

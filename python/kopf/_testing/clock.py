@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -20,10 +21,15 @@ from kopf._runtime import bridge
 
 # Real seconds without any activity that count as idle where it is not known for certain.
 QUIET_PERIOD = 0.05
-# The same where the engine is not idle: on a busy machine, it may be waiting for a processor.
-QUIET_PERIOD_OF_BUSY_ENGINES = 1.0
-# Real seconds between the checks while there is activity.
-POLL_INTERVAL = 0.0005
+# The same while data is in transit that its recipient may not read for a while, such as an unread watch.
+QUIET_PERIOD_IN_TRANSIT = 1.0
+# On a busy machine, quiet periods are longer: at least this multiple of the largest delay of a wake-up.
+DELAYS_PER_QUIET_PERIOD = 20
+# A quiet period is longer by this factor while other threads of the process run or wait for a processor.
+SLOWDOWN_BY_THREADS = 20
+# Real seconds between the checks: at first, and at most, as they use a processor themselves.
+POLL_INTERVAL = 0.0001
+LONGEST_POLL_INTERVAL = 0.002
 
 SECOND = 1_000_000  # microseconds
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -33,13 +39,16 @@ class Tracker(Protocol):
     """The part of an idle tracker that the clock control needs."""
 
     @property
-    def activity_count(self) -> int: ...
+    def activity_count(self) -> object: ...
     @property
-    def is_busy(self) -> bool: ...
+    def loop_turns(self) -> int: ...
     @property
-    def has_running_daemons(self) -> bool: ...
+    def is_observed(self) -> bool: ...
+    @property
+    def busy_reasons(self) -> list[str]: ...
+    @property
+    def running_daemons(self) -> list[str]: ...
     def flush_loop(self, timeout: float) -> None: ...
-    def wait_for_activity(self, timeout: float) -> None: ...
 
 
 class VirtualClock:
@@ -58,15 +67,28 @@ class VirtualClock:
         """The current time."""
         return self._native.now
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether the engines and servers are idle, and nothing is in transit between them."""
-        return self._native.is_idle()
+    def activity(self) -> object:
+        """A value that changes with everything that engines and servers do, but not with their idle turns."""
+        return self._native.activity()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether the engines do something that takes real time, such as requests."""
-        return self._native.is_busy
+    def turns(self) -> object:
+        """A value that changes when the thread of the engines has executed anything, or a sleep has ended."""
+        with self._changed:
+            sleepers = tuple(self._sleepers)
+        return self._native.turns(), sleepers
+
+    def observe(self) -> tuple[list[str], list[str], list[str]]:
+        """The work in progress, the data in transit, and the clients with an unknown state."""
+        busy, in_transit, unknown = self._native.observe()
+        with self._changed:
+            next_in_python = min((due for due, _, _ in self._sleepers.values()), default=None)
+        if next_in_python is not None and next_in_python <= self.now:
+            busy.append("a sleep whose time has come")
+        return busy, in_transit, unknown
+
+    def runnable_threads(self) -> int:
+        """The number of other threads of the process that run or wait for a processor, if it is known."""
+        return self._native.runnable_threads()
 
     def freeze(self) -> None:
         """Stop time where it is."""
@@ -230,17 +252,18 @@ class ClockControl:
         self.freeze()
         target = self.clock.now + round(seconds * SECOND)
         try:
-            self.wait_until_idle(timeout)
-            while self.clock.jump_to_next(target):
-                self.wait_until_idle(deadline - time.monotonic())
-            self.wait_until_idle(deadline - time.monotonic())
-        except TimeoutError:
-            remaining = (target - self.clock.now) / SECOND
-            raise TimeoutError(
-                f"advance({seconds:g}) did not finish within {timeout} seconds of real time: "
-                f"{remaining:g} seconds of virtual time remain. A handler has not returned, or there are "
-                "too many calls for this timeout."
-            ) from None
+            observation = self._wait(deadline)
+            while observation.is_over and self.clock.jump_to_next(target):
+                observation = self._wait(deadline)
+            if observation.is_over:
+                observation = self._wait(deadline)
+            if not observation.is_over:
+                remaining = (target - self.clock.now) / SECOND
+                raise TimeoutError(
+                    f"advance({seconds:g}) did not finish within {timeout} seconds of real time: "
+                    f"{remaining:g} seconds of virtual time remain. A handler has not returned, or there are "
+                    f"too many calls for this timeout. Busy: {observation.reasons}."
+                )
         finally:
             if was_running:
                 self.thaw()
@@ -249,42 +272,122 @@ class ClockControl:
         """If time is frozen, advance it until the function returns true: the caller waits in real time."""
         deadline = time.monotonic() + timeout
         while self.clock.frozen and not done() and time.monotonic() < deadline:
-            with contextlib.suppress(TimeoutError):
-                self.wait_until_idle(min(1.0, deadline - time.monotonic()))
-                if not done():
-                    self.clock.jump_to_next()
+            observation = self._wait(min(time.monotonic() + 1.0, deadline))
+            if observation.is_over and not done():
+                self.clock.jump_to_next()
 
     def wait_until_idle(self, timeout: float) -> None:
         """Wait until the operators, the server, and the connections between them are idle.
 
-        Waiting for a deadline is idle. The state of daemons that execute their own code is not known: then
-        there must be no activity for the quiet period. If other clients keep the engines busy, it is longer.
+        Everything that one of them has handed over to another one counts as activity until it is taken.
+        Waiting for a deadline is idle, but not a deadline that has come. The state of daemons that execute
+        their own code, and of other clients that watch, is not known: then there must be no activity for
+        the quiet period, which is longer on a busy machine.
         """
-        deadline = time.monotonic() + timeout
-        since, before, idle_rounds = time.monotonic(), self._state(), 0
-        while idle_rounds < 2:
-            now = time.monotonic()
-            if now > deadline:
-                raise TimeoutError(f"The operator was not idle within {timeout} seconds.")
-            idle = self.clock.is_idle
-            for tracker in self._trackers:
-                tracker.flush_loop(deadline - now)
-            state = self._state()
-            busy = [tracker for tracker in self._trackers if tracker.is_busy]
-            if state != before or busy or self.clock.is_busy:
-                since, before, idle_rounds = time.monotonic(), state, 0
-                if busy:
-                    busy[0].wait_for_activity(POLL_INTERVAL * 4)
-                elif not idle:
-                    time.sleep(POLL_INTERVAL)
-                continue
-            quiet_period = QUIET_PERIOD if idle else QUIET_PERIOD_OF_BUSY_ENGINES
-            if time.monotonic() - since >= quiet_period:
-                return
-            certain = idle and not any(tracker.has_running_daemons for tracker in self._trackers)
-            idle_rounds = idle_rounds + 1 if certain else 0
-            if not certain:
-                time.sleep(POLL_INTERVAL)
+        observation = self._wait(time.monotonic() + timeout)
+        if not observation.is_over:
+            raise TimeoutError(
+                f"The operator was not idle within {timeout:g} seconds. Busy: {observation.reasons}."
+            )
 
-    def _state(self) -> object:
-        return self._activity_marker(), [tracker.activity_count for tracker in self._trackers]
+    def _wait(self, deadline: float) -> _Observation:
+        """Wait until everything is idle, or until the deadline; get the last observation."""
+        quiet, pause, idle_rounds = _QuietTime(), POLL_INTERVAL, 0
+        while True:
+            for tracker in self._trackers:
+                tracker.flush_loop(max(0.0, deadline - time.monotonic()))
+            observation = self._observe()
+            idle_rounds = idle_rounds + 1 if observation.is_idle else 0
+            # Event loops that cannot be observed may execute something between the flush and the observation.
+            if idle_rounds >= (1 if all(tracker.is_observed for tracker in self._trackers) else 2):
+                observation.is_over = True
+            elif not observation.is_idle:
+                observation.is_over = quiet.is_over(observation)
+            if observation.is_over or time.monotonic() > deadline:
+                return observation
+            if not observation.is_idle:
+                threads = self.clock.runnable_threads() if observation.is_uncertain else 0
+                quiet.sleep(pause, observation, threads)
+                pause = min(pause * 2, LONGEST_POLL_INTERVAL)
+
+    def _observe(self) -> _Observation:
+        activity = self._activity()
+        before = self._turns()
+        busy, in_transit, unknown = self.clock.observe()
+        for tracker in self._trackers:
+            busy += tracker.busy_reasons
+            unknown += tracker.running_daemons
+        is_consistent = before == self._turns() and activity == self._activity()
+        return _Observation(busy, in_transit, unknown, activity, is_consistent)
+
+    def _activity(self) -> object:
+        """A value that changes with everything that an operator or the server does for objects."""
+        return (
+            self._activity_marker(),
+            self.clock.activity(),
+            [tracker.activity_count for tracker in self._trackers],
+        )
+
+    def _turns(self) -> object:
+        """A value that changes when a thread of the engine or an event loop has executed anything."""
+        return self.clock.turns(), [tracker.loop_turns for tracker in self._trackers]
+
+
+@dataclasses.dataclass
+class _Observation:
+    """The work of the operators, of the server and of their connections at one moment."""
+
+    busy: list[str]
+    """Work that ends by itself."""
+    in_transit: list[str]
+    """Data that is handed over, and not taken yet."""
+    unknown: list[str]
+    """Daemons and clients that may do something or not."""
+    activity: object
+    """The activity so far."""
+    is_consistent: bool
+    """Whether nothing has changed from the begin of the observation to its end: all is from one moment."""
+    is_over: bool = False
+    """Whether the wait is over: everything is idle for certain, or has been idle for the quiet period."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is certain that everything is idle."""
+        return self.is_consistent and not (self.busy or self.in_transit or self.unknown)
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether only the passing of time shows that everything is idle."""
+        return not self.busy and bool(self.in_transit or self.unknown)
+
+    @property
+    def reasons(self) -> str:
+        """Who is busy."""
+        reasons = dict.fromkeys([*self.busy, *self.in_transit, *self.unknown])
+        return ", ".join(reasons) or "activity between two checks"
+
+
+class _QuietTime:
+    """The time without any activity. On a busy machine, more of it is needed."""
+
+    def __init__(self) -> None:
+        self._activity: object = None
+        self._quiet = 0.0
+        self._largest_delay = 0.0
+
+    def is_over(self, observation: _Observation) -> bool:
+        """Whether the quiet period is over. It begins again with each activity."""
+        if observation.activity != self._activity:
+            self._activity, self._quiet = observation.activity, 0.0
+        period = QUIET_PERIOD_IN_TRANSIT if observation.in_transit else QUIET_PERIOD
+        period = max(period, DELAYS_PER_QUIET_PERIOD * self._largest_delay)
+        return observation.is_uncertain and self._quiet >= period
+
+    def sleep(self, seconds: float, observation: _Observation, runnable_threads: int) -> None:
+        """Wait for the next check, while so many other threads run or wait for a processor."""
+        before = time.monotonic()
+        time.sleep(seconds)
+        slept = time.monotonic() - before
+        self._largest_delay = max(self._largest_delay, slept - seconds)
+        if observation.is_uncertain:
+            self._quiet += slept / (SLOWDOWN_BY_THREADS if runnable_threads else 1)

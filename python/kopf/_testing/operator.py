@@ -31,6 +31,7 @@ from kopf._testing.async_twins import AsyncOperator
 from kopf._testing.cluster import Cluster
 from kopf._testing.deprecated import deprecated_alias
 from kopf._testing.idle_tracker import IdleTracker
+from kopf._testing.observed_selector import new_event_loop
 
 Handlers = str | os.PathLike[str] | Callable[[], Any]
 
@@ -176,6 +177,7 @@ class Operator:
         self._loop = self._stop = None
         load_modules()
         self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
+        self._tracker.thread_starts()
         if self._clock_control is not None:
             self._clock_registration.enter_context(self._clock_control.track(self._tracker))
         self._thread.start()
@@ -295,12 +297,15 @@ class Operator:
         except BaseException as e:
             self._error = e
         finally:
+            self._tracker.thread_ends()
             self._started_or_failed.set()
 
     def _run_in_context(self) -> None:
         work_tracker_var.set(self._tracker)
         error_observer_var.set(self._on_handler_error)
-        with asyncio.Runner() as runner:
+        loop, selector = new_event_loop()
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            self._tracker.observe(selector)
             runner.run(self._main())
 
     async def _main(self) -> None:

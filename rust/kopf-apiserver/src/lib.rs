@@ -65,6 +65,7 @@ mod storage;
 mod testkit;
 
 pub use base::clock::set_time;
+pub use base::connections::{OpenConnection, listeners, open_connections};
 pub use base::options::{Controllers, ServerOptions};
 pub use base::user::User;
 pub use error::server::ServerError;

@@ -3,20 +3,18 @@
 //! All engines of the process, the rules called from Python, and the embedded API server use this clock. It follows real time
 //! at no cost until a test uses `VirtualTime`.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
+use kopf_apiserver::OpenConnection;
 use kopf_core::time::Timestamp;
 use kopf_engine::time::clock::Clock;
+use kopf_engine::time::traffic::{Endpoint, in_transit, without_clients};
 use kopf_engine::time::virtual_time;
+use kopf_engine::time::worker_state::WorkerState;
 use pyo3::prelude::*;
-use tokio::runtime::Runtime;
 
 use crate::runtime::runtime;
-
-/// Maximum time to wait until the runtime's thread is idle, and the interval of the checks.
-const IDLE_TIMEOUT: Duration = Duration::from_millis(5);
-const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 struct Time {
     clock: Clock,
@@ -93,46 +91,90 @@ impl VirtualTime {
         self.0.clock.next().map(Timestamp::micros)
     }
 
-    /// Whether an engine has an operation in progress that takes real time, such as a request.
-    #[getter]
-    fn is_busy(&self) -> bool {
-        self.0.time.is_busy()
+    /// A number that changes when the thread of the engines has executed anything. If it is the same before and after
+    /// `observe()`, and that has found nothing, all engines and servers are idle.
+    fn turns(&self) -> PyResult<u64> {
+        Ok(WorkerState::of(&runtime()?.metrics()).parks)
     }
 
-    /// Whether all engines and servers of this process are idle: they only wait for a time, for Python, or for others, and
-    /// nothing is in transit between them.
-    fn is_idle(&self, py: Python<'_>) -> PyResult<bool> {
-        let runtime = runtime()?;
-        if self.0.time.is_busy() {
-            return Ok(false);
+    /// Numbers that change with everything that the engines and servers do for objects: sleeps and operations, and bytes.
+    fn activity(&self) -> (u64, u64) {
+        let clients = self.0.time.connections().into_iter().map(|end| (end.read, end.written));
+        let servers = kopf_apiserver::open_connections().into_iter().map(|end| (end.read, end.written));
+        let bytes = clients
+            .chain(servers)
+            .fold(0, |sum: u64, (read, written)| sum.wrapping_add(read).wrapping_add(written));
+        (self.0.time.count(), bytes)
+    }
+
+    /// The work of the engines and servers: operations that end by themselves; data in transit between them; and the watches of
+    /// other clients, whose state is unknown.
+    fn observe(&self) -> PyResult<(Vec<String>, Vec<String>, Vec<String>)> {
+        let mut busy = self.0.time.busy_operations();
+        let worker = WorkerState::of(&runtime()?.metrics());
+        if !worker.is_idle() {
+            busy.push("the thread of the engine".to_owned());
         }
-        Ok(py.detach(|| is_idle(runtime)) && !self.0.time.is_busy())
+        if self.0.clock.is_due() {
+            busy.push("a task of the engine whose time has come".to_owned());
+        }
+        let clients = self.0.time.connections();
+        let open = kopf_apiserver::open_connections();
+        let servers: Vec<Endpoint> = open.iter().map(endpoint).collect();
+        let listeners: Vec<SocketAddr> = kopf_apiserver::listeners();
+        let mut watches = Vec::new();
+        for index in without_clients(&servers, &clients) {
+            let Some(other) = open.get(index) else { continue };
+            if other.requests > 0 {
+                busy.push(format!("a request of the other client {}", other.peer));
+            }
+            if other.streams > 0 {
+                watches.push(format!("a watch of the other client {}", other.peer));
+            }
+        }
+        Ok((busy, in_transit(&clients, &servers, &listeners), watches))
+    }
+
+    /// The number of other threads of the process that run or wait for a processor; 0 where the system does not know it.
+    #[staticmethod]
+    fn runnable_threads(py: Python<'_>) -> usize {
+        // Detached: the threads that only wait for the interpreter continue.
+        py.detach(runnable_threads)
     }
 }
 
-/// Whether the runtime's thread has no work but to respond to this check. Data from a socket or another thread wakes it up more
-/// often than the check does. Two rounds: data that arrives during the first one is observed in the second.
-fn is_idle(runtime: &Runtime) -> bool {
-    (0..2).all(|_| {
-        let Some(before) = wait_idle(runtime) else { return false };
-        let is_completed = runtime.block_on(async { tokio::spawn(async {}).await.is_ok() });
-        is_completed && wait_idle(runtime) == Some(before.wrapping_add(2))
-    })
+fn endpoint(connection: &OpenConnection) -> Endpoint {
+    Endpoint {
+        local: connection.local,
+        peer: connection.peer,
+        read: connection.read,
+        written: connection.written,
+        is_blocked: connection.is_blocked,
+        is_pooled: false,
+    }
 }
 
-/// Waits until the runtime's thread is parked; returns the number of times it was parked or unparked so far.
-#[expect(clippy::disallowed_methods, reason = "the runtime is watched from outside, in real time")]
-fn wait_idle(runtime: &Runtime) -> Option<u64> {
-    let metrics = runtime.metrics();
-    let until = std::time::Instant::now() + IDLE_TIMEOUT;
-    loop {
-        let count = metrics.worker_park_unpark_count(0);
-        if count % 2 == 1 && metrics.global_queue_depth() == 0 {
-            return Some(count);
-        }
-        if std::time::Instant::now() > until {
-            return None;
-        }
-        std::thread::sleep(POLL_INTERVAL);
-    }
+#[cfg(target_os = "linux")]
+fn runnable_threads() -> usize {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else { return 0 };
+    let here = std::fs::read_link("/proc/thread-self").ok();
+    let here = here.as_deref().and_then(std::path::Path::file_name);
+    threads
+        .filter_map(Result::ok)
+        .filter(|thread| Some(thread.file_name().as_os_str()) != here)
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok())
+        .filter(|text| is_runnable(text))
+        .count()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn runnable_threads() -> usize {
+    0
+}
+
+/// Whether a line of `/proc/PID/task/TID/stat` is that of a thread in the state `R`. The state follows the name in parentheses,
+/// which may contain anything.
+#[cfg(target_os = "linux")]
+fn is_runnable(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }

@@ -1,6 +1,7 @@
 //! Foundations of all layers: options, names, JSON, clock, randomness, tasks.
 
 pub(crate) mod clock;
+pub(crate) mod connections;
 pub(crate) mod field_path;
 pub(crate) mod json;
 pub(crate) mod json_path;

@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
+use crate::base::connections::{CountedStream, Listening};
 use crate::base::options::ServerOptions;
 use crate::base::random::random_token;
 use crate::base::user::User;
@@ -64,19 +65,26 @@ pub async fn start(mut options: ServerOptions) -> Result<Server, ServerError> {
     options.users.push((token.clone(), User { name: "admin".into(), groups }));
     let cluster = Cluster::new(options);
     cluster.tasks.spawn(controllers::run(cluster.clone()));
-    cluster.tasks.spawn(accept(listener, acceptor, cluster.clone()));
+    cluster.tasks.spawn(accept(listener, Listening::new(address), acceptor, cluster.clone()));
     Ok(Server { address, token, ca, cluster })
 }
 
-async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, cluster: Arc<Cluster>) {
+async fn accept(
+    listener: TcpListener,
+    _listening: Listening,
+    acceptor: Option<TlsAcceptor>,
+    cluster: Arc<Cluster>,
+) {
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             // Out of file descriptors, most likely: retry.
             sleep(EXHAUSTED_PAUSE).await;
             continue;
         };
         // Small responses must not wait for acknowledgements of the client.
         let _ = stream.set_nodelay(true);
+        // It fails only if the connection is closed already.
+        let Ok(stream) = CountedStream::new(stream, peer) else { continue };
         cluster.tasks.spawn(service::connection(stream, acceptor.clone(), cluster.clone()));
     }
 }

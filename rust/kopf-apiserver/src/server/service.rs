@@ -15,13 +15,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use serde_json::Value;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::content;
 use crate::api;
 use crate::authz;
+use crate::base::connections::{Counted, CountedStream, Counts};
 use crate::base::user::User;
 use crate::cluster::Cluster;
 use crate::error::status::Status;
@@ -47,12 +47,13 @@ const GZIP_FROM: usize = 128 * 1024;
 struct Reset;
 
 /// Serves one connection until its end.
-pub(crate) async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>, cluster: Arc<Cluster>) {
+pub(crate) async fn connection(stream: CountedStream, acceptor: Option<TlsAcceptor>, cluster: Arc<Cluster>) {
     // HTTP/2 spawns a task per request.
     let tasks = cluster.tasks.clone();
+    let counts = stream.counts();
     let service = service_fn(move |request: http::Request<Incoming>| {
-        let cluster = cluster.clone();
-        async move { serve(&cluster, request).await }
+        let (cluster, counts) = (cluster.clone(), counts.clone());
+        async move { serve(&cluster, request, &counts).await }
     });
     let mut builder = auto::Builder::new(tasks);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
@@ -71,7 +72,9 @@ pub(crate) async fn connection(stream: TcpStream, acceptor: Option<TlsAcceptor>,
 async fn serve(
     cluster: &Arc<Cluster>,
     request: http::Request<Incoming>,
+    counts: &Arc<Counts>,
 ) -> Result<http::Response<ResponseBody>, Reset> {
+    let _request = counts.request();
     let (parts, body) = request.into_parts();
     let gzip = accepts_gzip(&parts.headers);
     let raw_query = parts.uri.query().unwrap_or_default().to_owned();
@@ -97,7 +100,7 @@ async fn serve(
         response.as_ref().map_or(0, |r| r.code),
     ));
     match response {
-        Some(response) => Ok(into_http(response, gzip)),
+        Some(response) => Ok(into_http(response, gzip, counts)),
         None => Err(Reset),
     }
 }
@@ -188,7 +191,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     headers.get("accept-encoding").and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"))
 }
 
-fn into_http(response: Response, gzip: bool) -> http::Response<ResponseBody> {
+fn into_http(response: Response, gzip: bool, counts: &Arc<Counts>) -> http::Response<ResponseBody> {
     let mut out = http::Response::new(ResponseBody::Full(None));
     *out.status_mut() =
         http::StatusCode::from_u16(response.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -212,7 +215,7 @@ fn into_http(response: Response, gzip: bool) -> http::Response<ResponseBody> {
             }
             ResponseBody::Full(Some(compressed.unwrap_or(bytes)))
         }
-        Body::Stream(stream) => ResponseBody::Stream(Some(stream.next_chunk())),
+        Body::Stream(stream) => ResponseBody::Stream(Some((stream.next_chunk(), counts.stream()))),
     };
     out
 }
@@ -226,7 +229,7 @@ fn compress(bytes: &[u8]) -> Option<Bytes> {
 /// Body of a response. A stream is polled when its connection can take more data, and is dropped with it.
 enum ResponseBody {
     Full(Option<Bytes>),
-    Stream(Option<NextChunk>),
+    Stream(Option<(NextChunk, Counted)>),
 }
 
 impl HttpBody for ResponseBody {
@@ -238,11 +241,13 @@ impl HttpBody for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Reset>>> {
         match self.get_mut() {
             Self::Full(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            Self::Stream(next) => {
-                let Some(pending) = next else { return Poll::Ready(None) };
+            Self::Stream(open) => {
+                let Some((pending, _)) = open else { return Poll::Ready(None) };
                 pending.as_mut().poll(context).map(|chunk| {
                     let (stream, bytes) = chunk.unzip();
-                    *next = stream.map(BodyStream::next_chunk);
+                    *open = open
+                        .take()
+                        .and_then(|(_, counted)| Some((stream.map(BodyStream::next_chunk)?, counted)));
                     bytes.map(|bytes| Ok(Frame::data(bytes)))
                 })
             }

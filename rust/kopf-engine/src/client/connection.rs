@@ -134,7 +134,7 @@ impl Connection {
         config.auth_info.client_certificate_data = given.client_certificate_data;
         config.auth_info.client_key = given.client_key;
         config.auth_info.client_key_data = given.client_key_data;
-        let connector = crate::client::connector::connector(&config, proxy)?;
+        let connector = crate::client::connector::connector(&config, proxy, options.clock.clone())?;
         let server = address_of(&config);
         let namespace = Some(config.default_namespace.clone());
         let base = config.cluster_url.path().trim_end_matches('/').to_owned();

@@ -13,8 +13,10 @@ use kube::client::ConfigExt as _;
 use tower::{BoxError, ServiceExt as _};
 
 use super::http1::{Connector, Transport};
+use super::metered::MeteredConnector;
 use super::redact::explained;
 use crate::error::LoginError;
+use crate::time::clock::Clock;
 
 /// The idle time before the first TCP keep-alive probe, and the interval of the probes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
@@ -83,7 +85,11 @@ impl Proxy {
 }
 
 /// The connector for the server of the configuration. Opens no connection yet.
-pub(crate) fn connector(config: &Config, proxy: Option<Proxy>) -> Result<Connector, LoginError> {
+pub(crate) fn connector(
+    config: &Config,
+    proxy: Option<Proxy>,
+    clock: Clock,
+) -> Result<Connector, LoginError> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     // Nagle's algorithm delays writes by up to 40 ms.
@@ -93,6 +99,7 @@ pub(crate) fn connector(config: &Config, proxy: Option<Proxy>) -> Result<Connect
     tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
     #[cfg(any(target_os = "linux", target_os = "android"))]
     tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    let tcp = MeteredConnector::new(tcp, clock);
     match proxy {
         None => over(config, tcp),
         Some(Proxy { kind: ProxyKind::Socks { credentials }, uri }) => {

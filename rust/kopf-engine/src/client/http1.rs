@@ -10,7 +10,7 @@
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,6 +25,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tower::BoxError;
 
 use crate::supervision::guarded;
+use crate::time::traffic::NO_TASK;
 
 /// Idle connections are closed after this time; API servers close them somewhat later.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -179,7 +180,7 @@ struct Connection {
 impl Connection {
     /// Whether the connection is open and has received no unexpected bytes.
     fn is_idle(&mut self) -> bool {
-        let mut context = Context::from_waker(Waker::noop());
+        let mut context = Context::from_waker(NO_TASK);
         let driver = self.driver.as_mut();
         driver.is_some_and(|driver| Pin::new(driver).poll(&mut context).is_pending())
             && self.sender.is_ready()

@@ -18,6 +18,7 @@ pub mod credentials;
 pub mod exec;
 pub(crate) mod http1;
 pub mod kubeconfig;
+mod metered;
 pub(crate) mod redact;
 mod user_requests;
 
@@ -274,7 +275,7 @@ impl Client {
                 Some(permits) => permits.acquire().await.ok(),
                 None => None,
             };
-            let busy = self.clock.busy();
+            let busy = self.clock.busy(|| format!("the request {} {}", head.method, path_of(head.url)));
             let deadline = options.timeout.and_then(|limit| Instant::now().checked_add(seconds(limit)));
             let sent = connection.send(head, headers, body, authorization, connect_timeout);
             let sent = within(deadline, sent).await;
@@ -330,8 +331,13 @@ fn head_of<'r>(method: &'r Method, url: &'r str, payload: RequestBody<'_>) -> Re
 
 /// The span of a request. The query is left out: it may be long, and selectors may contain values of objects.
 fn request_span(method: &Method, url: &str) -> Span {
-    let path = url.split('?').next().unwrap_or_default();
+    let path = path_of(url);
     tracing::debug_span!("request", %method, path, status = field::Empty, error = field::Empty)
+}
+
+/// The address without the query.
+fn path_of(url: &str) -> &str {
+    url.split('?').next().unwrap_or_default()
 }
 
 /// Records the status of an error response, or the kind of another error. The status of success is recorded when the head of

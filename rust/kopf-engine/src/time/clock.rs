@@ -6,12 +6,14 @@
 //! Only delays declared by the operator's author sleep here: initial delays, intervals, back-offs. They follow virtual
 //! time ([`crate::time::virtual_time`]) if it is in use. Timeouts of the network and of the exit use real time.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kopf_core::time::Timestamp;
 use tokio::time::{Instant, sleep};
 
+use crate::time::traffic::Traffic;
 use crate::time::virtual_time::{Busy, VirtualTime};
 
 /// The difference in seconds at which the system clock takes precedence over ours. Smaller ones are normal: the system
@@ -94,9 +96,19 @@ impl Clock {
         Some(Timestamp::from_micros(self.wall.micros().saturating_add(next)))
     }
 
+    /// Whether the time of a sleeping task has come, but the task has not continued yet.
+    pub fn is_due(&self) -> bool {
+        self.virtual_time().is_some_and(|time| time.is_due(micros(self.start.elapsed())))
+    }
+
     /// A guard of an operation that takes real time. Virtual time is not advanced while it exists.
-    pub fn busy(&self) -> Option<Busy> {
-        self.virtual_time().map(VirtualTime::busy)
+    pub fn busy(&self, describe: impl FnOnce() -> String) -> Option<Busy> {
+        self.virtual_time().map(|time| time.busy(describe()))
+    }
+
+    /// The counts of a new connection from the local address, if virtual time is in use. It is open until they are dropped.
+    pub fn connected(&self, local: SocketAddr, peer: SocketAddr) -> Option<Arc<Traffic>> {
+        self.virtual_time().map(|time| time.connected(local, peer))
     }
 
     /// Microseconds since the start.

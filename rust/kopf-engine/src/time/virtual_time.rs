@@ -4,19 +4,20 @@
 //! their wake-ups. So no task is woken up late or out of order, regardless of how far time is advanced.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
+use crate::time::traffic::{Endpoint, Traffic};
+
 /// Virtual time. All moments are in microseconds since the start of the clock.
 #[derive(Debug, Default)]
 pub struct VirtualTime {
     in_use: AtomicBool,
-    /// The number of operations that take real time.
-    busy: AtomicUsize,
     state: Mutex<State>,
 }
 
@@ -28,13 +29,20 @@ struct State {
     ahead: i64,
     /// The sleeping tasks, by their wake-ups and in the order of arrival.
     sleepers: BTreeMap<(i64, u64), Arc<Notify>>,
-    /// The number of sleeping tasks so far.
+    /// The number of sleeping tasks and of operations so far.
     count: u64,
+    /// The operations that take real time, with their descriptions, in the order of their starts.
+    busy: BTreeMap<u64, String>,
+    /// The connections of clients.
+    traffic: Vec<Weak<Traffic>>,
 }
 
 /// An operation that takes real time, such as a request: time is not advanced until it is over.
 #[derive(Debug)]
-pub struct Busy(Arc<VirtualTime>);
+pub struct Busy {
+    time: Arc<VirtualTime>,
+    number: u64,
+}
 
 /// A sleeping task, until it is dropped.
 struct Sleeper<'t> {
@@ -54,14 +62,38 @@ impl VirtualTime {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// Whether any operation that takes real time is in progress.
-    pub fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Acquire) > 0
+    /// The operations in progress that take real time, the oldest first.
+    pub fn busy_operations(&self) -> Vec<String> {
+        self.state().busy.values().cloned().collect()
     }
 
-    pub(crate) fn busy(self: &Arc<Self>) -> Busy {
-        self.busy.fetch_add(1, Ordering::AcqRel);
-        Busy(Arc::clone(self))
+    /// The number of sleeps and operations so far: it changes with each that starts.
+    pub fn count(&self) -> u64 {
+        self.state().count
+    }
+
+    /// The open connections of clients.
+    pub fn connections(&self) -> Vec<Endpoint> {
+        let mut state = self.state();
+        state.traffic.retain(|traffic| traffic.strong_count() > 0);
+        state.traffic.iter().filter_map(Weak::upgrade).map(|traffic| traffic.endpoint()).collect()
+    }
+
+    pub(crate) fn busy(self: &Arc<Self>, description: String) -> Busy {
+        let mut state = self.state();
+        state.count += 1;
+        let number = state.count;
+        state.busy.insert(number, description);
+        drop(state);
+        Busy { time: Arc::clone(self), number }
+    }
+
+    pub(crate) fn connected(&self, local: SocketAddr, peer: SocketAddr) -> Arc<Traffic> {
+        let traffic = Arc::new(Traffic::new(local, peer));
+        let mut state = self.state();
+        state.traffic.retain(|traffic| traffic.strong_count() > 0);
+        state.traffic.push(Arc::downgrade(&traffic));
+        traffic
     }
 
     /// Returns to real time, and discards all offsets.
@@ -89,6 +121,12 @@ impl VirtualTime {
 
     pub(crate) fn next(&self) -> Option<i64> {
         self.state().sleepers.keys().next().map(|(due, _)| *due)
+    }
+
+    /// Whether a sleeping task is due, but has not continued yet.
+    pub(crate) fn is_due(&self, real: i64) -> bool {
+        let state = self.state();
+        state.sleepers.keys().next().is_some_and(|(due, _)| *due <= state.passed(real))
     }
 
     pub(crate) fn advance_to(&self, limit: i64) -> bool {
@@ -154,7 +192,7 @@ impl State {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.busy.fetch_sub(1, Ordering::AcqRel);
+        self.time.state().busy.remove(&self.number);
     }
 }
 
@@ -240,6 +278,58 @@ mod tests {
         sleeper.await.unwrap();
         assert_eq!(left.elapsed().as_secs(), 6);
         assert!(time.state().sleepers.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_that_has_come_is_due_until_its_task_continues() {
+        let (_, clock) = clock();
+        clock.freeze();
+        let sleeper = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.sleep(Duration::from_secs(10)).await }
+        });
+        breathe().await;
+        assert!(!clock.is_due());
+        clock.advance_to(clock.now().plus(100.0));
+        assert!(clock.is_due(), "the task is woken up, but not polled");
+        sleeper.await.unwrap();
+        assert!(!clock.is_due());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deadline_in_running_time_is_due_too() {
+        let (_, clock) = clock();
+        let mut sleep = std::pin::pin!(clock.sleep(Duration::from_secs(10)));
+        assert!(futures::poll!(sleep.as_mut()).is_pending());
+        assert!(!clock.is_due());
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert!(clock.is_due());
+        sleep.await;
+        assert!(!clock.is_due());
+    }
+
+    #[tokio::test]
+    async fn operations_are_named_until_they_end() {
+        let (time, clock) = clock();
+        let before = time.count();
+        let (first, second) = (clock.busy(|| "a scan".to_owned()), clock.busy(|| "GET /version".to_owned()));
+        assert_eq!(time.busy_operations(), ["a scan", "GET /version"]);
+        drop(first);
+        assert_eq!(time.busy_operations(), ["GET /version"]);
+        drop(second);
+        assert!(time.busy_operations().is_empty() && time.count() == before + 2);
+        assert!(Clock::start().busy(|| unreachable!()).is_none(), "operators in production have none");
+    }
+
+    #[test]
+    fn connections_are_known_until_they_are_closed() {
+        let (time, clock) = clock();
+        let address = SocketAddr::from(([127, 0, 0, 1], 6443));
+        let traffic = clock.connected(address, address).unwrap();
+        assert_eq!(time.connections().len(), 1);
+        drop(traffic);
+        assert!(time.connections().is_empty());
+        assert!(Clock::start().connected(address, address).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -146,7 +146,7 @@ impl Stream {
                 }
                 Err(error) => self.back_off(&error, &mut state.retries).await,
             }
-            let _busy = self.client.clock().busy();
+            let _busy = self.client.clock().busy(|| format!("the restart of a watch of {}", self.what()));
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
         }
     }

@@ -106,7 +106,8 @@ impl Stream {
         match ended {
             // It has delivered data, but the server may close each connection like this: no tight loop.
             Ok(End::Closed) if is_very_short => {
-                let _busy = self.client.clock().busy();
+                let _busy =
+                    self.client.clock().busy(|| format!("the pause after a watch of {}", self.what()));
                 sleep(seconds(self.settings.watching.reconnect_backoff)).await;
             }
             Ok(End::Reconnect | End::Closed) => {}
@@ -131,7 +132,7 @@ impl Stream {
     /// Waits after a connection that broke before it delivered data: no tight loop.
     async fn after_break(&self, error: &RequestError, breaks: &mut Retries<'_>) {
         self.health.record_failure(&self.what(), StreamFailure::Broken, Some(error.to_string()));
-        let _busy = self.client.clock().busy();
+        let _busy = self.client.clock().busy(|| format!("the back-off of a watch of {}", self.what()));
         let Some(delay) = breaks.next(None, fastrand::f64()) else { return };
         // A single break is not worth a log line.
         if breaks.failures() >= LOGGED_BREAKS {

@@ -31,6 +31,8 @@ const MAX_POLLS: usize = 20_000;
 pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) host: Arc<ScriptedHost>,
+    /// The clock of operators that are started later.
+    pub(crate) clock: Clock,
     operator: Option<Operator>,
     _stillness: mpsc::Sender<()>,
 }
@@ -91,6 +93,7 @@ impl Fixture {
         let fixture = Self {
             server,
             host: Arc::new(ScriptedHost::new(credentials)),
+            clock: Clock::start(),
             operator: None,
             _stillness: stillness,
         };
@@ -124,7 +127,7 @@ impl Fixture {
             registry,
             settings,
             lifecycle: Lifecycle::AllAtOnce,
-            clock: Clock::start(),
+            clock: self.clock.clone(),
             namespace_scope,
             agent: "engine-tests".to_owned(),
             identity: "engine-tests".to_owned(),

@@ -10,6 +10,7 @@ mod delays;
 mod deselection;
 mod discovery;
 mod fixture;
+mod hand_overs;
 mod load;
 mod panics;
 mod rejected_patches;

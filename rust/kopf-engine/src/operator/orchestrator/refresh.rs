@@ -176,7 +176,7 @@ impl Orchestrator {
             discovery.send(DiscoveryEvent::Scanned(Scanned { group: name, number, found }));
             Ok(())
         }));
-        let busy = self.shared.base.clock.busy();
+        let busy = self.shared.base.clock.busy(|| format!("the discovery of the group {group:?}"));
         self.scans.insert(group.to_owned(), Scan { task, number, attempts, plurals, _busy: busy });
     }
 
