@@ -7,7 +7,10 @@ import select
 import selectors
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 
 class ObservedSelector(selectors.BaseSelector):
@@ -38,17 +41,15 @@ class ObservedSelector(selectors.BaseSelector):
         except OSError:  # it is closed meanwhile
             return False
 
-    def register(
-        self, fileobj: selectors._FileObject, events: int, data: Any = None
-    ) -> selectors.SelectorKey:
+    def register(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
         """Register a descriptor."""
         return self._selector.register(fileobj, events, data)
 
-    def unregister(self, fileobj: selectors._FileObject) -> selectors.SelectorKey:
+    def unregister(self, fileobj: FileDescriptorLike) -> selectors.SelectorKey:
         """Unregister a descriptor."""
         return self._selector.unregister(fileobj)
 
-    def modify(self, fileobj: selectors._FileObject, events: int, data: Any = None) -> selectors.SelectorKey:
+    def modify(self, fileobj: FileDescriptorLike, events: int, data: Any = None) -> selectors.SelectorKey:
         """Change the events of a descriptor."""
         return self._selector.modify(fileobj, events, data)
 
@@ -71,7 +72,7 @@ class ObservedSelector(selectors.BaseSelector):
         self._waits_until = None
         self._selector.close()
 
-    def get_map(self) -> Mapping[selectors._FileObject, selectors.SelectorKey]:
+    def get_map(self) -> Mapping[FileDescriptorLike, selectors.SelectorKey]:
         """The registered descriptors."""
         return self._selector.get_map()
 
