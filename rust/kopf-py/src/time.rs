@@ -93,7 +93,8 @@ impl VirtualTime {
 
     /// A number that changes when the thread of the engines has executed anything. If it is the same before and after
     /// `observe()`, and that has found nothing, all engines and servers are idle.
-    fn turns(&self) -> PyResult<u64> {
+    #[staticmethod]
+    fn turns() -> PyResult<u64> {
         Ok(WorkerState::of(&runtime()?.metrics()).parks)
     }
 
