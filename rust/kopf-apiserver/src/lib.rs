@@ -45,6 +45,8 @@
 //! - **Access**: anonymous requests are rejected. Users have tokens, not certificates. Cluster roles are not aggregated.
 //! - **Priority and fairness, audit, metrics, API aggregation**.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests fail loudly"))]
+
 mod admission;
 mod api;
 mod apply;
