@@ -182,10 +182,10 @@ class Reconcilers:
             task.add_done_callback(lambda _: self._answer(call, "cancelled"))
 
     def _report_running(self, run: int, name: str) -> None:
-        """Report that a call executes its own code again after a wait."""
+        """Report that a call executes its own code after a wait: as a daemon, it may do so for long."""
         call = self._calls.get(run)
         if self._tracker is not None and call is not None and not call.is_answered:
-            self._tracker.work_started(run, name)
+            self._tracker.daemon_running(run, name)
 
     async def _run(self, call: ReconcilerCall) -> None:
         try:
