@@ -259,7 +259,7 @@ def _kill(process: subprocess.Popen[str], number: int) -> None:
 
 
 def run_all(run: Run) -> None:
-    """All stages. The sum of their limits is below 80 minutes."""
+    """All stages. Those in the background have their limits at the same time: 67 minutes in all."""
     python = os.environ.get("PYTHON", "python3.11")
     demo = [python, "scripts/console.py", "README.md", "make demo"]
     # `make demo` creates .venv.
