@@ -214,6 +214,7 @@ class Launcher:
             if not key.startswith(("KOPF_", "KUBE", "PYTHON", "COVERAGE"))
         }
         env |= {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "HOME": str(self.folder)}
+        env |= {"PYTHONFAULTHANDLER": "1"}  # a crash shows where the threads are
         if kubeconfig:
             env["KUBECONFIG"] = str(self.kubeconfig if kubeconfig is True else kubeconfig)
         env["CALLS_FILE"] = str(self.folder / f"calls-{len(self.started)}.jsonl")

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import contextvars
 import gc
+import subprocess
 import sys
 import threading
 import weakref
@@ -295,3 +296,39 @@ def test_a_cancellation_does_not_wait_for_detached_calls() -> None:
     # Its loop is closed.
     release.set()
     assert ended.wait(LONG)
+
+
+_EXIT = """
+import asyncio, sys, threading, time
+from kopf._runtime import executor
+
+executor.DETACHED_GRACE = float(sys.argv[1])
+
+def returns():
+    while threading.main_thread().is_alive():  # until the interpreter ends
+        time.sleep(0.001)
+    for _ in range(100):
+        time.sleep(0.001)
+    print("returned", flush=True)
+
+def hangs():
+    threading.Event().wait()
+
+async def main():
+    task = asyncio.create_task(executor.ExecutorPool().call_detached(globals()[sys.argv[2]], {}))
+    await asyncio.sleep(0)
+    task.cancel()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "grace", "output"), [("returns", LONG, "returned\n"), ("hangs", 0.01, "")]
+)
+def test_the_exit_of_the_process_waits_briefly_for_detached_calls(
+    function: str, grace: float, output: str
+) -> None:
+    command = [sys.executable, "-c", _EXIT, str(grace), function]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
+    assert (process.returncode, process.stdout, process.stderr) == (0, output, "")

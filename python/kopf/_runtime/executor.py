@@ -7,6 +7,7 @@ with the next waiting function, so that not every call is submitted to the pool.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import collections
 import concurrent.futures
 import contextlib
@@ -20,6 +21,23 @@ from kopf._intents.handler_pool import HandlerPool
 
 TIME_SLICE = 0.02
 """Seconds for which a worker in the default pool takes jobs before it is submitted again."""
+
+DETACHED_GRACE = 1.0
+"""Seconds for which the exit of the process waits for the functions in detached threads, all together."""
+
+_detached: set[threading.Thread] = set()
+"""The detached threads whose functions have not returned yet."""
+
+
+def _join_detached() -> None:
+    # A thread that runs while the interpreter is finalised can crash the process in native code.
+    deadline = time.monotonic() + DETACHED_GRACE
+    with contextlib.suppress(KeyboardInterrupt):
+        for thread in list(_detached):
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+atexit.register(_join_detached)
 
 
 class ExecutorPool:
@@ -64,10 +82,24 @@ class ExecutorPool:
     async def call_detached(self, fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the function in a separate daemon thread, in a copy of the context.
 
-        Neither a cancellation nor the exit of the process waits until the function returns.
+        A cancellation does not wait until the function returns; the exit of the process waits for
+        `DETACHED_GRACE` seconds.
         """
         job = ThreadJob(self, fn, kwargs, self._loop.create_future())
-        threading.Thread(target=job.run, name="kopf-detached", daemon=True).start()
+
+        def run() -> None:
+            try:
+                job.run()
+            finally:
+                _detached.discard(thread)
+
+        thread = threading.Thread(target=run, name="kopf-detached", daemon=True)
+        _detached.add(thread)
+        try:
+            thread.start()
+        except BaseException:
+            _detached.discard(thread)
+            raise
         await job.future
         return job.take_result()
 
