@@ -5,6 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
+use kopf_core::json::Literal;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyNone, PyString};
 use serde_json::Number;
@@ -21,14 +22,6 @@ pub(crate) fn text_to_python<'py>(py: Python<'py>, text: &str) -> PyResult<Bound
     }
 }
 
-/// A string of the text.
-enum JsonString<'t> {
-    /// Without its quotes.
-    Plain(&'t str),
-    /// With its quotes, and with escapes.
-    Escaped(&'t str),
-}
-
 /// A position in the text.
 struct Reader<'py, 't> {
     py: Python<'py>,
@@ -41,11 +34,8 @@ impl<'py, 't> Reader<'py, 't> {
     fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
         match self.peek() {
             Some(b'"') => {
-                let text = match self.string()? {
-                    JsonString::Plain(text) => PyString::new(self.py, text),
-                    JsonString::Escaped(literal) => PyString::new(self.py, &self.unescape(literal)?),
-                };
-                Ok(text.into_any())
+                let text = self.string()?.read(self.text);
+                Ok(PyString::new(self.py, &text).into_any())
             }
             Some(b'{') => self.object(),
             Some(b'[') => self.array(),
@@ -66,10 +56,8 @@ impl<'py, 't> Reader<'py, 't> {
             if self.peek() != Some(b'"') {
                 return Err(self.malformed());
             }
-            let key = match self.string()? {
-                JsonString::Plain(text) => self.keys.get(self.py, text),
-                JsonString::Escaped(literal) => PyString::new(self.py, &self.unescape(literal)?),
-            };
+            let key = self.string()?.read(self.text);
+            let key = self.keys.get(self.py, &key);
             if !self.take(b':') {
                 return Err(self.malformed());
             }
@@ -102,32 +90,10 @@ impl<'py, 't> Reader<'py, 't> {
     }
 
     /// The string at the position.
-    fn string(&mut self) -> PyResult<JsonString<'t>> {
-        let bytes = self.text.as_bytes();
-        let start = self.at;
-        let mut end = start + 1;
-        let mut is_plain = true;
-        loop {
-            let rest = bytes.get(end..).unwrap_or_default();
-            end +=
-                rest.iter().position(|byte| matches!(byte, b'"' | b'\\')).ok_or_else(|| self.malformed())?;
-            if bytes.get(end) == Some(&b'"') {
-                break;
-            }
-            is_plain = false;
-            end += 2;
-        }
-        self.at = end + 1;
-        let text = if is_plain {
-            self.text.get(start + 1..end).map(JsonString::Plain)
-        } else {
-            self.text.get(start..=end).map(JsonString::Escaped)
-        };
-        text.ok_or_else(|| self.malformed())
-    }
-
-    fn unescape(&self, literal: &str) -> PyResult<String> {
-        serde_json::from_str(literal).map_err(|_| self.malformed())
+    fn string(&mut self) -> PyResult<Literal> {
+        let literal = Literal::known(self.text, self.at).ok_or_else(|| self.malformed())?;
+        self.at = literal.end + 1;
+        Ok(literal)
     }
 
     fn number(&mut self) -> PyResult<Bound<'py, PyAny>> {
