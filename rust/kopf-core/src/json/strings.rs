@@ -18,15 +18,38 @@ pub struct Literal {
 
 impl Literal {
     /// The string whose opening quote is at an offset, in a text that was validated before; `None` if the text ends within it.
+    ///
+    /// As in [`end_of_usual_string`], each special byte of a word is handled without loading the word again.
     #[must_use]
     pub fn known(text: &str, at: usize) -> Option<Self> {
         let (bytes, start) = (text.as_bytes(), at + 1);
-        let (mut end, mut escaped) = (next_special(bytes, start), false);
-        while bytes.get(end).is_some_and(|byte| *byte != b'"') {
-            escaped = true;
-            end = next_special(bytes, end + 2);
+        let (mut at, mut escaped) = (start, false);
+        while let Some(word) = eight(bytes, at) {
+            let mut hits = quotes_and_slashes(word);
+            let mut step = 8;
+            while hits != 0 {
+                let offset = hits.trailing_zeros() as usize / 8;
+                match bytes.get(at + offset) {
+                    Some(b'"') => return Some(Self { start, end: at + offset, escaped }),
+                    Some(b'\\') => {
+                        escaped = true;
+                        step = step.max(offset + 2);
+                        // The escaped byte is a part of the string.
+                        hits &=
+                            !(0xffff_u64.checked_shl(8 * u32::try_from(offset).unwrap_or(8)).unwrap_or(0));
+                    }
+                    _ => hits &= hits - 1,
+                }
+            }
+            at += step;
         }
-        (end < bytes.len()).then_some(Self { start, end, escaped })
+        loop {
+            match bytes.get(at)? {
+                b'"' => return Some(Self { start, end: at, escaped }),
+                b'\\' => (at, escaped) = (at + 2, true),
+                _ => at += 1,
+            }
+        }
     }
 
     /// The unescaped string.
@@ -90,6 +113,14 @@ fn specials(word: u64) -> u64 {
         | (quote.wrapping_sub(ONES) & !quote)
         | (slash.wrapping_sub(ONES) & !slash);
     hits & HIGHS
+}
+
+/// Marks the quotes and the backslashes among eight bytes. Bytes after them can be marked falsely.
+#[inline]
+fn quotes_and_slashes(word: u64) -> u64 {
+    let quote = word ^ (ONES * u64::from(b'"'));
+    let slash = word ^ (ONES * u64::from(b'\\'));
+    ((quote.wrapping_sub(ONES) & !quote) | (slash.wrapping_sub(ONES) & !slash)) & HIGHS
 }
 
 /// Whether a backslash and this byte are a complete escape.
@@ -245,7 +276,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn strings_of_json_are_read_as_they_were_written(before in ".{0,12}", value in "[a-z\"\\\\\n\u{1}é😀/]{0,40}") {
+        fn strings_of_json_are_read_as_they_were_written(before in ".{0,12}", value in "[a-c#\\]\"\\\\\n\u{1}é😀/]{0,40}") {
             let text = format!("{}:{}", serde_json::to_string(&before).unwrap(), serde_json::to_string(&value).unwrap());
             let first = Literal::known(&text, 0).unwrap();
             prop_assert_eq!(first.read(&text), before.as_str());
