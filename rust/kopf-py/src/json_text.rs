@@ -30,7 +30,7 @@ struct Reader<'py, 't> {
     keys: Keys,
 }
 
-impl<'py, 't> Reader<'py, 't> {
+impl<'py> Reader<'py, '_> {
     fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
         match self.peek() {
             Some(b'"') => {
