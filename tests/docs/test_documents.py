@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 
 import pytest
 
@@ -142,6 +143,18 @@ def test_the_distribution_is_not_installed_from_a_registry():
                 seen += 1
                 assert re.search(r"releas", paragraph), f"{path.name}: {paragraph}"
     assert seen > 0
+
+
+def test_generated_projects_depend_on_nothing_that_is_not_released(tmp_path, kopf_python):
+    """A registry could have something else under the name."""
+    command = [kopf_python, "-m", "kopf", "init", str(tmp_path / "project")]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    project = tomllib.loads((tmp_path / "project" / "pyproject.toml").read_text())["project"]
+    assert project["dependencies"] == []
+    for path in (tmp_path / "project").iterdir():
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            is_installation = re.search(r"(?:pip|uv) (?:install|add) .*\bkopf", line)
+            assert not is_installation or "--no-index" in line, f"{path.name}: {line}"
 
 
 def test_files_in_documents_exist():

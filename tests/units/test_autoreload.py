@@ -1,6 +1,7 @@
 """The files watched by `kopf dev --reload`, and the times of their checks."""
 
 import os
+import threading
 import time
 
 import pytest
@@ -66,22 +67,72 @@ def test_looking_takes_a_twentieth_of_the_time_at_most(project):
     assert watch.changed() == {project / "op.py"}
 
 
-def test_the_operating_system_reports_changes_of_the_same_files(project):
-    class Watchfiles:
-        def watch(self, *folders, watch_filter, stop_event, debounce, raise_interrupt):
-            self.folders = folders
-            paths = [path for path in project.rglob("*") if watch_filter(1, str(path))]
-            yield {(1, str(path)) for path in paths}
-            stop_event.wait(30)
+class Watchfiles:
+    """Reports one batch of changes for each call of `watch`: all that it may, in the folders given."""
 
+    def __init__(self, before_report=lambda number: None):
+        self.calls = []
+        self._before_report = before_report
+        self.waits = threading.Event()
+
+    def watch(self, *folders, watch_filter, stop_event, recursive, **options):
+        assert not recursive
+        self.calls.append(set(folders))
+        self._before_report(len(self.calls))
+        paths = [path for folder in folders for path in folder.iterdir()]
+        yield {(1, str(path)) for path in paths if watch_filter(1, str(path))}
+        self.waits.set()
+        stop_event.wait(30)
+
+
+def test_the_operating_system_reports_changes_of_the_same_files(project):
     manifest = project / "crd.yaml"
     manifest.touch()
     library = Watchfiles()
     watch = NativeWatcher([project], lambda: [manifest], library)
+    assert library.waits.wait(30)
     watch.close()
     assert watch.changed() == {project / "op.py", project / "package" / "inner.py", manifest}
-    assert library.folders == (project,)
+    assert library.calls == [{project, project / "lib", project / "package"}], "no virtual environment"
     assert watch.changed() == set()
+
+
+def test_new_folders_of_sources_and_manifests_are_watched(project, tmp_path_factory):
+    manifests = tmp_path_factory.mktemp("manifests")
+    sources = []
+
+    def add(number):
+        if number == 1:
+            (project / "package" / "new").mkdir()
+            (project / "package" / "new" / "module.py").touch()
+            (project / "package" / "new" / ".venv").mkdir()
+            (manifests / "crd.yaml").touch()
+            sources.append(manifests / "crd.yaml")
+
+    library = Watchfiles(add)
+    watch = NativeWatcher([project], lambda: sources, library)
+    assert library.waits.wait(30)
+    watch.close()
+    before = {project, project / "lib", project / "package"}
+    assert library.calls == [before, before | {project / "package" / "new", manifests}]
+    assert watch.changed() >= {project / "package" / "new" / "module.py", manifests / "crd.yaml"}
+
+
+def test_if_the_operating_system_refuses_to_watch_files_are_scanned(project, caplog, monkeypatch):
+    class Refusing:
+        def watch(self, *folders, **options):
+            raise OSError("OS file watch limit reached.")
+
+    monkeypatch.setattr(autoreload, "SCAN_INTERVAL", 0.0)
+    watch = NativeWatcher([project], list, Refusing())
+    until = time.monotonic() + 30
+    while not (found := watch.changed()) and time.monotonic() < until:
+        os.utime(project / "op.py", ns=(1, time.time_ns()))
+    watch.close()
+    assert found == {project / "op.py"}
+    [record] = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "kopf.dev")
+    assert "OS file watch limit reached. The files are scanned instead." in record.getMessage()
 
 
 def test_the_real_library_reports_changes(project):

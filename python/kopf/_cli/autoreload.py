@@ -7,15 +7,19 @@ regularly, for at most a twentieth of the time.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Protocol
+
+logger = logging.getLogger("kopf.dev")
 
 SCAN_INTERVAL = 0.5
 MAX_SCAN_SHARE = 0.05  # of the time that looking may take
+LOOK_FOR_FOLDERS_MS = 2000  # how often the list of watched folders is made again
 # Installed packages, and what is made from files: the author does not edit these.
 IGNORED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages", "dist-packages"})
 
@@ -44,12 +48,18 @@ def watch_files(folders: Collection[pathlib.Path], sources: Sources) -> FileWatc
 
 def python_files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """The Python files of the folder and of those in it, except for virtual environments and the like."""
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+    for inner in folders_of(folder):
+        with contextlib.suppress(OSError), os.scandir(inner) as entries:
+            yield from (pathlib.Path(entry.path) for entry in entries if entry.name.endswith(".py"))
+
+
+def folders_of(root: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The folder and those in it, except for virtual environments and the like."""
+    yield root
+    with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
-            if entry.name.endswith(".py"):
-                yield pathlib.Path(entry.path)
-            elif entry.is_dir(follow_symlinks=False) and not is_ignored(pathlib.Path(entry.path)):
-                yield from python_files(pathlib.Path(entry.path))
+            if entry.is_dir(follow_symlinks=False) and not is_ignored(pathlib.Path(entry.path)):
+                yield from folders_of(pathlib.Path(entry.path))
 
 
 def is_ignored(folder: pathlib.Path) -> bool:
@@ -99,7 +109,11 @@ class PollingWatcher:
 
 
 class NativeWatcher:
-    """Gets the changes from the operating system."""
+    """Gets the changes from the operating system. If it refuses, the files are scanned instead.
+
+    Each folder of the author is watched alone: with everything below the roots, virtual environments would
+    take most of the watches that the operating system allows.
+    """
 
     def __init__(self, folders: Collection[pathlib.Path], sources: Sources, watchfiles: Any) -> None:
         super().__init__()
@@ -109,6 +123,7 @@ class NativeWatcher:
         self._changed: set[pathlib.Path] = set()
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._fallback: PollingWatcher | None = None
         self._thread = threading.Thread(target=self._run, name="kopf-reload", daemon=True)
         self._thread.start()
 
@@ -116,7 +131,8 @@ class NativeWatcher:
         """The files that have changed since the last call."""
         with self._lock:
             changed, self._changed = self._changed, set()
-        return changed
+            fallback = self._fallback
+        return changed | fallback.changed() if fallback is not None else changed
 
     def close(self) -> None:
         """Stop watching."""
@@ -124,24 +140,63 @@ class NativeWatcher:
         self._thread.join()
 
     def _run(self) -> None:
-        folders = self._roots | {path.resolve().parent for path in self._sources()}
-        changes = self._watchfiles.watch(
-            *folders,
+        try:
+            watched = self._find_folders()
+            while not self._stop.is_set():
+                folders = self._watch(watched)
+                # What was added to a new folder before it is watched is not reported.
+                self._note(path for folder in folders - watched for path in self._files_in(folder))
+                watched = folders
+        except Exception as e:
+            fallback = PollingWatcher(self._roots, self._sources)
+            with self._lock:
+                self._fallback = fallback
+            logger.warning(
+                f"The operating system does not report changed files: {str(e).rstrip('.')}."
+                " The files are scanned instead."
+                " On Linux, fs.inotify.max_user_watches and fs.inotify.max_user_instances limit it."
+            )
+
+    def _watch(self, watched: set[pathlib.Path]) -> set[pathlib.Path]:
+        """Report changes until other folders are to be watched; return these."""
+        batches = self._watchfiles.watch(
+            *watched,
             watch_filter=self._is_watched,
             stop_event=self._stop,
             debounce=300,
             raise_interrupt=False,
+            recursive=False,
+            rust_timeout=LOOK_FOR_FOLDERS_MS,
+            yield_on_timeout=True,
         )
-        for batch in changes:
-            with self._lock:
-                self._changed.update(pathlib.Path(path) for _, path in batch)
+        with contextlib.closing(batches):
+            for batch in batches:
+                self._note(path for _, path in batch)
+                folders = self._find_folders()
+                if folders != watched:
+                    return folders
+        return watched
+
+    def _note(self, paths: Iterable[str | pathlib.Path]) -> None:
+        files = {path for path in map(pathlib.Path, paths) if not path.is_dir()}
+        with self._lock:
+            self._changed |= files
+
+    def _find_folders(self) -> set[pathlib.Path]:
+        own = {folder for root in self._roots for folder in folders_of(root)}
+        parents = {path.resolve().parent for path in self._sources()}
+        return own | {folder for folder in parents if folder.is_dir()}
+
+    def _files_in(self, folder: pathlib.Path) -> Iterator[pathlib.Path]:
+        with contextlib.suppress(OSError):
+            yield from (path for path in folder.iterdir() if self._is_watched(None, str(path)))
 
     def _is_watched(self, change: object, path: str) -> bool:
         file = pathlib.Path(path)
         if file in {source.resolve() for source in self._sources()}:
             return True
         root = next((root for root in self._roots if root in file.parents), None)
-        if root is None or file.suffix != ".py":
+        if root is None or (file.suffix != ".py" and not file.is_dir()):
             return False
-        inner = [folder for folder in file.parents if root in folder.parents]
-        return not any(is_ignored(folder) for folder in inner)
+        inner = [folder for folder in (file, *file.parents) if root in folder.parents]
+        return not any(is_ignored(folder) for folder in inner if folder != file or file.is_dir())

@@ -198,7 +198,8 @@ PYPROJECT = """\
 name = "$name"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["kopf-rs"]
+# The operator also needs kopf-rs. Until it is released, no registry has it: install its wheel.
+dependencies = []
 
 [tool.kopf]
 files = ["handlers.py"]
