@@ -72,6 +72,54 @@ async fn connections_closed_at_once_are_not_reopened_in_a_tight_loop() {
     assert!(logged.len() > 5, "{logged:?}");
 }
 
+/// A server that ends each stream of initial objects with these records, or never if there are none.
+fn initial_streams(records: Option<&'static [&'static str]>) -> Fixture {
+    let settings = json!({"watching": {"initial_streaming": true}});
+    Fixture::new(&settings, move |_: &Got| match records {
+        None => (200, None),
+        Some([]) => (200, Some(Value::Null)),
+        Some([kind, ..]) => {
+            let object = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "3"}, "code": 410});
+            (200, Some(json!({"type": kind, "object": object})))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_initial_objects_that_break_are_opened_again_after_growing_delays() {
+    for records in [&[][..], &["ADDED"]] {
+        let fixture = initial_streams(Some(records));
+        let mut sink = Counting(vec![]);
+        let stream = stream(&fixture);
+        let _ended = timeout(seconds(60.0), stream.follow(&mut sink)).await;
+        let opened: Vec<u64> = fixture.requests().iter().map(|got| got.at).collect();
+        assert!((5..8).contains(&opened.len()), "{opened:?}");
+        let logged = fixture.lines("ERROR Cannot watch kopfexamples.v1.kopf.dev in 'ns': the ");
+        assert_eq!(logged.len(), opened.len(), "{logged:?}");
+        assert!(fixture.health.failing_for(&stream.name()).is_some_and(|it| it > 50.0));
+        assert!(!sink.0.contains(&"listed"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_initial_objects_that_are_silent_count_as_failing() {
+    let fixture = initial_streams(None);
+    let stream = stream(&fixture);
+    let _ended = timeout(seconds(600.0), stream.follow(&mut Counting(vec![]))).await;
+    let opened = fixture.requests().len();
+    assert!((7..10).contains(&opened), "{opened}");
+    assert!(fixture.health.failing_for(&stream.name()).is_some_and(|it| it > 500.0));
+    assert!(fixture.lines("ERROR Cannot watch").len() > 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_initial_objects_that_expire_each_time_are_delayed() {
+    let fixture = initial_streams(Some(&["ERROR"]));
+    followed(&fixture, 60.0).await;
+    let opened = fixture.requests().len();
+    assert!((5..9).contains(&opened), "{opened}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_expires_between_its_pages_is_finished_at_once() {
     let fixture = Fixture::new(&json!({}), |got: &Got| {
