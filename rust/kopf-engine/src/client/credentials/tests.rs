@@ -316,7 +316,6 @@ async fn a_watch_without_a_response_ends_with_the_inactivity_timeout() {
 async fn a_watch_waits_for_a_response_as_long_as_configured() {
     let table = [
         (json!({"watching": {"inactivity_timeout": 7}}), 7),
-        // Longer than the wait on a reused connection.
         (json!({"watching": {"inactivity_timeout": 70}}), 70),
         (json!({"watching": {"inactivity_timeout": 70, "connect_timeout": 5}}), 5),
         (json!({"watching": {"inactivity_timeout": null}, "networking": {"request_timeout": 90}}), 90),
