@@ -1,5 +1,7 @@
 //! A watch-stream against a scripted server, in virtual time.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use kopf_core::json::value::Value;
 use serde_json::json;
 use tokio::time::timeout;
@@ -146,6 +148,106 @@ async fn a_listing_that_expires_between_its_pages_is_finished_at_once() {
     assert!(paths[3].contains("resourceVersion=5"), "{paths:?}");
     assert_eq!(fixture.lines("Cannot watch"), Vec::<String>::new());
     assert_eq!(fixture.lines("INFO The listing of").len(), 1);
+}
+
+/// Follows a watch next to a task that is always ready to run; returns the largest number of events between two of its turns.
+async fn most_events_between_turns(fixture: &Fixture) -> (usize, usize) {
+    let seen: Arc<AtomicUsize> = Arc::default();
+    let stream = stream(fixture);
+    let mut sink = Measured(Arc::clone(&seen));
+    let turns = async {
+        let (mut before, mut most) = (0, 0);
+        loop {
+            let now = seen.load(Ordering::Relaxed);
+            most = most.max(now - before);
+            before = now;
+            if now >= MANY {
+                return most;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = stream.follow(&mut sink) => panic!("{:?}", ended.err()),
+        most = turns => (most, seen.load(Ordering::Relaxed)),
+    }
+}
+
+struct Measured(Arc<AtomicUsize>);
+
+impl WatchConsumer for Measured {
+    fn event(&mut self, _: EventType, _: &Arc<Object>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn rejected(&mut self, _: &Arc<Object>, _: bool) {}
+
+    fn on_init(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn on_init_done(&mut self) {}
+}
+
+/// The number of objects of a listing without pages.
+const MANY: usize = 1_050;
+
+#[tokio::test]
+async fn other_tasks_run_while_a_long_listing_is_passed_on() {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
+        let items: Vec<_> =
+            (0..MANY).map(|number| json!({"metadata": {"name": format!("n{number}")}})).collect();
+        let token = if got.path.contains("limit=") { "t" } else { "" };
+        let items = if token.is_empty() { &items[..] } else { &[] };
+        match () {
+            () if is_watch(got) => (200, None),
+            () if got.path.contains("continue=") => (410, Some(json!({"kind": "Status", "code": 410}))),
+            () => (
+                200,
+                Some(
+                    json!({"kind": "List", "metadata": {"resourceVersion": "5", "continue": token}, "items": items}),
+                ),
+            ),
+        }
+    });
+    let (most, seen) = most_events_between_turns(&fixture).await;
+    assert_eq!(seen, MANY);
+    assert!(most <= 100, "{most} events without a pause");
+}
+
+/// Whether the sink takes more events is asked between them, not after all of a listing.
+#[tokio::test(start_paused = true)]
+async fn a_long_listing_is_held_while_no_more_events_can_be_taken() {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
+        let items: Vec<_> =
+            (0..MANY).map(|number| json!({"metadata": {"name": format!("n{number}")}})).collect();
+        let list = json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": items});
+        (200, (!is_watch(got)).then_some(list))
+    });
+    let mut sink = Full(0);
+    let stream = stream(&fixture);
+    let _ended = timeout(seconds(60.0), stream.follow(&mut sink)).await;
+    assert!((1..=100).contains(&sink.0), "{} events", sink.0);
+}
+
+/// A sink without room after the first event.
+struct Full(usize);
+
+impl WatchConsumer for Full {
+    fn event(&mut self, _: EventType, _: &Arc<Object>) {
+        self.0 += 1;
+    }
+
+    fn rejected(&mut self, _: &Arc<Object>, _: bool) {}
+
+    fn on_init(&mut self) {}
+
+    fn on_init_done(&mut self) {}
+
+    fn ready(&mut self) -> Option<BoxFuture<'_, ()>> {
+        (self.0 > 0).then(|| -> BoxFuture<'_, ()> { Box::pin(std::future::pending()) })
+    }
 }
 
 fn deep(name: &str, levels: usize) -> Value {
