@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
+use futures::TryFutureExt as _;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use kopf_core::backoff::override_text;
 use kopf_core::log_level::Level;
@@ -277,13 +278,18 @@ impl Client {
             };
             let busy = self.clock.busy(|| format!("the request {} {}", head.method, path_of(head.url)));
             let deadline = options.timeout.and_then(|limit| Instant::now().checked_add(seconds(limit)));
+            let mut is_distrusted = false;
             let sent = connection.send(head, headers, body, authorization, connect_timeout);
+            let sent = sent.map_err(|failure| {
+                is_distrusted = failure.is_about_certificates;
+                failure.error
+            });
             let sent = within(deadline, sent).await;
             let response = match sent {
                 Ok(response) => response,
                 Err(error) => {
                     drop((permit, busy));
-                    if connection.is_distrusted() {
+                    if is_distrusted {
                         self.credential_store.renew(&connection).await;
                     }
                     return Err(error);
