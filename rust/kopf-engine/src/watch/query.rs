@@ -8,7 +8,7 @@ use kopf_core::json::DecodeError;
 use kopf_core::object::{Object, Page, decode_page};
 use kopf_core::resource::Resource;
 
-use super::{PAGE, Stream};
+use super::{FatalRejections, PAGE, Stream};
 use crate::blocking::{SHORT, process};
 use crate::client::RequestBody;
 use crate::error::RequestError;
@@ -37,7 +37,15 @@ impl Stream {
         let mut query: Query = limit.map(|limit| ("limit", limit.to_string())).into_iter().collect();
         query.extend(selection);
         query.extend(token.map(|token| ("continue", token)));
-        let body = self.client.request(&Method::GET, &self.url(&query), payload).await?;
+        let url = self.url(&query);
+        let body = match self.fatal {
+            FatalRejections::Forbidden => {
+                self.client.request_unless_forbidden(&Method::GET, &url, payload).await?
+            }
+            FatalRejections::None | FatalRejections::Permanent => {
+                self.client.request(&Method::GET, &url, payload).await?
+            }
+        };
         decode(self.client.clock(), body).await.map_err(|error| self.malformed(&error))
     }
 
