@@ -39,12 +39,17 @@ async fn with_gadgets() -> Fixture {
 
 /// Creates the CRD of gadgets, and waits until it is served.
 async fn create_gadgets(fixture: &Fixture) {
+    create_crd(fixture, GROUP, ("gadgets", "Gadget")).await;
+}
+
+/// Creates a CRD, and waits until it is served.
+async fn create_crd(fixture: &Fixture, group: &str, (plural, kind): (&str, &str)) {
+    let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")});
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "gadgets.other.example.com"},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": GROUP, "scope": "Namespaced",
-            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "group": group, "scope": "Namespaced", "names": names,
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object"}},
@@ -52,7 +57,7 @@ async fn create_gadgets(fixture: &Fixture) {
         },
     });
     fixture.server.create(CRDS_PATH, &crd).await.unwrap();
-    while fixture.server.get(VERSION_PATH).await.is_err() {
+    while fixture.server.get(&format!("/apis/{group}/v1")).await.is_err() {
         fixture.settle().await;
     }
 }
@@ -187,6 +192,30 @@ async fn the_start_waits_for_the_groups_that_the_engine_needs() {
             entries.iter().any(|one| one.path == CRDS_PATH && one.query.contains("watch=true"))
         })
         .await;
+}
+
+#[tokio::test]
+async fn a_group_whose_scan_takes_long_delays_neither_the_watch_of_crds_nor_other_scans() {
+    let mut fixture = with_gadgets().await;
+    let handlers = vec![handler("gadgets", Some(GROUP)), handler("late", Some("third.example.com"))];
+    fixture.start(handlers, |_| {}).await;
+    fixture.until("the scan", |fixture| scans(fixture) == 1).await;
+    fixture.until("the watch", |fixture| observations(fixture, "customresourcedefinitions") == 2).await;
+    let hangs =
+        Injection::always(Fault::Latency(Duration::from_hours(1))).on_resource("other.example.com/v1");
+    fixture.server.faults().inject(hangs);
+    let change = json!({"metadata": {"annotations": {"some": "change"}}});
+    let path = format!("{CRDS_PATH}/gadgets.other.example.com");
+    fixture.server.call("PATCH", &path, Some(&change)).await.unwrap();
+    fixture.settle().await;
+    create_crd(&fixture, "third.example.com", ("late", "Late")).await;
+    let body = json!({"apiVersion": "third.example.com/v1", "kind": "Late", "metadata": {"name": "one"}});
+    fixture.server.create("/apis/third.example.com/v1/namespaces/default/late", &body).await.unwrap();
+    // Shorter than the timeout of a scan.
+    fixture.pass_until("the handling", 0.1, 3.0, |fixture| fixture.host.called(1) == 1).await;
+    assert_eq!(fixture.host.count_logged(UNAVAILABLE), 0, "the other scan has not ended");
+    let hung = |fixture: &Fixture| fixture.host.count_logged(UNAVAILABLE) == 1;
+    fixture.pass_until("the end of the other scan", 1.0, 20.0, hung).await;
 }
 
 const NO_CRDS: &str = "Not enough permissions to watch for resources: ";
