@@ -5,6 +5,7 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kopf_apiserver::{CutOffPoint, Fault, Injection, Server, ServerOptions, start};
@@ -186,4 +187,27 @@ async fn shards_are_disjoint_and_complete() {
         names(&other.get(&shard("0x0000000000000000", "0x0000000000000001")).await.expect("a list")).len(),
         1
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silenced_watch_ends_when_its_resource_is_no_longer_served() {
+    let server = Arc::new(plain().await);
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    server.create(crds, &crd).await.expect("created");
+    let watching = {
+        let server = Arc::clone(&server);
+        let path = "/apis/test.dev/v1/things?watch=1&timeoutSeconds=600";
+        tokio::spawn(async move { send(&server, "GET", path, &Value::Null).await })
+    };
+    while server.request_log().entries().is_empty() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    server.faults().inject(Injection::always(Fault::Silence));
+    server.execute("DELETE", &format!("{crds}/things.test.dev"), None).await.expect("deleted");
+    let answer = tokio::time::timeout(Duration::from_mins(1), watching).await.expect("the watch ends");
+    assert_eq!(answer.expect("an answer").code, 200);
 }

@@ -32,6 +32,7 @@
 
 pub mod admission;
 pub mod apply;
+pub mod blocking;
 pub mod caches;
 pub mod client;
 pub mod context;

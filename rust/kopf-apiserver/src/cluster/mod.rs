@@ -176,7 +176,7 @@ impl Cluster {
             if self.store.has_dependents(&stored.uid) {
                 self.enqueue(WorkItem::OwnerDeleted(stored.uid.clone()));
             }
-            for owner in &stored.owners {
+            for owner in stored.owners() {
                 self.enqueue(WorkItem::DependentDeleted(owner.clone()));
             }
         }
@@ -192,8 +192,8 @@ impl Cluster {
             self.sync_crd(resource, new);
         }
         if self.options.garbage_collection
-            && !new.owners.is_empty()
-            && old.is_none_or(|o| o.owners != new.owners)
+            && !new.owners().is_empty()
+            && old.is_none_or(|o| o.owners() != new.owners())
         {
             self.enqueue(WorkItem::OwnersChanged(
                 resource.store_key.clone(),

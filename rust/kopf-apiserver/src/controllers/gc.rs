@@ -51,7 +51,7 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
 pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
     for (table, object) in cluster.store.dependents(uid) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
-        if object.owners.iter().any(|owner| &**owner != uid && cluster.store.exists(owner)) {
+        if object.owners().iter().any(|owner| &**owner != uid && cluster.store.exists(owner)) {
             remove_owner_reference(cluster, &resource, &object, uid);
         } else {
             delete(cluster, &resource, &object, None);
@@ -81,10 +81,10 @@ fn remove_owner_reference(cluster: &Cluster, resource: &Resource, object: &Store
 pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     let Some(resource) = cluster.resource_of(table) else { return };
     let Some(object) = cluster.get(&resource, namespace, name) else { return };
-    if object.owners.is_empty() {
+    if object.owners().is_empty() {
         return;
     }
-    if !object.owners.iter().any(|owner| cluster.store.exists(owner)) {
+    if !object.owners().iter().any(|owner| cluster.store.exists(owner)) {
         delete(cluster, &resource, &object, None);
     }
 }
@@ -159,5 +159,58 @@ pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
     }
     if let Some((table, owner)) = cluster.store.find_by_uid(uid) {
         wait_for_dependents(cluster, &table, &owner.namespace, &owner.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::base::options::ServerOptions;
+    use crate::controllers::process;
+    use crate::storage::object::READS_OF_OWNERS;
+
+    fn process_all(cluster: &Arc<Cluster>) {
+        while let Some(work) = cluster.queue.try_next() {
+            process(cluster, work);
+        }
+    }
+
+    /// How often the owners of objects are read until an owner with so many dependents is deleted with all of them.
+    fn reads_for_deletion(dependents: usize, finalizer: Option<&str>) -> usize {
+        let cluster = Cluster::new(ServerOptions::default());
+        let maps = cluster.builtin("", "configmaps").unwrap();
+        let object = |name: &str, uid: &str, owners: Value| {
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"namespace": "default", "name": name, "uid": uid, "ownerReferences": owners},
+            })
+        };
+        let owner = cluster.insert(&maps, object("owner", "owner", json!([]))).unwrap();
+        for number in 0..dependents {
+            let owners = json!([{
+                "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "owner", "blockOwnerDeletion": true,
+            }]);
+            let name = format!("owned-{number}");
+            cluster.insert(&maps, object(&name, &name, owners)).unwrap();
+        }
+        process_all(&cluster);
+        let before = READS_OF_OWNERS.get();
+        delete(&cluster, &maps, &owner, finalizer);
+        process_all(&cluster);
+        assert!(cluster.store.list(&maps.store_key, None).objects.is_empty());
+        READS_OF_OWNERS.get() - before
+    }
+
+    #[test]
+    fn the_cost_of_deletions_is_proportional_to_the_number_of_dependents() {
+        for finalizer in [None, Some("foregroundDeletion")] {
+            let [few, many] = [100, 1_000].map(|dependents| reads_for_deletion(dependents, finalizer));
+            assert!(few >= 100, "the reads are counted: {few}");
+            assert!(many <= 11 * few, "{finalizer:?}: {few} reads for 100 dependents, {many} for 1,000");
+        }
     }
 }

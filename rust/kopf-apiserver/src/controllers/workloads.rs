@@ -42,7 +42,7 @@ fn enqueue_related(cluster: &Cluster, namespace: &str, name: &str) {
         cluster.enqueue(WorkItem::AdvancePod(namespace.into(), name.into()));
     }
     if let Some(pod) = cluster.store.get("pods", namespace, name) {
-        for owner in &pod.owners {
+        for owner in pod.owners() {
             for table in ["apps/replicasets", "apps/statefulsets", "batch/jobs"] {
                 let found = cluster.store.list(table, Some(namespace)).objects;
                 if let Some(owner) = found.iter().find(|o| o.uid == *owner) {
@@ -144,7 +144,7 @@ fn new_object(resource: &Resource, namespace: &str, name: &str, owners: Value, b
 
 fn owned(cluster: &Cluster, table: &str, namespace: &str, uid: &str) -> Vec<std::sync::Arc<Stored>> {
     let all = cluster.store.list(table, Some(namespace)).objects;
-    all.into_iter().filter(|o| o.owners.iter().any(|u| &**u == uid)).collect()
+    all.into_iter().filter(|o| o.owners().iter().any(|u| &**u == uid)).collect()
 }
 
 fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
@@ -275,7 +275,7 @@ fn replicas(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Val
         status
     });
     // The status of the deployment depends on the replica set.
-    for uid in &object.owners {
+    for uid in object.owners() {
         let found = cluster.store.list("apps/deployments", Some(&object.namespace)).objects;
         if let Some(deployment_object) = found.iter().find(|d| d.uid == *uid) {
             cluster.enqueue(WorkItem::Reconcile(

@@ -6,6 +6,7 @@ pub(crate) mod content;
 pub(crate) mod service;
 mod tls;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -76,16 +77,22 @@ async fn accept(
     cluster: Arc<Cluster>,
 ) {
     loop {
-        let Ok((stream, peer)) = listener.accept().await else {
-            // Out of file descriptors, most likely: retry.
-            sleep(EXHAUSTED_PAUSE).await;
-            continue;
-        };
+        let (stream, peer) = accepted(|| listener.accept()).await;
         // Small responses must not wait for acknowledgements of the client.
         let _ = stream.set_nodelay(true);
         // It fails only if the connection is closed already.
         let Ok(stream) = CountedStream::new(stream, peer) else { continue };
         cluster.tasks.spawn(service::connection(stream, acceptor.clone(), cluster.clone()));
+    }
+}
+
+/// The next connection. Accepting fails mostly because there are no file descriptors, and is repeated after a pause.
+async fn accepted<T, F: Future<Output = io::Result<T>>>(mut accept: impl FnMut() -> F) -> T {
+    loop {
+        match accept().await {
+            Ok(connection) => return connection,
+            Err(_) => sleep(EXHAUSTED_PAUSE).await,
+        }
     }
 }
 
@@ -195,5 +202,26 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.cluster.tasks.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn accepting_is_repeated_after_pauses_while_it_fails() {
+        let begun = Instant::now();
+        let mut attempts = 0;
+        let accept = || {
+            attempts += 1;
+            ready(if attempts <= 50 { Err(io::Error::other("too many open files")) } else { Ok(attempts) })
+        };
+        assert_eq!(accepted(accept).await, 51);
+        assert_eq!(begun.elapsed(), Duration::from_secs(5));
     }
 }

@@ -23,8 +23,7 @@ pub(crate) struct Stored {
     pub(crate) uid: Box<str>,
     pub(crate) version: u64,
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
-    /// Uids of the owners.
-    pub(crate) owners: Box<[Box<str>]>,
+    owners: Box<[Box<str>]>,
     /// Whether it has a deletion timestamp.
     pub(crate) is_deleting: bool,
     /// JSON in the storage version, `apiVersion` and `kind` first.
@@ -33,7 +32,19 @@ pub(crate) struct Stored {
     pub(crate) body: usize,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has read the owners of objects. Tests of costs count these reads.
+    pub(crate) static READS_OF_OWNERS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Stored {
+    /// Uids of the owners.
+    pub(crate) fn owners(&self) -> &[Box<str>] {
+        #[cfg(test)]
+        READS_OF_OWNERS.with(|reads| reads.set(reads.get() + 1));
+        &self.owners
+    }
     pub(crate) fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or_default()
     }

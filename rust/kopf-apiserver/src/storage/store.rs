@@ -252,7 +252,7 @@ impl Store {
             if deleted {
                 found.objects.remove(&key);
                 inner.index.remove(table, &key, &before);
-            } else if before.owners != after.owners || before.uid != after.uid {
+            } else if before.owners() != after.owners() || before.uid != after.uid {
                 inner.index.remove(table, &key, &before);
                 inner.index.add(table, &key, &after);
             }

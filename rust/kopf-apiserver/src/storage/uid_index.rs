@@ -19,7 +19,7 @@ impl UidIndex {
     pub(super) fn add(&mut self, table: &Arc<str>, key: &Key, object: &Stored) {
         let object_key = || (table.clone(), key.clone());
         self.objects.insert(object.uid.clone(), object_key());
-        for owner in &object.owners {
+        for owner in object.owners() {
             self.dependents.entry(owner.clone()).or_default().insert(object_key());
         }
     }
@@ -28,7 +28,7 @@ impl UidIndex {
         if self.objects.get(&object.uid) == Some(&object_key) {
             self.objects.remove(&object.uid);
         }
-        for owner in &object.owners {
+        for owner in object.owners() {
             if let Some(keys) = self.dependents.get_mut(owner) {
                 keys.remove(&object_key);
                 if keys.is_empty() {

@@ -8,9 +8,12 @@ use http::{HeaderMap, HeaderValue, Response, header};
 
 use super::ResponseBody;
 use super::connection::{read_body, too_long};
+use crate::blocking::{SHORT, process};
 use crate::error::RequestError;
 
 const GZIP: &str = "gzip";
+/// How many times longer the content of a listing is than its compressed form, at most, unless the objects hardly differ.
+const LARGEST_USUAL_RATIO: usize = 16;
 
 /// The headers of a request whose response may be compressed.
 pub(super) fn accepting(headers: &HeaderMap) -> HeaderMap {
@@ -30,7 +33,7 @@ pub(super) async fn read_whole(
     let (mut parts, body) = response.into_parts();
     let mut bytes = read_body(body, limit).await?;
     if parts.headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding == GZIP) {
-        bytes = decompressed(&bytes, limit)?;
+        bytes = process(bytes, SHORT / LARGEST_USUAL_RATIO, move |bytes| decompressed(bytes, limit)).await?;
         parts.headers.remove(header::CONTENT_ENCODING);
         parts.headers.remove(header::CONTENT_LENGTH);
     }

@@ -4,7 +4,6 @@
 //! prepares TLS; the requests are sent with hyper (`http1`). Requests are retried in the parent module, and [the
 //! store](super::credentials) selects one of several connections.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -74,6 +73,14 @@ impl From<BoxError> for SendError {
     }
 }
 
+/// The failure of a request without a response.
+#[derive(Debug)]
+pub(crate) struct SendFailure {
+    pub(crate) error: RequestError,
+    /// One side has rejected the other's certificate: the files with certificates may have been replaced.
+    pub(crate) is_about_certificates: bool,
+}
+
 /// The connections made with one set of credentials.
 pub struct Connection {
     /// The id of the login handler.
@@ -95,8 +102,6 @@ pub struct Connection {
     headers: HeaderMap,
     /// The prefix of all paths.
     base: String,
-    /// One side has rejected the other's certificate.
-    distrust: AtomicBool,
 }
 
 impl Connection {
@@ -161,7 +166,6 @@ impl Connection {
             clock,
             headers,
             base: String::new(),
-            distrust: AtomicBool::default(),
         }
     }
 
@@ -181,11 +185,6 @@ impl Connection {
         )
     }
 
-    /// Whether a handshake has failed because of a certificate: the files with certificates may have been replaced.
-    pub fn is_distrusted(&self) -> bool {
-        self.distrust.load(Ordering::Relaxed)
-    }
-
     /// The current `Authorization` header, if there is one. May wait for an exec plugin.
     pub(crate) async fn authorization(&self) -> Result<Option<HeaderValue>, RequestError> {
         let header = self.authorization.header(&self.clock).await;
@@ -202,7 +201,7 @@ impl Connection {
         body: &[u8],
         authorization: Option<HeaderValue>,
         connect_timeout: Option<Duration>,
-    ) -> Result<Response<ResponseBody>, RequestError> {
+    ) -> Result<Response<ResponseBody>, SendFailure> {
         let body = Bytes::copy_from_slice(body);
         let request = || -> Result<_, SendError> {
             let mut request = self.request(head).map_err(SendError::Request)?;
@@ -219,10 +218,10 @@ impl Connection {
             connect_timeout: connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         };
         self.client.send(request, options).await.map_err(|error| match error {
-            SendError::Request(error) => error,
+            SendError::Request(error) => SendFailure { error, is_about_certificates: false },
             SendError::Transport(error) => match error.downcast::<Unsent>() {
-                Ok(unsent) => RequestError::Unsent(self.unreachable(&*unsent.0)),
-                Err(error) => RequestError::Transport(self.unreachable(&*error)),
+                Ok(unsent) => self.unreachable(&*unsent.0, RequestError::Unsent),
+                Err(error) => self.unreachable(&*error, RequestError::Transport),
             },
         })
     }
@@ -246,11 +245,13 @@ impl Connection {
         Ok(request)
     }
 
-    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> String {
-        if is_about_certificates(error) {
-            self.distrust.store(true, Ordering::Relaxed);
-        }
-        format!("cannot reach {}: {}", self.server, explained(error))
+    fn unreachable(
+        &self,
+        error: &(dyn std::error::Error + 'static),
+        of_kind: fn(String) -> RequestError,
+    ) -> SendFailure {
+        let text = format!("cannot reach {}: {}", self.server, explained(error));
+        SendFailure { error: of_kind(text), is_about_certificates: is_about_certificates(error) }
     }
 }
 

@@ -90,16 +90,7 @@ pub(crate) fn connector(
     proxy: Option<Proxy>,
     clock: Clock,
 ) -> Result<Connector, LoginError> {
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    // Nagle's algorithm delays writes by up to 40 ms.
-    tcp.set_nodelay(true);
-    tcp.set_keepalive(Some(KEEPALIVE));
-    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
-    let tcp = MeteredConnector::new(tcp, clock);
+    let tcp = MeteredConnector::new(tcp_connector(), clock);
     match proxy {
         None => over(config, tcp),
         Some(Proxy { kind: ProxyKind::Socks { credentials }, uri }) => {
@@ -123,6 +114,20 @@ pub(crate) fn connector(
             over(config, authorized(Tunnel::new(uri, tls), authorization))
         }
     }
+}
+
+/// Opens TCP connections that fail if the other side acknowledges neither data nor keep-alive probes.
+fn tcp_connector() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    // Nagle's algorithm delays writes by up to 40 ms.
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_RETRIES));
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    tcp
 }
 
 fn authorized<C>(tunnel: Tunnel<C>, authorization: Option<HeaderValue>) -> Tunnel<C> {
@@ -160,7 +165,24 @@ fn unusable(error: &kube::Error) -> LoginError {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::sockopt;
+    use tower::Service as _;
+
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_detects_connections_whose_other_side_acknowledges_nothing() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let uri: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let socket = tcp_connector().call(uri).await.unwrap().into_inner();
+        // While data is sent, and while a response is awaited.
+        assert_eq!(sockopt::tcp_user_timeout(&socket).unwrap(), 30_000);
+        assert!(sockopt::socket_keepalive(&socket).unwrap());
+        let idle = sockopt::tcp_keepidle(&socket).unwrap();
+        let probes = sockopt::tcp_keepintvl(&socket).unwrap() * sockopt::tcp_keepcnt(&socket).unwrap();
+        assert_eq!(idle + probes, Duration::from_secs(30));
+    }
 
     fn parsed(address: &str) -> Result<Proxy, String> {
         Proxy::parse(address, &Uri::from_static("https://example.com:6443")).map_err(|error| error.0)

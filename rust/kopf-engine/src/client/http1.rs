@@ -6,6 +6,10 @@
 //! A server may close an idle connection at any moment, also while a request is on its way. If a reused connection
 //! breaks before a byte of the response, a request is sent again over another connection only if that is safe: it is
 //! idempotent ([`SendOptions::is_idempotent`]), or no byte of it was sent.
+//!
+//! Only an error of the transport shows that a connection is broken: the kernel reports it if the other side acknowledges
+//! neither data nor keep-alive probes (see [`connector`](super::connector)). A server that takes long has received the
+//! request, and must not get it twice; so the time without a response is limited only by the timeout of the request.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -29,10 +33,6 @@ use crate::time::traffic::NO_TASK;
 
 /// Idle connections are closed after this time; API servers close them somewhat later.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
-
-/// How long a repeatable request waits for a response on a reused connection before it is sent over a new one. The old
-/// connection may be broken without notice, while the peer or a proxy in between still acknowledges the bytes.
-const REUSED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum head of a response, and the read buffer of a connection, in bytes.
 const MAX_HEAD: usize = 256 * 1024;
@@ -81,17 +81,15 @@ impl Http1Client {
     ) -> Result<Response<ResponseBody>, E> {
         while let Some(connection) = self.pool.take() {
             let mut guard = CloseIdleOnFailure(Some(&self.pool));
-            let exchange = self.exchange(connection, request()?);
-            let limit = if options.is_idempotent { REUSED_TIMEOUT } else { Duration::MAX };
-            match timeout(limit, exchange).await {
-                Ok(Ok(response)) => {
+            match self.exchange(connection, request()?).await {
+                Ok(response) => {
                     guard.0 = None;
                     return Ok(response);
                 }
-                Ok(Err(failure)) if !options.is_idempotent && !failure.is_unsent => {
+                Err(failure) if !options.is_idempotent && !failure.is_unsent => {
                     return Err(failure.into_error().into());
                 }
-                _ => {}
+                Err(_) => {}
             }
         }
         let request = request()?;

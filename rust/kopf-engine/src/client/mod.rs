@@ -20,6 +20,7 @@ pub(crate) mod http1;
 pub mod kubeconfig;
 mod metered;
 pub(crate) mod redact;
+mod retries;
 mod user_requests;
 
 use crate::time::duration::seconds;
@@ -27,6 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
+use futures::TryFutureExt as _;
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use kopf_core::backoff::override_text;
 use kopf_core::log_level::Level;
@@ -42,6 +44,7 @@ use crate::client::connection::MAX_BODY;
 pub use crate::client::connection::RequestHead;
 use crate::client::credentials::CredentialStore;
 use crate::client::http1::ResponseBody;
+use crate::client::retries::{is_retriable, retry_after};
 pub use crate::client::user_requests::Received;
 use crate::error::{ApiError, RequestError};
 use crate::host::{Host, LogRecord};
@@ -161,6 +164,17 @@ impl Client {
         self.request_with(method, url, payload, &self.settings.networking.error_backoffs).await
     }
 
+    /// The same, but 403 is an error at once, and is not logged.
+    pub async fn request_unless_forbidden(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+    ) -> Result<Bytes, RequestError> {
+        let is_retried = |error: &RequestError| is_retriable(error) && error.status() != Some(403);
+        self.request_while(method, url, payload, &self.settings.networking.error_backoffs, is_retried).await
+    }
+
     /// The same with other delays between the attempts than those of the settings.
     pub async fn request_with(
         &self,
@@ -168,6 +182,18 @@ impl Client {
         url: &str,
         payload: RequestBody<'_>,
         backoffs: &ErrorBackoffs,
+    ) -> Result<Bytes, RequestError> {
+        self.request_while(method, url, payload, backoffs, is_retriable).await
+    }
+
+    /// Repeats the request while it fails with such errors.
+    async fn request_while(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+        backoffs: &ErrorBackoffs,
+        is_retried: fn(&RequestError) -> bool,
     ) -> Result<Bytes, RequestError> {
         let request = self.next_request();
         let enforced = self.settings.networking.enforce_retry_after;
@@ -188,7 +214,7 @@ impl Client {
                     }
                     return Ok(body);
                 }
-                Err(error) if !is_retriable(&error) => return Err(error),
+                Err(error) if !is_retried(&error) => return Err(error),
                 Err(error) => error,
             };
             let server = self.credential_store.server();
@@ -277,13 +303,18 @@ impl Client {
             };
             let busy = self.clock.busy(|| format!("the request {} {}", head.method, path_of(head.url)));
             let deadline = options.timeout.and_then(|limit| Instant::now().checked_add(seconds(limit)));
+            let mut is_distrusted = false;
             let sent = connection.send(head, headers, body, authorization, connect_timeout);
+            let sent = sent.map_err(|failure| {
+                is_distrusted = failure.is_about_certificates;
+                failure.error
+            });
             let sent = within(deadline, sent).await;
             let response = match sent {
                 Ok(response) => response,
                 Err(error) => {
                     drop((permit, busy));
-                    if connection.is_distrusted() {
+                    if is_distrusted {
                         self.credential_store.renew(&connection).await;
                     }
                     return Err(error);
@@ -351,24 +382,6 @@ fn record_result<T>(span: &Span, result: &Result<T, RequestError>) {
         RequestError::Malformed(_) => span.record("error", "malformed"),
         RequestError::Login(_) => span.record("error", "login"),
     };
-}
-
-/// Whether the failure may be temporary. This includes 403: permissions are often granted shortly after the operator's
-/// start.
-fn is_retriable(error: &RequestError) -> bool {
-    match error {
-        RequestError::Api(api_error) => matches!(api_error.status, 403 | 429 | 500..),
-        RequestError::Transport(_) | RequestError::Unsent(_) | RequestError::Timeout => true,
-        RequestError::Malformed(_) | RequestError::Login(_) => false,
-    }
-}
-
-/// The delay in seconds that an overloaded server requests.
-fn retry_after(error: &RequestError) -> Option<f64> {
-    match error {
-        RequestError::Api(api_error) if api_error.status == 429 => api_error.retry_after,
-        _ => None,
-    }
 }
 
 async fn read_error(

@@ -34,8 +34,8 @@ pub enum DiscoveryEvent {
     Rescan(String),
     /// All existing namespaces that may match the operator's patterns.
     Namespaces(BTreeSet<String>),
-    /// The watch of this observer is rejected permanently; the operator continues without it.
-    Rejected(Source),
+    /// The watch of this observer is forbidden; the operator continues without it.
+    Forbidden(Source),
 }
 
 /// The result of a scan of a group.
@@ -68,8 +68,8 @@ pub struct Waiting {
     pub scanned: BTreeMap<String, Scanned>,
     /// All existing namespaces.
     pub namespaces: Option<BTreeSet<String>>,
-    /// The observers whose watches are rejected.
-    pub rejected: Vec<Source>,
+    /// The observers whose watches are forbidden.
+    pub forbidden: Vec<Source>,
     is_any: bool,
 }
 
@@ -83,7 +83,7 @@ impl DiscoveryQueue {
             DiscoveryEvent::Rescan(group) => drop(waiting.rescans.insert(group)),
             DiscoveryEvent::Scanned(scanned) => drop(waiting.scanned.insert(scanned.group.clone(), scanned)),
             DiscoveryEvent::Namespaces(present) => waiting.namespaces = Some(present),
-            DiscoveryEvent::Rejected(observed) => waiting.rejected.push(observed),
+            DiscoveryEvent::Forbidden(observed) => waiting.forbidden.push(observed),
         }
         drop(waiting);
         self.arrived.notify_one();

@@ -15,14 +15,23 @@ use std::sync::Arc;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use kopf_core::backoff::Backoff;
 use kopf_core::cause::EventType;
 use kopf_core::object::Object;
+use tokio::time::Instant;
 
 use crate::error::{Failure, RequestError};
 use crate::supervision::{Panicked, Restartable};
+use crate::time::duration::seconds;
 use crate::watch::{FatalRejections, Stream, WatchConsumer};
 
 pub use dispatch_consumer::DispatchConsumer;
+
+/// The delays between the attempts of a forbidden watch, in seconds: permissions may be granted later.
+const FORBIDDEN_RETRIES: Backoff =
+    Backoff::endless(&[1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0]).with_jitter(0.2);
+/// A watch that is forbidden after it ran for so many seconds was permitted meanwhile.
+const PERMITTED: f64 = 60.0;
 
 /// A task of a consumer that runs together with the stream. It ends only with an error, which ends the feed.
 pub type ConsumerTask<'s> = BoxFuture<'s, Result<Infallible, RequestError>>;
@@ -49,7 +58,7 @@ pub trait Consumer: WatchConsumer {
 pub struct Feed {
     stream: Stream,
     consumers: Consumers,
-    /// Called when the watch is forbidden, which ends the feed.
+    /// Called when the watch is forbidden, which is not logged then.
     on_forbidden: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -68,9 +77,10 @@ impl Feed {
         self
     }
 
-    /// Ends the feed when its watch is forbidden, instead of retrying; the function is called then.
+    /// Calls the function instead of logging errors when the watch is forbidden: once, until it was permitted meanwhile. The
+    /// feed retries with growing delays.
     #[must_use]
-    pub fn ending_if_forbidden(mut self, on_forbidden: impl Fn() + Send + Sync + 'static) -> Self {
+    pub fn reporting_if_forbidden(mut self, on_forbidden: impl Fn() + Send + Sync + 'static) -> Self {
         self.stream.fatal = FatalRejections::Forbidden;
         self.on_forbidden = Some(Box::new(on_forbidden));
         self
@@ -99,13 +109,28 @@ impl Restartable for Feed {
     }
 
     async fn run(&mut self) -> Result<(), Failure> {
-        match (self.follow().await, &self.on_forbidden) {
-            (Ok(never), _) => match never {},
-            (Err(RequestError::Api(_)), Some(on_forbidden)) => {
-                on_forbidden();
-                Ok(())
+        let mut retries = FORBIDDEN_RETRIES.retries();
+        loop {
+            let begun = Instant::now();
+            let error = match self.follow().await {
+                Ok(never) => match never {},
+                Err(error) => error,
+            };
+            let Some(on_forbidden) = self.on_forbidden.as_ref().filter(|_| error.status() == Some(403))
+            else {
+                return Err(error.into());
+            };
+            if begun.elapsed() > seconds(PERMITTED) {
+                retries.reset();
             }
-            (Err(error), _) => Err(error.into()),
+            if retries.failures() == 0 {
+                on_forbidden();
+            }
+            // The operator works without it.
+            self.stream.health.forget(&self.stream.name());
+            let Some(delay) = retries.next(None, fastrand::f64()) else { return Err(error.into()) };
+            self.stream.log_forbidden(&error, delay.planned);
+            self.stream.client.clock().sleep(seconds(delay.seconds)).await;
         }
     }
 

@@ -113,12 +113,29 @@ async fn a_feed_restarts_after_a_panic_with_a_new_listing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_feed_ends_when_it_is_forbidden_if_that_is_declared() {
+async fn a_forbidden_feed_is_reported_instead_of_logged_if_that_is_declared() {
     let fixture = Fixture::new(&json!({}), |_| (403, Some(json!({}))));
-    let is_called = Arc::new(Mutex::new(false));
-    let flag = Arc::clone(&is_called);
-    let ending = feed(&fixture).ending_if_forbidden(move || *flag.lock().unwrap() = true);
-    assert_eq!(run_restarting(ending).await, Ok(()));
-    assert!(*is_called.lock().unwrap());
+    let count = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&count);
+    let reporting = feed(&fixture).reporting_if_forbidden(move || *counted.lock().unwrap() += 1);
+    assert!(timeout(Duration::from_mins(10), run_restarting(reporting)).await.is_err());
+    assert_eq!(*count.lock().unwrap(), 1);
+    assert!((10..25).contains(&fixture.requests().len()), "{} requests", fixture.requests().len());
+    assert!(fixture.lines("ERROR").is_empty() && fixture.lines("WARNING").is_empty());
     assert!(timeout(Duration::from_mins(10), run_restarting(feed(&fixture))).await.is_err());
+    assert!(fixture.lines("ERROR").len() > 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_feed_that_is_forbidden_again_after_it_was_permitted_is_reported_again() {
+    // Forbidden, permitted from the second minute to the fifth one, and forbidden again.
+    let fixture = Fixture::new(&json!({"watching": {"server_timeout": 10, "client_timeout": 10}}), |got| {
+        if (120..300).contains(&got.at) { respond(got) } else { (403, Some(json!({}))) }
+    });
+    let count = Arc::new(Mutex::new(0));
+    let counted = Arc::clone(&count);
+    let reporting = feed(&fixture).reporting_if_forbidden(move || *counted.lock().unwrap() += 1);
+    assert!(timeout(Duration::from_mins(10), run_restarting(reporting)).await.is_err());
+    assert_eq!(*count.lock().unwrap(), 2);
+    assert!(fixture.lines("ERROR").is_empty());
 }

@@ -7,6 +7,9 @@ use super::{Cursor, PAGE, Stream, WatchConsumer};
 use crate::client::RequestBody;
 use crate::error::RequestError;
 
+/// Number of objects that are passed on without a pause. A listing without pages has all objects of the resource.
+const BATCH: usize = 100;
+
 impl Stream {
     /// Lists all objects; returns the resource version of the listing.
     pub(super) async fn list(
@@ -36,15 +39,19 @@ impl Stream {
                 }
                 page => page?,
             };
-            for object in page.items {
-                self.event(EventType::Listed, object, cursor, consumer)?;
+            let mut items = page.items.into_iter();
+            while items.len() > 0 {
+                for object in items.by_ref().take(BATCH) {
+                    self.event(EventType::Listed, object, cursor, consumer)?;
+                }
+                if items.len() > 0 {
+                    make_way(consumer).await;
+                }
             }
             for rejected in page.rejected {
                 self.reject(rejected, false, cursor, consumer);
             }
-            if let Some(ready) = consumer.ready() {
-                ready.await;
-            }
+            make_way(consumer).await;
             token = page.continue_token;
             if token.is_none() {
                 self.health.on_data(&self.what());
@@ -59,6 +66,14 @@ impl Stream {
         cursor.rejections.end_listing();
         self.health.rejected(&self.what(), cursor.rejections.len());
         consumer.on_init_done();
+    }
+}
+
+/// Lets other tasks run, and waits until more events can be taken.
+async fn make_way(consumer: &mut dyn WatchConsumer) {
+    tokio::task::yield_now().await;
+    if let Some(ready) = consumer.ready() {
+        ready.await;
     }
 }
 

@@ -63,7 +63,7 @@ pub trait WatchConsumer: Send {
 pub enum FatalRejections {
     /// None: the watch of an operator's handlers goes on, because permissions may be granted late.
     None,
-    /// Those with the status 403: the operator works without the resource.
+    /// Those with the status 403, which are neither logged nor retried: the operator works without the resource.
     Forbidden,
     /// Those that a later request would get, too: the watch belongs to code that can decide what to do.
     Permanent,
@@ -184,6 +184,15 @@ impl Stream {
             "{panicked}. This is a bug in Kopf; please report it. The watch is restarted in {delay} seconds."
         );
         self.log(Level::Error, text);
+    }
+
+    /// Logs that the watch is still forbidden.
+    pub fn log_forbidden(&self, error: &RequestError, delay: f64) {
+        if self.host.enabled(Level::Debug) {
+            let what = self.what();
+            let text = format!("Cannot watch {what}: {error}. The next attempt is in {delay} seconds.");
+            self.log(Level::Debug, text);
+        }
     }
 
     /// Waits while the operator is paused; returns the number of pauses so far.

@@ -2,13 +2,17 @@
 
 use std::fmt::Write as _;
 
+use bytes::Bytes;
 use http::Method;
+use kopf_core::json::DecodeError;
 use kopf_core::object::{Object, Page, decode_page};
 use kopf_core::resource::Resource;
 
-use super::{PAGE, Stream};
+use super::{FatalRejections, PAGE, Stream};
+use crate::blocking::{SHORT, process};
 use crate::client::RequestBody;
 use crate::error::RequestError;
+use crate::time::clock::Clock;
 
 /// Names and values of query parameters.
 pub(super) type Query = Vec<(&'static str, String)>;
@@ -33,8 +37,16 @@ impl Stream {
         let mut query: Query = limit.map(|limit| ("limit", limit.to_string())).into_iter().collect();
         query.extend(selection);
         query.extend(token.map(|token| ("continue", token)));
-        let body = self.client.request(&Method::GET, &self.url(&query), payload).await?;
-        decode_page(&body).map_err(|error| self.malformed(&error))
+        let url = self.url(&query);
+        let body = match self.fatal {
+            FatalRejections::Forbidden => {
+                self.client.request_unless_forbidden(&Method::GET, &url, payload).await?
+            }
+            FatalRejections::None | FatalRejections::Permanent => {
+                self.client.request(&Method::GET, &url, payload).await?
+            }
+        };
+        decode(self.client.clock(), body).await.map_err(|error| self.malformed(&error))
     }
 
     /// One page of the metadata of all objects that match the selectors of the settings.
@@ -65,6 +77,12 @@ impl Stream {
     }
 }
 
+/// Decodes a listing. Listings without pages may be long.
+async fn decode(clock: &Clock, body: Bytes) -> Result<Page, DecodeError> {
+    let _busy = clock.busy(|| "the decoding of a listing".to_owned());
+    process(body, SHORT, decode_page).await
+}
+
 /// The URL of the resource's objects, with a query.
 pub(super) fn url(resource: &Resource, namespace: Option<&str>, query: &[(&str, String)]) -> String {
     let mut url = resource.url(namespace, None, None);
@@ -87,7 +105,27 @@ fn with(selectors: &[(&'static str, String)], name: &'static str, requirement: &
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn long_listings_are_decoded_outside_of_the_engines_thread() {
+        let clock = Clock::start();
+        let item = format!(r#"{{"metadata":{{"name":"{}"}}}}"#, "n".repeat(1_000_000));
+        for (count, is_at_once) in [(1, true), (5, false)] {
+            let items = vec![item.as_str(); count].join(",");
+            let body = format!(r#"{{"kind":"List","metadata":{{}},"items":[{items}]}}"#);
+            let mut decoding = Box::pin(decode(&clock, body.into()));
+            let page = decoding.as_mut().now_or_never();
+            assert_eq!(page.is_some(), is_at_once, "{count}");
+            let page = match page {
+                Some(page) => page,
+                None => decoding.await,
+            };
+            assert_eq!(page.unwrap().items.len(), count);
+        }
+    }
 
     #[test]
     fn demands_add_up() {

@@ -59,7 +59,7 @@ impl Stream {
                 ended => ended,
             };
             if cursor.initial {
-                return self.initial_stream_ended(ended, is_streaming);
+                return self.initial_stream_ended(ended, is_streaming, retries).await;
             }
             // Malformed data again and again leads to longer and longer pauses.
             if cursor.received && !matches!(ended, Err(RequestError::Malformed(_))) {
@@ -78,10 +78,11 @@ impl Stream {
     }
 
     /// The initial objects were streamed, and the connection has ended before all of them: a new start is needed.
-    fn initial_stream_ended(
+    async fn initial_stream_ended(
         &self,
         ended: Result<End, RequestError>,
         is_streaming: &mut bool,
+        retries: &mut Retries<'_>,
     ) -> Result<(), RequestError> {
         match ended {
             // The server does not support streaming lists.
@@ -92,7 +93,15 @@ impl Stream {
                 *is_streaming = false;
                 Ok(())
             }
-            ended => ended.map(drop),
+            Ok(End::Relist) => {
+                self.prepare_relisting(retries).await;
+                Ok(())
+            }
+            // The objects so far are of no use: the next connection begins with the first one again.
+            Ok(End::Closed | End::Reconnect) => Err(RequestError::Transport(
+                "the watch ended before all of the initial objects were received".to_owned(),
+            )),
+            Err(error) => Err(error),
         }
     }
 

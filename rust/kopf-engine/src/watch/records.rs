@@ -69,7 +69,10 @@ impl Stream {
         let silence = self.settings.watching.inactivity_timeout.map(seconds);
         let mut body =
             self.client.stream(&self.url(query), self.or_partial(RequestBody::PartialObjects)).await?;
-        self.health.accepted(&self.what());
+        // The initial objects are like a listing: the failure lasts until all of them are received.
+        if !cursor.initial {
+            self.health.accepted(&self.what());
+        }
         let mut lines = Lines::default();
         loop {
             let frame = match silence {
@@ -77,7 +80,9 @@ impl Stream {
                 None => Ok(body.frame().await),
             };
             let Ok(frame) = frame else {
-                self.health.record_failure(&self.what(), StreamFailure::Silent, None);
+                if !cursor.initial {
+                    self.health.record_failure(&self.what(), StreamFailure::Silent, None);
+                }
                 self.log(
                     Level::Debug,
                     format!("Watch-stream for {} is inactive, reconnecting.", self.what()),
@@ -121,6 +126,7 @@ impl Stream {
                 cursor.version = Some(resource_version);
                 if cursor.initial && initial_events_end {
                     cursor.initial = false;
+                    self.health.on_data(&self.what());
                     self.end_listing(cursor, consumer);
                 }
                 return Ok(false);
@@ -226,7 +232,7 @@ impl Stream {
     }
 
     fn on_data(&self, cursor: &mut Cursor) {
-        if !std::mem::replace(&mut cursor.received, true) {
+        if !std::mem::replace(&mut cursor.received, true) && !cursor.initial {
             self.health.on_data(&self.what());
         }
     }

@@ -1,5 +1,7 @@
 //! A watch-stream against a scripted server, in virtual time.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use kopf_core::json::value::Value;
 use serde_json::json;
 use tokio::time::timeout;
@@ -72,6 +74,54 @@ async fn connections_closed_at_once_are_not_reopened_in_a_tight_loop() {
     assert!(logged.len() > 5, "{logged:?}");
 }
 
+/// A server that ends each stream of initial objects with these records, or never if there are none.
+fn initial_streams(records: Option<&'static [&'static str]>) -> Fixture {
+    let settings = json!({"watching": {"initial_streaming": true}});
+    Fixture::new(&settings, move |_: &Got| match records {
+        None => (200, None),
+        Some([]) => (200, Some(Value::Null)),
+        Some([kind, ..]) => {
+            let object = json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": "3"}, "code": 410});
+            (200, Some(json!({"type": kind, "object": object})))
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_initial_objects_that_break_are_opened_again_after_growing_delays() {
+    for records in [&[][..], &["ADDED"]] {
+        let fixture = initial_streams(Some(records));
+        let mut sink = Counting(vec![]);
+        let stream = stream(&fixture);
+        let _ended = timeout(seconds(60.0), stream.follow(&mut sink)).await;
+        let opened: Vec<u64> = fixture.requests().iter().map(|got| got.at).collect();
+        assert!((5..8).contains(&opened.len()), "{opened:?}");
+        let logged = fixture.lines("ERROR Cannot watch kopfexamples.v1.kopf.dev in 'ns': the ");
+        assert_eq!(logged.len(), opened.len(), "{logged:?}");
+        assert!(fixture.health.failing_for(&stream.name()).is_some_and(|it| it > 50.0));
+        assert!(!sink.0.contains(&"listed"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_initial_objects_that_are_silent_count_as_failing() {
+    let fixture = initial_streams(None);
+    let stream = stream(&fixture);
+    let _ended = timeout(seconds(600.0), stream.follow(&mut Counting(vec![]))).await;
+    let opened = fixture.requests().len();
+    assert!((7..10).contains(&opened), "{opened}");
+    assert!(fixture.health.failing_for(&stream.name()).is_some_and(|it| it > 500.0));
+    assert!(fixture.lines("ERROR Cannot watch").len() > 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_initial_objects_that_expire_each_time_are_delayed() {
+    let fixture = initial_streams(Some(&["ERROR"]));
+    followed(&fixture, 60.0).await;
+    let opened = fixture.requests().len();
+    assert!((5..9).contains(&opened), "{opened}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_listing_that_expires_between_its_pages_is_finished_at_once() {
     let fixture = Fixture::new(&json!({}), |got: &Got| {
@@ -98,6 +148,106 @@ async fn a_listing_that_expires_between_its_pages_is_finished_at_once() {
     assert!(paths[3].contains("resourceVersion=5"), "{paths:?}");
     assert_eq!(fixture.lines("Cannot watch"), Vec::<String>::new());
     assert_eq!(fixture.lines("INFO The listing of").len(), 1);
+}
+
+/// Follows a watch next to a task that is always ready to run; returns the largest number of events between two of its turns.
+async fn most_events_between_turns(fixture: &Fixture) -> (usize, usize) {
+    let seen: Arc<AtomicUsize> = Arc::default();
+    let stream = stream(fixture);
+    let mut sink = Measured(Arc::clone(&seen));
+    let turns = async {
+        let (mut before, mut most) = (0, 0);
+        loop {
+            let now = seen.load(Ordering::Relaxed);
+            most = most.max(now - before);
+            before = now;
+            if now >= MANY {
+                return most;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        ended = stream.follow(&mut sink) => panic!("{:?}", ended.err()),
+        most = turns => (most, seen.load(Ordering::Relaxed)),
+    }
+}
+
+struct Measured(Arc<AtomicUsize>);
+
+impl WatchConsumer for Measured {
+    fn event(&mut self, _: EventType, _: &Arc<Object>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn rejected(&mut self, _: &Arc<Object>, _: bool) {}
+
+    fn on_init(&mut self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn on_init_done(&mut self) {}
+}
+
+/// The number of objects of a listing without pages.
+const MANY: usize = 1_050;
+
+#[tokio::test]
+async fn other_tasks_run_while_a_long_listing_is_passed_on() {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
+        let items: Vec<_> =
+            (0..MANY).map(|number| json!({"metadata": {"name": format!("n{number}")}})).collect();
+        let token = if got.path.contains("limit=") { "t" } else { "" };
+        let items = if token.is_empty() { &items[..] } else { &[] };
+        match () {
+            () if is_watch(got) => (200, None),
+            () if got.path.contains("continue=") => (410, Some(json!({"kind": "Status", "code": 410}))),
+            () => (
+                200,
+                Some(
+                    json!({"kind": "List", "metadata": {"resourceVersion": "5", "continue": token}, "items": items}),
+                ),
+            ),
+        }
+    });
+    let (most, seen) = most_events_between_turns(&fixture).await;
+    assert_eq!(seen, MANY);
+    assert!(most <= 100, "{most} events without a pause");
+}
+
+/// Whether the sink takes more events is asked between them, not after all of a listing.
+#[tokio::test(start_paused = true)]
+async fn a_long_listing_is_held_while_no_more_events_can_be_taken() {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
+        let items: Vec<_> =
+            (0..MANY).map(|number| json!({"metadata": {"name": format!("n{number}")}})).collect();
+        let list = json!({"kind": "List", "metadata": {"resourceVersion": "5"}, "items": items});
+        (200, (!is_watch(got)).then_some(list))
+    });
+    let mut sink = Full(0);
+    let stream = stream(&fixture);
+    let _ended = timeout(seconds(60.0), stream.follow(&mut sink)).await;
+    assert!((1..=100).contains(&sink.0), "{} events", sink.0);
+}
+
+/// A sink without room after the first event.
+struct Full(usize);
+
+impl WatchConsumer for Full {
+    fn event(&mut self, _: EventType, _: &Arc<Object>) {
+        self.0 += 1;
+    }
+
+    fn rejected(&mut self, _: &Arc<Object>, _: bool) {}
+
+    fn on_init(&mut self) {}
+
+    fn on_init_done(&mut self) {}
+
+    fn ready(&mut self) -> Option<BoxFuture<'_, ()>> {
+        (self.0 > 0).then(|| -> BoxFuture<'_, ()> { Box::pin(std::future::pending()) })
+    }
 }
 
 fn deep(name: &str, levels: usize) -> Value {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use kopf_apiserver::{Fault, Injection};
 use kopf_core::log_level::Level;
+use kopf_engine::discovery::namespaces::NamespaceScope;
 use serde_json::{Value, json};
 
-use crate::fixture::{CRDS_PATH, Fixture};
+use crate::fixture::{self, CRDS_PATH, Fixture};
 
 const GROUP: &str = "other.example.com";
 const VERSION_PATH: &str = "/apis/other.example.com/v1";
@@ -32,12 +33,23 @@ fn fault(code: u16) -> Injection {
 /// A server with widgets, and with gadgets in another group.
 async fn with_gadgets() -> Fixture {
     let fixture = Fixture::new().await;
+    create_gadgets(&fixture).await;
+    fixture
+}
+
+/// Creates the CRD of gadgets, and waits until it is served.
+async fn create_gadgets(fixture: &Fixture) {
+    create_crd(fixture, GROUP, ("gadgets", "Gadget")).await;
+}
+
+/// Creates a CRD, and waits until it is served.
+async fn create_crd(fixture: &Fixture, group: &str, (plural, kind): (&str, &str)) {
+    let names = json!({"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")});
     let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "gadgets.other.example.com"},
+        "metadata": {"name": format!("{plural}.{group}")},
         "spec": {
-            "group": GROUP, "scope": "Namespaced",
-            "names": {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"},
+            "group": group, "scope": "Namespaced", "names": names,
             "versions": [{
                 "name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object"}},
@@ -45,10 +57,9 @@ async fn with_gadgets() -> Fixture {
         },
     });
     fixture.server.create(CRDS_PATH, &crd).await.unwrap();
-    while fixture.server.get(VERSION_PATH).await.is_err() {
+    while fixture.server.get(&format!("/apis/{group}/v1")).await.is_err() {
         fixture.settle().await;
     }
-    fixture
 }
 
 async fn create_gadget(fixture: &Fixture, name: &str) {
@@ -181,4 +192,103 @@ async fn the_start_waits_for_the_groups_that_the_engine_needs() {
             entries.iter().any(|one| one.path == CRDS_PATH && one.query.contains("watch=true"))
         })
         .await;
+}
+
+#[tokio::test]
+async fn a_group_whose_scan_takes_long_delays_neither_the_watch_of_crds_nor_other_scans() {
+    let mut fixture = with_gadgets().await;
+    let handlers = vec![handler("gadgets", Some(GROUP)), handler("late", Some("third.example.com"))];
+    fixture.start(handlers, |_| {}).await;
+    fixture.until("the scan", |fixture| scans(fixture) == 1).await;
+    fixture.until("the watch", |fixture| observations(fixture, "customresourcedefinitions") == 2).await;
+    let hangs =
+        Injection::always(Fault::Latency(Duration::from_hours(1))).on_resource("other.example.com/v1");
+    fixture.server.faults().inject(hangs);
+    let change = json!({"metadata": {"annotations": {"some": "change"}}});
+    let path = format!("{CRDS_PATH}/gadgets.other.example.com");
+    fixture.server.call("PATCH", &path, Some(&change)).await.unwrap();
+    fixture.settle().await;
+    create_crd(&fixture, "third.example.com", ("late", "Late")).await;
+    let body = json!({"apiVersion": "third.example.com/v1", "kind": "Late", "metadata": {"name": "one"}});
+    fixture.server.create("/apis/third.example.com/v1/namespaces/default/late", &body).await.unwrap();
+    // Shorter than the timeout of a scan.
+    fixture.pass_until("the handling", 0.1, 3.0, |fixture| fixture.host.called(1) == 1).await;
+    assert_eq!(fixture.host.count_logged(UNAVAILABLE), 0, "the other scan has not ended");
+    let hung = |fixture: &Fixture| fixture.host.count_logged(UNAVAILABLE) == 1;
+    fixture.pass_until("the end of the other scan", 1.0, 20.0, hung).await;
+}
+
+const NO_CRDS: &str = "Not enough permissions to watch for resources: ";
+const NO_NAMESPACES: &str = "Not enough permissions to ";
+
+/// The number of the operator's requests for CRDs or namespaces.
+fn observations(fixture: &Fixture, plural: &str) -> usize {
+    let entries = fixture.server.request_log().entries();
+    let ours = entries.iter().filter(|one| one.user_agent == "engine-tests");
+    ours.filter(|one| one.path.ends_with(&format!("/{plural}"))).count()
+}
+
+async fn start_with_a_namespaced_role(fixture: &mut Fixture, pattern: &str) {
+    for plural in ["customresourcedefinitions", "namespaces"] {
+        fixture.server.faults().inject(Injection::always(Fault::Code(403)).on_resource(plural));
+    }
+    fixture.create("one", json!({})).await;
+    let scope = NamespaceScope::Namespaces { patterns: vec![pattern.to_owned()], foreign: false };
+    fixture
+        .start_in(scope, vec![fixture::handler("create", "create"), handler("gadgets", None)], |_| {})
+        .await;
+}
+
+#[tokio::test]
+async fn missing_permissions_for_crds_and_namespaces_are_one_warning_each_and_delay_nothing() {
+    let mut fixture = Fixture::new().await;
+    start_with_a_namespaced_role(&mut fixture, "default").await;
+    fixture.until("the handling", |fixture| fixture.host.called(0) == 1).await;
+    fixture.until("the warnings", |fixture| fixture.host.count_logged("Not enough permissions") == 2).await;
+    for _ in 0..600 {
+        fixture.pass(1.0).await;
+    }
+    for right in
+        ["list and watch for customresourcedefinitions.apiextensions.k8s.io", "list and watch for namespaces"]
+    {
+        assert!(fixture.host.has_logged(Level::Warning, right), "{right}");
+    }
+    assert_eq!(fixture.host.count_logged("Not enough permissions"), 2, "however long it takes");
+    assert_eq!(fixture.host.count_logged("Request attempt"), 0);
+    assert!(!fixture.host.has_logged(Level::Error, ""));
+    for plural in ["customresourcedefinitions", "namespaces"] {
+        let attempts = observations(&fixture, plural);
+        assert!((10..25).contains(&attempts), "{attempts} requests for {plural} in ten minutes");
+    }
+}
+
+#[tokio::test]
+async fn permissions_for_crds_and_namespaces_can_be_granted_later() {
+    let mut fixture = Fixture::new().await;
+    start_with_a_namespaced_role(&mut fixture, "def*").await;
+    fixture.until("the warning", |fixture| fixture.host.count_logged(NO_CRDS) == 1).await;
+    fixture.until("the fallback", |fixture| fixture.host.count_logged(NO_NAMESPACES) == 2).await;
+    fixture.pass(90.0).await;
+    assert_eq!(fixture.host.called(0), 0, "no namespace is known");
+    fixture.server.faults().clear();
+    fixture.pass_until("the handling", 1.0, 75.0, |fixture| fixture.host.called(0) == 1).await;
+    create_gadgets(&fixture).await;
+    create_gadget(&fixture, "one").await;
+    fixture.pass_until("the handling", 1.0, 75.0, |fixture| fixture.host.called(1) == 1).await;
+}
+
+#[tokio::test]
+async fn permissions_that_are_withdrawn_are_reported() {
+    let mut fixture = Fixture::new().await;
+    fixture.start(vec![fixture::handler("create", "create")], |_| {}).await;
+    fixture.until("the watch", |fixture| observations(fixture, "customresourcedefinitions") == 2).await;
+    fixture.pass(120.0).await;
+    fixture
+        .server
+        .faults()
+        .inject(Injection::always(Fault::Code(403)).on_resource("customresourcedefinitions"));
+    fixture.server.faults().cut_watches("customresourcedefinitions");
+    fixture.pass_until("the warning", 1.0, 10.0, |fixture| fixture.host.count_logged(NO_CRDS) == 1).await;
+    fixture.pass(300.0).await;
+    assert_eq!(fixture.host.count_logged(NO_CRDS), 1);
 }

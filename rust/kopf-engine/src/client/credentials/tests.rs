@@ -6,6 +6,7 @@ use serde_json::json;
 use tokio::task::yield_now;
 
 use super::*;
+use crate::client::http1::Connector;
 use crate::error::RequestError;
 use crate::testing::{FakeHost, FakeResponse, Fixture, Got, client, credential_store_options, lock};
 
@@ -179,6 +180,32 @@ fn connected_client(
     (host, credential_store, client)
 }
 
+#[tokio::test(start_paused = true)]
+async fn failures_of_the_network_after_a_rejected_certificate_start_no_login() {
+    let options = CredentialStoreOptions { login_timeout: 60.0, ..credential_store_options() };
+    let (host, credential_store, client) = connected_client(&json!({}), options);
+    let attempts = AtomicUsize::new(0);
+    let connector: Connector = Box::new(move || {
+        let is_first = attempts.fetch_add(1, Ordering::Relaxed) == 0;
+        let issuer = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let error: tower::BoxError = if is_first { issuer.into() } else { "no route".into() };
+        Box::pin(std::future::ready(Err(error)))
+    });
+    credential_store.admit(Connection::fake("only", connector));
+    credential_store.on_authorized();
+    let (failed, ()) = tokio::join!(client.get_once("/api"), log_in(&host, Ok(vec![])));
+    assert!(failed.unwrap_err().to_string().contains("UnknownIssuer"));
+    for _ in 0..3 {
+        // Longer than the delay between logins.
+        tokio::time::advance(Duration::from_mins(1)).await;
+        let failed = tokio::time::timeout(Duration::from_secs(30), client.get_once("/api")).await;
+        let error = failed.expect("no login is awaited").unwrap_err();
+        assert!(error.to_string().contains("no route"), "{error}");
+    }
+    assert!(lock(&host.tasks).is_empty());
+    assert_eq!(host.lines("Certificates are not accepted").len(), 1);
+}
+
 /// Takes the requested login, waits, and returns credentials.
 async fn log_in_slowly(host: &FakeHost, seconds: u64) {
     let task = loop {
@@ -316,7 +343,6 @@ async fn a_watch_without_a_response_ends_with_the_inactivity_timeout() {
 async fn a_watch_waits_for_a_response_as_long_as_configured() {
     let table = [
         (json!({"watching": {"inactivity_timeout": 7}}), 7),
-        // Longer than the wait on a reused connection.
         (json!({"watching": {"inactivity_timeout": 70}}), 70),
         (json!({"watching": {"inactivity_timeout": 70, "connect_timeout": 5}}), 5),
         (json!({"watching": {"inactivity_timeout": null}, "networking": {"request_timeout": 90}}), 90),

@@ -168,20 +168,57 @@ async fn a_request_that_was_not_sent_is_repeated_even_if_it_cannot_be_sent_twice
     assert_eq!((response.unwrap().status().as_u16(), opened.load(Ordering::Relaxed)), (200, 2));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reused_connection_without_a_response_is_replaced_after_a_timeout() {
-    let (client, opened) = client(|number, mut stream| async move {
-        serve_ok(&mut stream).await;
-        if number == 0 {
-            // Received bytes are ignored from now on.
-            while next_request(&mut stream).await.is_some() {}
+/// A server that responds at once to the first request of a connection, and then as the function does. Counts the requests.
+fn client_with_later_responses<F>(
+    later: impl Fn(DuplexStream) -> F + Clone + Send + Sync + 'static,
+) -> (Http1Client, Arc<AtomicUsize>, Arc<AtomicUsize>)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let received: Arc<AtomicUsize> = Arc::default();
+    let count = Arc::clone(&received);
+    let (client, opened) = client(move |_, mut stream| {
+        let (count, later) = (Arc::clone(&count), later.clone());
+        async move {
+            serve_ok(&mut stream).await;
+            if next_request(&mut stream).await.is_some() {
+                count.fetch_add(1, Ordering::Relaxed);
+                later(stream).await;
+            }
         }
+    });
+    (client, opened, received)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_takes_long_is_awaited_and_its_request_is_sent_once() {
+    let (client, opened, received) = client_with_later_responses(|mut stream| async move {
+        sleep(Duration::from_mins(4)).await;
+        let _ = stream.write_all(OK.as_bytes()).await;
+    });
+    get(&client).await.unwrap();
+    for method in ["GET", "PATCH"] {
+        let start = Instant::now();
+        let response = client.send(|| request(method, b"{}"), REPEATABLE).await;
+        assert_eq!(response.map_err(|error: BoxError| error).unwrap().status(), 200);
+        assert_eq!(start.elapsed(), Duration::from_mins(4));
+        assert_eq!((received.swap(0, Ordering::Relaxed), opened.swap(0, Ordering::Relaxed)), (1, 1));
+        get(&client).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reused_connection_that_fails_while_a_response_is_awaited_is_replaced_at_once() {
+    // As the kernel reports a connection whose other side acknowledges nothing.
+    let (client, opened, received) = client_with_later_responses(|stream| async move {
+        sleep(Duration::from_secs(30)).await;
+        drop(stream);
     });
     get(&client).await.unwrap();
     let start = Instant::now();
     assert_eq!(get(&client).await.unwrap().0, 200);
-    assert_eq!(start.elapsed(), REUSED_TIMEOUT);
-    assert_eq!(opened.load(Ordering::Relaxed), 2);
+    assert_eq!(start.elapsed(), Duration::from_secs(30));
+    assert_eq!((received.load(Ordering::Relaxed), opened.load(Ordering::Relaxed)), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]

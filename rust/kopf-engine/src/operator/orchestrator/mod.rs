@@ -31,6 +31,7 @@ use crate::user_client::Api;
 use crate::watch::{self, FatalRejections, Stream};
 
 mod feeds;
+mod observing;
 mod refresh;
 mod unavailable;
 

@@ -4,25 +4,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kopf_core::handler::projection::Projection;
 use kopf_core::handler::{Handler, selection};
-use kopf_core::log_level::Level;
 use kopf_core::resource::{Resource, Selector};
 use tokio::task::AbortHandle;
 
 use super::Orchestrator;
 use super::unavailable::group_name;
-use crate::discovery::namespaces::NamespaceScope;
-use crate::discovery::observers::{
-    CrdConsumer, DiscoveryEvent, NamespacesConsumer, Scanned, Source, Waiting,
-};
+use crate::discovery::observers::{DiscoveryEvent, Scanned, Waiting};
 use crate::discovery::scan::{OWN_GROUPS, Scope, scan_available};
 use crate::error::{Failure, RequestError};
-use crate::feed::{Consumer, Feed};
 use crate::peering;
-use crate::supervision::{run_restarting, supervised};
+use crate::supervision::supervised;
 use crate::time::virtual_time::Busy;
-use crate::watch::Stream;
 
 /// A new CRD is served a moment after its watch event: the number of rescans until its resources are found.
 const MAX_RESCANS: u32 = 10;
@@ -60,59 +53,10 @@ impl Orchestrator {
         Scope::Groups(groups)
     }
 
-    /// Starts the observers of CRDs and of namespaces.
-    pub(super) fn observe(&mut self) {
-        let disabled = self.shared.base.startup_config.settings.scanning.disabled;
-        if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
-            let handler = CrdConsumer {
-                events: Arc::clone(&self.discovery),
-                settled: false,
-                scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
-            };
-            let mut stream = self.stream(&resource, None);
-            // CRDs are large, and their metadata is sufficient.
-            stream.projection = Projection::Metadata;
-            self.observe_with(stream, handler, Source::Crds);
-        }
-        if matches!(self.namespace_scope, NamespaceScope::Cluster) {
-            return;
-        }
-        let resource = self.own("", "namespaces").filter(|_| !disabled);
-        let Some(resource) = resource else {
-            self.namespaces = self.namespace_scope.exact();
-            self.is_located = true;
-            return;
-        };
-        // Exact names need no discovery. If a namespace does not exist, its watch reports that.
-        if self.namespace_scope.is_exact() && !self.shared.base.startup_config.settings.compat {
-            self.namespaces = self.namespace_scope.exact();
-            self.is_located = true;
-        }
-        let handler = NamespacesConsumer {
-            events: Arc::clone(&self.discovery),
-            namespace_scope: self.namespace_scope.clone(),
-            served: BTreeSet::new(),
-            listed: None,
-            host: Arc::clone(&self.shared.base.host),
-        };
-        let stream = self.stream(&resource, None);
-        self.observe_with(stream, handler, Source::Namespaces);
-    }
-
-    /// Starts an observer. Without permissions, the operator continues without it.
-    fn observe_with(&mut self, stream: Stream, handler: impl Consumer + 'static, observed: Source) {
-        self.observers.insert(observed, stream.name());
-        let discovery = Arc::clone(&self.discovery);
-        let feed = Feed::new(stream)
-            .with(handler)
-            .ending_if_forbidden(move || discovery.send(DiscoveryEvent::Rejected(observed)));
-        self.tasks.spawn(run_restarting(feed));
-    }
-
     /// Processes the results of discovery.
     pub(super) async fn on_discovery(&mut self, changes: Waiting) -> Result<(), Failure> {
         let scope = self.scope();
-        for observed in changes.rejected {
+        for observed in changes.forbidden {
             self.on_forbidden(observed);
         }
         if let Some(present) = changes.namespaces {
@@ -232,36 +176,5 @@ impl Orchestrator {
             handler.selector.as_ref().is_some_and(|selector| selector.group.as_ref().is_none_or(of_group))
                 && selection::found(handler, index, &self.scanned, &selected).is_empty()
         }))
-    }
-
-    fn on_forbidden(&mut self, observed: Source) {
-        self.observers.remove(&observed);
-        self.is_located |= observed == Source::Namespaces;
-        match observed {
-            Source::Crds => self.log(
-                Level::Warning,
-                "Not enough permissions to watch for resources: changes (creation/deletion/updates) will not be noticed; \
-                 the resources are only refreshed on operator restarts."
-                    .to_owned(),
-            ),
-            Source::Namespaces if self.namespaces.is_empty() => {
-                self.namespaces = self.namespace_scope.exact();
-                let names: Vec<_> = self.namespaces.iter().map(|name| format!("'{name}'")).collect();
-                self.log(
-                    Level::Warning,
-                    format!(
-                        "Not enough permissions to list namespaces. Falling back to a list of namespaces which are assumed \
-                         to exist: {{{}}}",
-                        names.join(", ")
-                    ),
-                );
-            }
-            Source::Namespaces => self.log(
-                Level::Warning,
-                "Not enough permissions to watch for namespaces: changes (deletion/creation) will not be noticed; the \
-                 namespaces are only refreshed on operator restarts."
-                    .to_owned(),
-            ),
-        }
     }
 }
