@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,3 +35,30 @@ def test_errors_of_request_handlers_are_logged_with_the_item(caplog: pytest.LogC
         "Internal error while handling int; please report it: no such thing"
     ]
     assert caplog.records[0].exc_info is not None
+
+
+def test_completions_are_sent_after_a_failed_poll() -> None:
+    scheduled: list[Callable[[], None]] = []
+    completed: list[object] = []
+
+    class FailingEngine(Engine):
+        def poll(self) -> list[object]:
+            raise MemoryError
+
+        def complete(self, items: list[object]) -> None:
+            completed.extend(items)
+
+    class Loop:
+        def call_soon(self, callback: Callable[[], None]) -> None:
+            scheduled.append(callback)
+
+    engine: Any = FailingEngine()
+    loop: Any = Loop()
+    item: Any = object()
+    bridge = Bridge(engine, {}, loop=loop)
+    with pytest.raises(MemoryError):
+        bridge.poll()
+    bridge.complete(item)
+    [flush] = scheduled
+    flush()
+    assert completed == [item]

@@ -232,9 +232,10 @@ class Bridge:
 
     def poll(self) -> bool:
         """Poll and handle one batch of items; false if there were none."""
+        request_handlers = self._request_handlers
         self._polling = True
-        items, request_handlers = self._engine.poll(), self._request_handlers
         try:
+            items = self._engine.poll()
             for item in items:
                 try:
                     request_handlers[type(item)](item)
