@@ -6,8 +6,10 @@ import re
 import subprocess
 import sys
 import textwrap
+import tomllib
 
 import pytest
+from kopf._cli import project_templates
 
 from tests.support.differences import IN_REFERENCE
 
@@ -134,7 +136,10 @@ def test_the_address_of_the_repository_is_replaced_in_one_place(tmp_path, monkey
 
 
 def test_the_distribution_is_not_installed_from_a_registry():
-    """The name is not reserved yet: each page that shows the command has the condition next to it."""
+    """The name is not reserved yet: each page that shows the command has the condition next to it.
+
+    The project of `kopf init` installs only from local wheels.
+    """
     seen = 0
     for path in DOCUMENTS:
         for paragraph in path.read_text().split("\n\n"):
@@ -142,6 +147,12 @@ def test_the_distribution_is_not_installed_from_a_registry():
                 seen += 1
                 assert re.search(r"releas", paragraph), f"{path.name}: {paragraph}"
     assert seen > 0
+    for name, template in project_templates.FILES.items():
+        for installation in re.findall(r"^.*(?:pip|uv) (?:install|add) .*kopf-rs.*$", template, re.M):
+            assert "--no-index" in installation, f"{name}: {installation}"
+    project = tomllib.loads(project_templates.FILES["pyproject.toml"])["project"]
+    declared = [*project.get("dependencies", ()), *sum(project.get("optional-dependencies", {}).values(), [])]
+    assert not [item for item in declared if "kopf" in item and "@ file:" not in item]
 
 
 def test_files_in_documents_exist():
