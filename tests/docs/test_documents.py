@@ -151,7 +151,8 @@ def test_the_distribution_is_not_installed_from_a_registry():
         for installation in re.findall(r"^.*(?:pip|uv) (?:install|add) .*kopf-rs.*$", template, re.M):
             assert "--no-index" in installation, f"{name}: {installation}"
     project = tomllib.loads(project_templates.FILES["pyproject.toml"])["project"]
-    declared = [*project.get("dependencies", ()), *sum(project.get("optional-dependencies", {}).values(), [])]
+    assert "optional-dependencies" not in project
+    declared = project["dependencies"]
     assert not [item for item in declared if "kopf" in item and "@ file:" not in item]
 
 
