@@ -52,6 +52,24 @@ A failed command prints one paragraph: what failed, why, and what to do. There i
 error is in your code, and it has only your frames; `--debug` shows all frames. With `--log-format json`,
 failures are JSON lines, too.
 
+## Machine-readable output
+
+`kopf check -o json` prints one JSON object to stdout. Fields are only added, never renamed:
+
+| field | value |
+|---|---|
+| `operator` | a summary of the handlers |
+| `skipped` | the reason why the cluster is not checked, or null |
+| `problems` | a list of the problems; the exit code is 1 if there are any |
+| `problems[].kind` | one of the kinds below |
+| `problems[].text` | the problem as in the text output |
+| `problems[].permission` | the missing permission, or null |
+
+The kinds are `declaration`, `startup`, `credentials`, `connection`, `resource`, `namespace` and `permission`.
+A permission has the fields `verb`, `resource` (such as `guests` or `guests/status`), `group`, `namespace`
+(empty for all namespaces, and for cluster-scoped resources), and `unless`: the setting with which it is not
+necessary, or an empty string. The output of your handlers goes to stderr.
+
 ## Configuration file
 
 Options can be in the section `[tool.kopf]` of `pyproject.toml` in the current folder. The keys are the long

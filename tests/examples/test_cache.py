@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import pathlib
 import subprocess
@@ -120,6 +121,46 @@ def use_everything(cluster, timeout=10):
 
 def rejected(cluster):
     return {(it.method, it.path) for it in cluster.requests if it.code == 403}
+
+
+# The handlers themselves need the others: declarations do not show these.
+CHECKED = [
+    *[("caches", verb) for verb in ("list", "watch", "patch")],
+    ("caches/status", "patch"),
+    *[(plural, verb) for plural in ("statefulsets", "services") for verb in ("list", "watch")],
+    ("events", "create"),
+    *[
+        (f"{kind}webhookconfigurations", verb)
+        for kind in ("validating", "mutating")
+        for verb in ("create", "patch")
+    ],
+]
+
+
+def check_permissions(folder, cluster, token):
+    config = yaml.safe_load(pathlib.Path(cluster.kubeconfig).read_text())
+    config["users"][0]["user"] = {"token": token}
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "kopf", "check", "-A", "-o", "json", str(FOLDER / "handlers.py")]
+    env = {**os.environ, "HOME": str(folder), "KUBECONFIG": str(folder / "kubeconfig")}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    assert done.stdout, done.stderr
+    problems = json.loads(done.stdout)["problems"]
+    assert done.returncode == bool(problems), done.stderr
+    assert {problem["kind"] for problem in problems} <= {"permission"}, done.stdout
+    return [(problem["permission"]["resource"], problem["permission"]["verb"]) for problem in problems]
+
+
+def test_the_check_finds_exactly_the_missing_permission(tmp_path):
+    with embedded(ROLES) as (cluster, token):
+        assert check_permissions(tmp_path, cluster, token) == []
+        assert set(CHECKED) < set(PERMISSIONS)
+        for resource, verb in PERMISSIONS:
+            for role in ROLES:
+                rules = [part for rule in role["rules"] for part in without(rule, resource, verb)]
+                cluster.patch("clusterroles", role["metadata"]["name"], {"rules": rules})
+            expected = [(resource, verb)] if (resource, verb) in CHECKED else []
+            assert check_permissions(tmp_path, cluster, token) == expected
 
 
 def test_permissions_are_enough(tmp_path):

@@ -3,27 +3,32 @@
 import kopf
 import pytest
 from kopf._cli.namespace_check import describe_unmatched, warn_in_background
-from kopf.testing import ApiError
+from kopf._objects.apierrors import ApiError, Forbidden, NotFound
 
 NAMESPACES = ("default", "team-a")
 
 
 class Server:
-    """Answers as an API server, with these permissions for namespaces."""
+    """Answers as the client of an API server, with these permissions for namespaces."""
 
     def __init__(self, *verbs):
         self.verbs = verbs
 
-    def call(self, method, path):
-        assert method == "GET"
-        name = path.removeprefix("/api/v1/namespaces").strip("/")
-        if ("get" if name else "list") not in self.verbs:
-            raise ApiError(403, "Forbidden", "namespaces are forbidden")
-        if not name:
-            return {"items": [{"metadata": {"name": known}} for known in NAMESPACES]}
+    def list(self, kind, *, metadata_only):
+        assert kind == "namespaces" and metadata_only
+        self.check("list")
+        return [{"metadata": {"name": known}} for known in NAMESPACES]
+
+    def get(self, kind, name, *, metadata_only):
+        assert kind == "namespaces" and metadata_only
+        self.check("get")
         if name not in NAMESPACES:
-            raise ApiError(404, "NotFound", f"namespaces {name} not found")
+            raise NotFound(code=404)
         return {"metadata": {"name": name}}
+
+    def check(self, verb):
+        if verb not in self.verbs:
+            raise Forbidden(code=403)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +52,8 @@ def test_only_what_is_known_is_reported(verbs, expected):
 
 def test_other_errors_are_raised():
     class Broken(Server):
-        def call(self, method, path):
-            raise ApiError(500, "InternalError", "broken")
+        def check(self, verb):
+            raise ApiError(code=500)
 
     with pytest.raises(ApiError):
         list(describe_unmatched(Broken(), ["x"]))

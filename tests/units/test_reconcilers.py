@@ -170,7 +170,10 @@ def test_5_the_permissions_are_those_of_the_primary_and_of_related_kinds(registr
     resources = [resource("example.com", "shops", "status"), resource("", "secrets"), resource("", "pods")]
     declared(registry, owns=["pods"], watches=[kopf.watch("secrets", by="spec.secret")])
     resolved = check.resolve(registry, resources)
-    found = {(item.verb, item.resource) for item in check.required_permissions(resolved, ["ns"])}
+    found = {
+        (item.verb, item.resource)
+        for item in check.required_permissions(resolved, ["ns"], kopf.OperatorSettings())
+    }
     assert {(verb, "shops") for verb in ("list", "watch", "patch")} | {("patch", "shops/status")} <= found
     assert {(verb, plural) for verb in ("list", "watch") for plural in ("pods", "secrets")} <= found
     assert not {("patch", "pods"), ("patch", "secrets")} & found

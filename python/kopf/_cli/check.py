@@ -1,18 +1,22 @@
 """Command `kopf check`: mistakes in the declarations of an operator, and missing resources and permissions.
 
-The handlers are loaded and not called; neither are startup and login handlers. The cluster is only read.
+The startup, login and cleanup handlers of the operator are called, so that its settings and credentials are
+known. Other handlers are not called. Kopf only reads the cluster. With `--offline`, no handler is called.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 
-from kopf._cli import api_discovery
-from kopf._cli.connections import find_connection
+from kopf._cli.error_report import explain
 from kopf._cli.namespace_check import describe_unmatched
 from kopf._intents.handlers import (
     ChangingHandler,
@@ -21,16 +25,28 @@ from kopf._intents.handlers import (
     WebhookHandler,
 )
 from kopf._intents.namespaces import Namespaces
-from kopf._intents.registries import OperatorRegistry, cache_declarations, resource_handlers
+from kopf._intents.registries import (
+    OperatorRegistry,
+    activity_handlers,
+    cache_declarations,
+    resource_handlers,
+)
 from kopf._intents.selectors import Selector, is_exact_namespace
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.apierrors import ApiError
 from kopf._objects.credentials import LoginError
+from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
 from kopf._objects.suggestions import did_you_mean
-from kopf._runtime import handler_checks, loaders
+from kopf._runtime import bridge, handler_checks, loaders, operator
+from kopf._runtime.activities import ActivityError
 from kopf._runtime.banner import describe_handlers
+from kopf._runtime.client.sync_api import SyncApi
 from kopf._runtime.default_registry import get_default_registry
-from kopf._testing.client import ApiError, Client
+from kopf._runtime.handler_api import OperatorApi
 
+Output = Literal["text", "json"]
+WEBHOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -41,6 +57,13 @@ class Permission(NamedTuple):
     resource: str
     group: str
     namespace: str = ""
+    unless: str = ""
+    """The setting with which the permission is not necessary; empty if there is none."""
+
+    def describe(self) -> str:
+        """Describe the missing permission."""
+        condition = f" It is needed unless {self.unless}." if self.unless else ""
+        return f"The permission to {self} is missing.{condition}"
 
     def __str__(self) -> str:
         group = f" of {self.group}" if self.group else ""
@@ -48,28 +71,56 @@ class Permission(NamedTuple):
         return f"{self.verb} {self.resource}{group}{where}"
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A finding of the command."""
+
+    kind: Literal[
+        "declaration", "startup", "credentials", "connection", "resource", "namespace", "permission"
+    ]
+    text: str
+    permission: Permission | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The problem in the output of `-o json`."""
+        permission = self.permission._asdict() if self.permission is not None else None
+        return {"kind": self.kind, "text": self.text, "permission": permission}
+
+
 def check(
-    paths: Collection[str], modules: Collection[str], namespaces: Collection[str], *, offline: bool
+    paths: Collection[str],
+    modules: Collection[str],
+    namespaces: Collection[str],
+    *,
+    offline: bool,
+    output: Output = "text",
 ) -> int:
     """Print the problems of the operator in these files and modules; the exit code: 1 if there are any.
 
     Errors of loading are raised.
     """
-    loaders.preload(paths=paths, modules=modules)
-    registry = get_default_registry()
-    handlers = resource_handlers(registry)
-    problems = list(check_declarations(registry, [*paths, *modules]))
-    omission = None if not offline else "--offline is set."
-    if not offline:
-        found, omission = _check_cluster(registry, namespaces)
-        problems += found
-    problems = list(dict.fromkeys(problems))  # a function can have several decorators
+    found: list[Problem] = []
+    # The output of the author's code must not be in the report.
+    with contextlib.redirect_stdout(sys.stderr) if output == "json" else contextlib.nullcontext():
+        loaders.preload(paths=paths, modules=modules)
+        registry = get_default_registry()
+        omission = "--offline is set." if offline else _find_omission(registry)
+        if omission is None:
+            found = _check_cluster(registry, namespaces)
+    # Not earlier: startup handlers may declare handlers.
+    declared = [Problem("declaration", text) for text in check_declarations(registry, [*paths, *modules])]
+    problems = list(dict.fromkeys([*declared, *found]))  # a function can have several decorators
+    summary = describe_handlers(resource_handlers(registry))
+    if output == "json":
+        report = {"operator": summary, "skipped": omission, "problems": [item.to_json() for item in problems]}
+        click.echo(json.dumps(report, indent=2))
+        return 1 if problems else 0
     for problem in problems:
-        click.echo(f"- {problem}")
+        click.echo(f"- {problem.text}")
     if omission is not None:
         click.echo(f"The cluster is not checked: {omission}")
     count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problems"
-    click.echo(f"{describe_handlers(handlers)}: {count}.")
+    click.echo(f"{summary}: {count}.")
     return 1 if problems else 0
 
 
@@ -82,33 +133,73 @@ def check_declarations(registry: OperatorRegistry, sources: Collection[str]) -> 
     yield from handler_checks.check([*registry._activities.get_all_handlers(), *handlers], indices)
 
 
-def _check_cluster(registry: OperatorRegistry, namespaces: Collection[str]) -> tuple[list[str], str | None]:
-    """The problems, and the reason why the cluster is not checked, if it is not."""
+def _find_omission(registry: OperatorRegistry) -> str | None:
+    """The reason why the cluster is not checked, if it is not."""
+    logins = activity_handlers(registry).get_handlers(Activity.AUTHENTICATION)
+    if not all(handler._fallback for handler in logins):
+        return None
+    if bridge.has_named_kubeconfig() or bridge.has_kubeconfig() or bridge.has_service_account():
+        return None
+    return "there is neither a kubeconfig nor a service account of a pod."
+
+
+def _check_cluster(registry: OperatorRegistry, namespaces: Collection[str]) -> list[Problem]:
+    """Check the cluster between the startup and the cleanup of the operator."""
+    settings = OperatorSettings()
+    problems: list[Problem] = []
+
+    async def inspect(provider: OperatorApi) -> None:
+        try:
+            api = await provider.provide_blocking()
+            # Of the operator's settings, the startup handlers have changed some by now.
+            found = await asyncio.to_thread(
+                _inspect, api.using(retries=False), registry, namespaces, settings
+            )
+            problems.extend(found)
+        except (ActivityError, LoginError) as error:
+            problems.append(
+                Problem("credentials", f"There are no valid credentials: {_explain_login(error)}")
+            )
+        except ApiError as error:
+            problems.append(Problem("connection", f"The cluster cannot be checked: {error}"))
+
+    coroutine = operator.run_inspection(
+        inspect,
+        registry=registry,
+        settings=settings,
+        namespaces=namespaces,
+        clusterwide=not namespaces,
+    )
     try:
-        connection = find_connection()
-        client = Client(connection) if connection is not None else None
-    except (LoginError, OSError, ValueError, KeyError) as error:
-        return [f"There are no valid credentials: {error}"], None
-    if connection is None or client is None:
-        return [], "there is neither a kubeconfig nor a service account of a pod."
-    try:
-        resources = api_discovery.discover(client.call)
-        resolved = resolve(registry, resources)
-        problems = list(_check_selectors(resolved, resources))
-        problems += describe_unmatched(client, namespaces)
-        permissions = required_permissions(resolved, namespaces)
-        problems += [f"The permission to {item} is missing." for item in _missing(client, permissions)]
-        return problems, None
-    except ApiError as error:
-        if error.code not in (401, 403):
-            raise
-        return [
-            f"The API server {connection.server} rejects the credentials ({error.code} {error.reason})."
-        ], None
-    except OSError as error:
-        return [f"The API server {connection.server} cannot be reached: {error}"], None
-    finally:
-        client.close()
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(coroutine)
+    except ActivityError as error:
+        problems.append(Problem("startup", explain(error)))
+    return problems
+
+
+def _explain_login(error: Exception) -> str:
+    # The engine leaves the output of plugins out of logs; it is shown to the user of the command.
+    if isinstance(error, LoginError) and bridge.has_kubeconfig() and bridge.has_exec_plugin():
+        failure = bridge.read_referenced_credentials()
+        if isinstance(failure, str):
+            return failure
+    return explain(error)
+
+
+def _inspect(
+    api: SyncApi, registry: OperatorRegistry, namespaces: Collection[str], settings: OperatorSettings
+) -> list[Problem]:
+    resources = api.resources()
+    resolved = resolve(registry, resources)
+    problems = [Problem("resource", text) for text in _check_selectors(resolved, resources)]
+    problems += [Problem("namespace", text) for text in describe_unmatched(api, namespaces)]
+    permissions = required_permissions(resolved, namespaces, settings)
+    if any(isinstance(handler, WebhookHandler) for handler in resource_handlers(registry)):
+        permissions += _webhook_permissions(settings)
+    permissions += _peering_permissions(api, resources, namespaces, settings)
+    problems += [Problem("permission", item.describe(), item) for item in _missing(api, permissions)]
+    return problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +266,9 @@ def _check_selectors(resolved: Resolved, resources: Collection[Resource]) -> Ite
             yield f"{text} Specify the group; none of them is served."
 
 
-def required_permissions(resolved: Resolved, namespaces: Collection[str]) -> list[Permission]:
+def required_permissions(
+    resolved: Resolved, namespaces: Collection[str], settings: OperatorSettings
+) -> list[Permission]:
     """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty."""
     exact = [name for name in namespaces if is_exact_namespace(name)]
     served = exact if exact and len(exact) == len(namespaces) else [""]
@@ -192,15 +285,60 @@ def required_permissions(resolved: Resolved, namespaces: Collection[str]) -> lis
                 if kind.is_written and "status" in resource.subresources:
                     found.append(Permission("patch", f"{plural}/status", group, namespace))
     if found:
-        crds = ("customresourcedefinitions", "apiextensions.k8s.io")
-        found += [Permission(verb, *crds) for verb in ("list", "watch")]
-        if namespaces:
-            found += [Permission(verb, "namespaces", "") for verb in ("list", "watch")]
-        found += [Permission("create", "events", "", namespace) for namespace in exact or [""]]
-    return list(dict.fromkeys(found))
+        if not settings.scanning.disabled:
+            found += _scanning_permissions(namespaces)
+        if settings.posting.enabled:
+            unless = "settings.posting.enabled is False"
+            found += [Permission("create", "events", "", namespace, unless) for namespace in exact or [""]]
+    # What several parts need is described by the first one: handlers before options.
+    return list({item[:4]: item for item in reversed(found)}.values())[::-1]
 
 
-def _missing(client: Client, permissions: Iterable[Permission]) -> Iterator[Permission]:
+def _scanning_permissions(namespaces: Collection[str]) -> Iterator[Permission]:
+    unless = "settings.scanning.disabled is True"
+    for verb in ("list", "watch"):
+        yield Permission(verb, "customresourcedefinitions", "apiextensions.k8s.io", "", unless)
+    for verb in ("list", "watch") if namespaces else ():
+        yield Permission(verb, "namespaces", "", "", unless)
+
+
+def _webhook_permissions(settings: OperatorSettings) -> Iterator[Permission]:
+    if settings.admission.managed is None:
+        return
+    for plural in WEBHOOKS:
+        for verb in ("create", "patch"):
+            group = "admissionregistration.k8s.io"
+            yield Permission(verb, plural, group, "", "settings.admission.managed is None")
+
+
+def _peering_permissions(
+    api: SyncApi, resources: Collection[Resource], namespaces: Collection[str], settings: OperatorSettings
+) -> Iterator[Permission]:
+    peering = settings.peering
+    if peering.standalone:
+        return
+    plural = "clusterkopfpeerings" if peering.clusterwide else "kopfpeerings"
+    served = [item for item in resources if item.plural == plural and item.preferred]
+    scopes = [name for name in namespaces if is_exact_namespace(name)] or [""]
+    for resource in served:
+        for namespace in scopes if resource.namespaced else [""]:
+            if not peering.mandatory and not _has_peering(api, resource, peering.name, namespace):
+                continue
+            for verb in ("list", "watch", "patch"):
+                unless = "settings.peering.standalone is True"
+                yield Permission(verb, plural, resource.group, namespace, unless)
+
+
+def _has_peering(api: SyncApi, resource: Resource, name: str, namespace: str) -> bool:
+    """Whether the peering object exists, as far as the operator can see it: it works without it."""
+    try:
+        found = api.list(resource, namespace or "*", fields={"metadata.name": name})
+        return len(found) > 0
+    except ApiError:
+        return False
+
+
+def _missing(api: SyncApi, permissions: Iterable[Permission]) -> Iterator[Permission]:
     for item in permissions:
         resource, _, subresource = item.resource.partition("/")
         attributes = {
@@ -215,5 +353,5 @@ def _missing(client: Client, permissions: Iterable[Permission]) -> Iterator[Perm
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
         }
-        if not client.call("POST", ACCESS_REVIEWS, review)["status"].get("allowed"):
+        if not api.request("POST", ACCESS_REVIEWS, body=review).json["status"].get("allowed"):
             yield item

@@ -11,17 +11,15 @@ from typing import Any
 import click
 import yaml
 
-from kopf._cli import api_discovery
-from kopf._cli.check import Permission, required_permissions, resolve
-from kopf._cli.connections import find_connection
+from kopf._cli.check import WEBHOOKS, Permission, required_permissions, resolve
 from kopf._intents.handlers import WebhookHandler
 from kopf._intents.registries import resource_handlers
-from kopf._runtime import loaders
+from kopf._intents.settings import OperatorSettings
+from kopf._runtime import bridge, loaders
+from kopf._runtime.client.connecting import connect_sync
 from kopf._runtime.default_registry import get_default_registry
-from kopf._testing.client import Client
 
 RBAC = "rbac.authorization.k8s.io"
-WEBHOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 
 
 def generate(
@@ -39,20 +37,16 @@ def generate(
     """
     loaders.preload(paths=paths, modules=modules)
     registry = get_default_registry()
-    connection = find_connection()
-    if connection is None:
+    if not (bridge.has_named_kubeconfig() or bridge.has_kubeconfig() or bridge.has_service_account()):
         raise click.ClickException("There is neither a kubeconfig nor a service account of a pod.")
-    client = Client(connection)
-    try:
-        resolved = resolve(registry, api_discovery.discover(client.call))
-    finally:
-        client.close()
+    with connect_sync() as api:
+        resolved = resolve(registry, api.resources())
     for kind, selected in resolved.items():
         if kind.selector.is_specific and len(selected) != 1:
             raise click.ClickException(
                 f"The resource of {kind.source} is unknown or ambiguous: apply its CRD first."
             )
-    permissions = required_permissions(resolved, namespaces)
+    permissions = required_permissions(resolved, namespaces, OperatorSettings())
     if any(isinstance(handler, WebhookHandler) for handler in resource_handlers(registry)):
         permissions += [
             Permission(verb, kind, "admissionregistration.k8s.io")

@@ -6,29 +6,29 @@ import logging
 import threading
 from collections.abc import Collection, Iterator
 
-from kopf._cli.connections import find_connection
 from kopf._intents.registries import OperatorRegistry, activity_handlers
 from kopf._intents.selectors import is_exact_namespace, match_namespace
+from kopf._objects.apierrors import ApiError, Forbidden, NotFound
 from kopf._objects.credentials import LoginError
 from kopf._objects.reasons import Activity
 from kopf._objects.suggestions import did_you_mean
-from kopf._testing.client import ApiError, Client
+from kopf._runtime import bridge
+from kopf._runtime.client.connecting import connect_sync
+from kopf._runtime.client.sync_api import SyncApi
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
 
-def describe_unmatched(client: Client, patterns: Collection[str]) -> Iterator[str]:
+def describe_unmatched(api: SyncApi, patterns: Collection[str]) -> Iterator[str]:
     """A sentence for each pattern without a namespace.
 
     Without the permission to list namespaces, only exact names are checked, as far as they can be read.
     Without any permission, nothing is known, and nothing is returned.
     """
     try:
-        names = {item["metadata"]["name"] for item in client.call("GET", "/api/v1/namespaces")["items"]}
-    except ApiError as error:
-        if error.code != 403:
-            raise
-        missing = [name for name in patterns if is_exact_namespace(name) and _is_missing(client, name)]
+        names = {body["metadata"]["name"] for body in api.list("namespaces", metadata_only=True)}
+    except Forbidden:
+        missing = [name for name in patterns if is_exact_namespace(name) and _is_missing(api, name)]
         yield from (f"No namespace matches {name!r} yet." for name in missing)
         return
     for pattern in patterns:
@@ -37,11 +37,13 @@ def describe_unmatched(client: Client, patterns: Collection[str]) -> Iterator[st
             yield f"No namespace matches {pattern!r} yet{hint}"
 
 
-def _is_missing(client: Client, name: str) -> bool:
+def _is_missing(api: SyncApi, name: str) -> bool:
     try:
-        client.call("GET", f"/api/v1/namespaces/{name}")
-    except ApiError as error:
-        return error.code == 404
+        api.get("namespaces", name, metadata_only=True)
+    except NotFound:
+        return True
+    except Forbidden:
+        return False
     return False
 
 
@@ -62,14 +64,10 @@ def warn_in_background(registry: OperatorRegistry, patterns: Collection[str]) ->
 
 def _warn(patterns: Collection[str]) -> None:
     try:
-        connection = find_connection(use_plugins=False)
-        if connection is None:
+        if bridge.has_kubeconfig() and bridge.has_exec_plugin():
             return
-        client = Client(connection)
-        try:
-            for text in describe_unmatched(client, patterns):
+        with connect_sync() as api:
+            for text in describe_unmatched(api.using(retries=False), patterns):
                 logger.warning(text)
-        finally:
-            client.close()
-    except (ApiError, LoginError, OSError, ValueError, KeyError) as error:
+    except (ApiError, LoginError, OSError, ValueError) as error:
         logger.debug(f"The namespaces are not checked: {error!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -28,7 +28,8 @@ SHELLS = ("bash", "zsh", "fish")
 @cluster_options
 @all_namespaces_option("Check the whole cluster.")
 @namespaces_option("Check the permissions in these namespaces.")
-@option("--offline", is_flag=True, help="Check only the declarations, and no cluster.")
+@option("--offline", is_flag=True, help="Check only the declarations; call no handlers, check no cluster.")
+@option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="The output format.")
 @handlers_options
 def check(
     paths: Collection[str],
@@ -36,17 +37,18 @@ def check(
     namespaces: Collection[str],
     clusterwide: bool,
     offline: bool,
+    output: Literal["text", "json"],
 ) -> None:
-    """Check an operator without running it.
+    """Check an operator without serving its resources.
 
-    Load the files and the modules, and check the declarations, the names of resources, and the permissions
-    of the current user. The exit code is 1 if there are problems.
+    Load the files and the modules, call the startup, login and cleanup handlers, and check the declarations,
+    the names of resources, and the permissions. The exit code is 1 if there are problems.
     """
     from kopf._cli import check as implementation
 
     namespaces = _selected_namespaces(namespaces, clusterwide)
     paths, modules = _selected_handlers(paths, modules)
-    raise SystemExit(implementation.check(paths, modules, namespaces, offline=offline))
+    raise SystemExit(implementation.check(paths, modules, namespaces, offline=offline, output=output))
 
 
 @click.command()

@@ -198,7 +198,8 @@ PYPROJECT = """\
 name = "$name"
 version = "0.1.0"
 requires-python = ">=3.11"
-# The operator also needs kopf-rs. Until it is released, no registry has it: install its wheel.
+# kopf-rs is not released yet: build its wheel in a checkout, and install that. Its name is not reserved in
+# package registries, so add it here only after the release.
 dependencies = []
 
 [tool.kopf]

@@ -60,6 +60,14 @@ class OperatorApi:
         view = self._view(kwargs)
         return Api(self._client, view) if is_async else SyncApi(self._client, view)
 
+    async def provide_blocking(self) -> SyncApi:
+        """Make the client for other threads, with no object."""
+        from kopf._runtime.client.sync_api import SyncApi
+
+        if self._client is None:
+            self._client = await self._open()
+        return SyncApi(self._client, self._view({}))
+
     def provide_sync(self, kwargs: Mapping[str, Any]) -> SyncApi:
         """Make the client for a handler in a thread, which does not name the argument."""
         from kopf._runtime.client.sync_api import SyncApi

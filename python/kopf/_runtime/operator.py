@@ -20,7 +20,7 @@ from kopf._objects.memos import AnyMemo, Memo
 from kopf._runtime.bridge import __version__
 from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.identity import detect_own_id
-from kopf._runtime.running import OperatorRunner, PeeringCommand
+from kopf._runtime.running import Inspection, OperatorRunner, PeeringCommand
 from kopf._runtime.stop_flags import Flag
 from kopf._runtime.supervision import Task
 from kopf._runtime.supervision import run_tasks as run_tasks
@@ -120,6 +120,18 @@ async def run_peering_command(peering_command: PeeringCommand, **kwargs: Any) ->
     await run_tasks(tasks, ignored=existing_tasks)
 
 
+async def run_inspection(inspection: Inspection, **kwargs: Any) -> None:
+    """Let an operator call only its startup, login and cleanup handlers, with the inspection in between."""
+    existing_tasks = asyncio.all_tasks()
+    defaults = inspect.signature(spawn_tasks).parameters.values()
+    tasks = _spawn_tasks(
+        **{**{arg.name: arg.default for arg in defaults}, **kwargs},
+        peering_command=None,
+        inspection=inspection,
+    )
+    await run_tasks(tasks, ignored=existing_tasks)
+
+
 def _spawn_tasks(
     *,
     lifecycle: LifeCycleFn | None,
@@ -142,6 +154,7 @@ def _spawn_tasks(
     memo: AnyMemo | None,
     _command: Coroutine[None, None, None] | None,
     peering_command: PeeringCommand | None,
+    inspection: Inspection | None = None,
 ) -> Collection[Task]:
     scope = _scope(namespaces=namespaces, namespace=namespace, clusterwide=clusterwide)
     logger.debug(f"Starting Kopf {__version__}.")
@@ -169,6 +182,7 @@ def _spawn_tasks(
         liveness_endpoint=liveness_endpoint,
         vault=vault,
         peering_command=peering_command,
+        inspection=inspection,
     )
     return runner.spawn()
 

@@ -8,7 +8,7 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from kopf._intents import serialization
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kopf._core.reactor.running")
 
 PeeringCommand = Literal["freeze", "resume"]
+Inspection = Callable[[OperatorApi], Coroutine[None, None, None]]
+"""A coroutine function that runs between the startup and the cleanup, in place of the engine."""
 
 
 class OperatorRunner:
@@ -74,6 +76,7 @@ class OperatorRunner:
         liveness_endpoint: str | None,
         vault: Any,
         peering_command: PeeringCommand | None,
+        inspection: Inspection | None = None,
     ) -> None:
         super().__init__()
         self._registry = registry
@@ -92,6 +95,7 @@ class OperatorRunner:
         is_exclusive = vault is not None and isinstance(vault, credentials.OnlyCredentials)
         self._credentials = {} if is_exclusive else credentials_given
         self._peering_command: PeeringCommand | None = peering_command
+        self._inspection = inspection
         self._loop = asyncio.get_running_loop()
         self._signalled: asyncio.Future[Any] = self._loop.create_future()
         self._started = asyncio.Event()
@@ -124,6 +128,8 @@ class OperatorRunner:
         self._spawn("startup/cleanup activities", self._start_and_clean_up(), logged=False)
         if self._command is not None:
             self._spawn("the command", self._command, when_started=True, finishable=True)
+        elif self._inspection is not None:
+            self._spawn("the command", self._inspection(self._api), when_started=True, finishable=True)
         elif self._peering_command is not None:
             self._spawn("the command", self._run_engine(), when_started=True, finishable=True)
         else:
@@ -206,7 +212,8 @@ class OperatorRunner:
         await coroutine
 
     def _log_handler_checks(self, handlers: Collection[Handler]) -> None:
-        if self._settings.process.compat == COMPAT_VERSION:
+        # An inspection reports the mistakes itself.
+        if self._settings.process.compat == COMPAT_VERSION or self._inspection is not None:
             return
         arguments = [*index_ids(self._registry), *cache_arguments(self._registry)]
         for text in handler_checks.check(handlers, arguments):

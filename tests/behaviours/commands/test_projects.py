@@ -1,5 +1,6 @@
 """`kopf init`, `kopf check`, the configuration file, and the choice of the cluster, as users run them."""
 
+import json
 import os
 import pathlib
 import signal
@@ -112,7 +113,7 @@ def test_the_permissions_of_a_new_project_are_the_least(project, tmp_path):
             done = kopf(project, "check", "--kubeconfig", str(tmp_path / "config"))
             group = f" of {rule['apiGroups'][0]}" if rule["apiGroups"][0] else ""
             for verb in rule["verbs"]:
-                text = f"- The permission to {verb} {rule['resources'][0]}{group} is missing.\n"
+                text = f"- The permission to {verb} {rule['resources'][0]}{group} is missing."
                 assert text in done.stdout, done.stdout + done.stderr
             assert done.returncode == 1
             assert f"{len(rule['verbs'])} problem" in done.stdout
@@ -296,17 +297,21 @@ def test_clusters_that_cannot_be_checked(kopf_cluster, tmp_path):
     config = kopf_cluster.kubeconfig.read_text()
     (tmp_path / "config").write_text(config.replace(kopf_cluster.connection.token, "wrong"))
     done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
-    assert f"- The API server {kopf_cluster.url} rejects the credentials (401 Unauthorized)." in done.stdout
+    assert f"The API server {kopf_cluster.url} rejects the credentials" in done.stdout
+    assert "- There are no valid credentials: " in done.stdout and "(401 Unauthorized)" in done.stdout
     assert done.returncode == 1
     broken = yaml.safe_load(config)
     broken["clusters"][0]["cluster"] = {"server": kopf_cluster.url, "certificate-authority": "/nope.crt"}
     (tmp_path / "config").write_text(yaml.safe_dump(broken))
     done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
-    assert "- There are no valid credentials: [Errno 2] No such file or directory" in done.stdout
+    assert "- There are no valid credentials: The kubeconfig cannot be used: failed to" in done.stdout
     assert done.returncode == 1
     (tmp_path / "config").write_text(config.replace(kopf_cluster.url, "https://127.0.0.1:1"))
     done = kopf(tmp_path, "check", "handlers.py", "--kubeconfig", "config")
-    assert "- The API server https://127.0.0.1:1 cannot be reached: " in done.stdout
+    assert (
+        "- The cluster cannot be checked: cannot discover the resources: cannot reach https://127.0.0.1:1: "
+        in done.stdout
+    )
     assert done.returncode == 1
     (tmp_path / "handlers.py").write_text("import nope")
     done = kopf(tmp_path, "check", "handlers.py")
@@ -412,3 +417,102 @@ def test_commands_and_options_are_completed(tmp_path):
     assert done.stdout == "plain,--liveness\n"
     done = kopf(tmp_path, _KOPF_COMPLETE="bash_complete", COMP_WORDS="kopf run hand", COMP_CWORD="2")
     assert done.stdout == "file,hand\n"
+
+
+OPERATOR = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.peering.name = "ours"
+    settings.peering.mandatory = True
+
+@kopf.on.login()
+def login(**_):
+    print("login", flush=True)
+    return kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+
+@kopf.on.cleanup()
+def clean_up(**_):
+    print("cleanup", flush=True)
+
+@kopf.on.create("configmaps")
+def create(**_):
+    print("create", flush=True)
+"""
+PEERINGS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: clusterkopfpeerings.kopf.dev}
+spec:
+  group: kopf.dev
+  scope: Cluster
+  names: {plural: clusterkopfpeerings, kind: ClusterKopfPeering}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+
+
+def test_the_settings_of_the_operator_decide_which_permissions_are_checked(tmp_path):
+    (tmp_path / "handlers.py").write_text(OPERATOR)
+    with Cluster(access=True) as cluster:
+        cluster.apply(PEERINGS)
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}}
+        cluster.create(account)
+        token = cluster.call("POST", "/api/v1/namespaces/default/serviceaccounts/mine/token", {"spec": {}})
+        config = yaml.safe_load(cluster.kubeconfig.read_text())
+        config["users"][0]["user"] = {"token": token["status"]["token"]}
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        done = kopf(tmp_path, "check", "handlers.py", "-A", "--kubeconfig", "config")
+        before, after = done.stdout.split("cleanup\n")
+        assert before == "login\n", done.stderr
+        peering = (
+            "clusterkopfpeerings of kopf.dev is missing. It is needed unless settings.peering.standalone"
+        )
+        assert after.splitlines() == [
+            *[f"- The permission to {verb} configmaps is missing." for verb in ("list", "watch", "patch")],
+            *[f"- The permission to {verb} {peering} is True." for verb in ("list", "watch", "patch")],
+            "1 handler of 1 kind (configmaps): 6 problems.",
+        ]
+        (tmp_path / "handlers.py").write_text(OPERATOR.replace("mandatory = True", "mandatory = False"))
+        done = kopf(tmp_path, "check", "handlers.py", "-A", "--kubeconfig", "config")
+        assert "kopf.dev" not in done.stdout, "without the object, the operator works without peering"
+        (tmp_path / "handlers.py").write_text(GOOD.format("configmaps"))
+        done = kopf(tmp_path, "check", "handlers.py", "-A", "--kubeconfig", "config")
+        assert (
+            "- The permission to watch customresourcedefinitions of apiextensions.k8s.io is missing. "
+            "It is needed unless settings.scanning.disabled is True.\n"
+        ) in done.stdout
+        assert (
+            "- The permission to create events is missing. "
+            "It is needed unless settings.posting.enabled is False.\n"
+        ) in done.stdout
+
+
+def test_failed_startup_handlers_are_problems(kopf_cluster, tmp_path):
+    source = "import kopf\n@kopf.on.startup()\ndef configure(**_):\n    print(1)\n"
+    source += "    raise kopf.PermanentError('No disk.')\n"
+    (tmp_path / "handlers.py").write_text(source + GOOD.format("configmaps"))
+    config = str(kopf_cluster.kubeconfig)
+    done = kopf(tmp_path, "check", "handlers.py", "-o", "json", KUBECONFIG=config)
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == {
+        "operator": "2 handlers of 1 kind (configmaps)",
+        "skipped": None,
+        "problems": [
+            {
+                "kind": "startup",
+                "text": "The startup handler 'configure' failed for good: PermanentError: No disk. "
+                "The operator has not started.",
+                "permission": None,
+            }
+        ],
+    }
+    done = kopf(tmp_path, "check", "handlers.py", "--offline", "-o", "json", KUBECONFIG=config)
+    assert json.loads(done.stdout)["skipped"] == "--offline is set."
+    assert done.returncode == 0
