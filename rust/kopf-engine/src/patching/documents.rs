@@ -18,8 +18,12 @@ impl PatchPart<'_> {
         self.fields().next().is_none()
     }
 
+    pub(super) fn to_map(&self) -> Map<String, Value> {
+        self.fields().map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
     pub(super) fn to_value(&self) -> Value {
-        Value::Object(self.fields().map(|(key, value)| (key.clone(), value.clone())).collect())
+        Value::Object(self.to_map())
     }
 }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::host::HostTask;
 use crate::testing::{FakeResponse, Fixture, Got, resource};
 
-/// A host whose transformation functions set `spec.x`, and which collects log lines.
+/// A host whose transformation functions set `spec.x`, and `status.done` of objects with a status. It collects log lines.
 #[derive(Default)]
 struct FakeHost(std::sync::Mutex<Vec<String>>);
 
@@ -17,6 +17,9 @@ impl Host for FakeHost {
         let HostTask::ApplyPatchFns(transform) = task else { panic!("only functions are called here") };
         let mut value = transform.object.to_value();
         value["spec"] = json!({"x": "made"});
+        if value.get("status").is_some() {
+            value["status"] = json!({"done": 1});
+        }
         let _ = transform.reply.send(Ok(value));
     }
 
@@ -423,4 +426,26 @@ async fn a_patch_has_the_uid_as_its_precondition() {
         assert_eq!(outcome.requests[0].2, sent);
         assert!(!outcome.result.unwrap().merged.contains_key("uid"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_accepted_before_a_conflict_of_the_status_are_ours() {
+    let change = WriteRequest { functions: true, finalizer: Some(Edit::Block), ..WriteRequest::of(1) };
+    let outcome = apply(body("1", json!({"status": {"done": 0}})), change, |got| {
+        let made = json!({"spec": {"x": "made"}, "metadata": {"finalizers": ["f"]}, "status": {"done": 0}});
+        match (&*got.method, got.path.ends_with("/status"), &got.body[0]["value"]) {
+            ("PATCH", true, version) if version == "2" => failure_response(422, None),
+            ("PATCH", false, _) => (200, Some(body("2", made))),
+            ("PATCH", true, _) => {
+                let mut object = body("4", made);
+                object["status"] = json!({"done": 1});
+                (200, Some(object))
+            }
+            _ => listed("3", made),
+        }
+    })
+    .await;
+    assert_eq!(outcome.sent()[..2], ["PATCH", "PATCH /status"]);
+    let expected = json!({"metadata": {"finalizers": ["f"]}, "spec": {"x": "made"}, "status": {"done": 1}});
+    assert_eq!(Value::Object(outcome.result.unwrap().merged), expected);
 }

@@ -16,7 +16,7 @@ use kopf_core::persistence::pending_state;
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::documents::{holds, is_about_status};
+use super::documents::{PatchPart, holds, is_about_status};
 use super::identity::{gone, is_gone};
 use super::status::is_final;
 use super::{CONFLICTS, PatchFailure, Patching, PatchingError, WriteResult, failure};
@@ -69,8 +69,13 @@ impl Patching<'_> {
                 }
             };
             let known = applied.latest.take();
-            let result;
-            (applied.latest, result) = self.send_operations(object, &base, &operations, known).await;
+            let (result, is_body_written);
+            (applied.latest, is_body_written, result) =
+                self.send_operations(object, &base, &operations, known).await;
+            if is_body_written {
+                // The operations on the status are computed again if they have a conflict; these are not.
+                applied.merge(PatchPart(&changes, self.separate_status()).to_map());
+            }
             let (document, version, error) = match result {
                 JsonPatchResult::Done => {
                     applied.merge(changes);
@@ -159,15 +164,17 @@ impl Patching<'_> {
         }
     }
 
-    /// Sends the operations with a test that the object is unchanged. Also returns the latest state of the object.
+    /// Sends the operations with a test that the object is unchanged. Also returns the latest state of the object, and whether
+    /// the server has accepted operations on fields other than a separate status.
     async fn send_operations(
         &self,
         object: &Arc<Object>,
         base: &Arc<Object>,
         operations: &[Value],
         mut latest: Option<Arc<Object>>,
-    ) -> (Option<Arc<Object>>, JsonPatchResult) {
-        let is_separate = self.resource.has_subresource("status");
+    ) -> (Option<Arc<Object>>, bool, JsonPatchResult) {
+        let is_separate = self.separate_status().is_some();
+        let mut is_body_written = false;
         let (status, body): (Vec<_>, Vec<_>) =
             operations.iter().cloned().partition(|one| is_separate && is_about_status(one));
         for (is_status, operations) in [(false, body), (true, status)] {
@@ -177,10 +184,16 @@ impl Patching<'_> {
             let freshest = latest.as_ref().unwrap_or(base);
             match self.send_document(object, freshest, is_status, operations).await {
                 Ok(read) => latest = Some(read),
-                Err(result) => return (latest, *result),
+                Err(result) => return (latest, is_body_written, *result),
             }
+            is_body_written |= !is_status;
         }
-        (latest, JsonPatchResult::Done)
+        (latest, is_body_written, JsonPatchResult::Done)
+    }
+
+    /// The field that is written by requests to a subresource, if it is one.
+    fn separate_status(&self) -> Option<&'static str> {
+        self.resource.has_subresource("status").then_some("status")
     }
 
     /// Sends one document, for the resource or for its status. Returns the object in the response.
