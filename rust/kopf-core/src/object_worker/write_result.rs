@@ -208,6 +208,8 @@ impl ObjectWorker {
             let (patch, final_progress) = (std::mem::take(&mut outcome.unwritten), write.final_progress.0);
             let unwritten = Unwritten { patch, final_progress, is_rejected: failure.is_rejection };
             self.memory.failed(&object, unwritten, handling_status, settings, context.resource_handlers);
+            let accepted = Accepted { patch: &outcome.merged, latest: outcome.latest };
+            self.memory.record_part(&object, accepted, settings, context.resource_handlers);
         }
         if failure.is_outcome_unknown {
             self.mark_unknown(context, now);

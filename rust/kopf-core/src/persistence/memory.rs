@@ -298,6 +298,37 @@ impl ObjectMemory {
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
+    /// Records the part of a patch that the API server has accepted before the rest could not be written: see [`Self::failed`].
+    /// It is ours, and its progress replaces the earlier progress.
+    pub fn record_part<'s>(
+        &mut self,
+        object: &Object,
+        accepted: Accepted<'_>,
+        settings: impl Into<PersistenceConfig<'s>>,
+        handlers: &ResourceHandlers,
+    ) {
+        let settings = settings.into();
+        let Accepted { patch, latest } = accepted;
+        if patch.is_empty() || !keeps_pending_state(settings) {
+            return;
+        }
+        let persistence = settings.persistence;
+        let keys = persistence.diffbase_storage.own_keys(object);
+        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        pending_state.own.merge(own_progress(patch, &keys, persistence));
+        if let Some(text) = written_base(patch, &keys) {
+            self.set_handled_base(&mut pending_state, Some(text));
+        }
+        if let (Some(latest), Some(before)) = (latest, pending_state.called_with.clone()) {
+            let after = essence(latest, persistence, &handlers.extra_fields);
+            let managers = Managers::of(latest);
+            let write = OwnWrite { before: &before, after: &after, patch, managers: &managers };
+            pending_state.observed = pending_state.observed.rebased(&write);
+            pending_state.called_with = Some(Arc::new(after));
+        }
+        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+    }
+
     /// Records fields that the API server has rejected or could not write. They are sent again later, separately.
     ///
     /// Returns the seconds until then; `None` if they are not kept.

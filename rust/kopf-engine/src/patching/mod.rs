@@ -44,8 +44,8 @@ use documents::PatchPart;
 use identity::{gone, is_gone};
 pub(crate) use rejections::named_fields;
 pub use rejections::{Denials, Rejection};
+use request::{Parts, failure, is_rejection};
 pub use request::{PatchFailure, PatchingError, WriteRequest, WriteResult};
-use request::{failure, is_rejection};
 use status::{StatusWritten, is_final};
 use transform::TransformRequest;
 
@@ -171,7 +171,13 @@ impl Patching<'_> {
             written = self.merge_status(object, status, version, may_retry).await;
             response = written.response.take();
             if written.finds_no_object() {
-                return self.unmerged(object, patch, (None, StatusWritten::default()), applied, gone());
+                return self.unmerged(
+                    object,
+                    Parts::unwritten(patch),
+                    (None, StatusWritten::default()),
+                    applied,
+                    gone(),
+                );
             }
         }
         // The subresource may not exist any more: then the status is an ordinary field.
@@ -185,7 +191,15 @@ impl Patching<'_> {
         };
         let sent = match sent {
             Ok(last) => last,
-            Err(error) => return self.unmerged(object, patch, (response, written), applied, error),
+            Err(error) => {
+                let parts = match status {
+                    Some(status) if !self.compat => {
+                        Parts::after_status(&patch, status, &written, response.is_some())
+                    }
+                    _ => Parts::unwritten(patch),
+                };
+                return self.unmerged(object, parts, (response, written), applied, error);
+            }
         };
         let is_body_written = sent.is_some();
         response = sent.or(response);
@@ -201,7 +215,8 @@ impl Patching<'_> {
                 match self.send_status(object, status, version, false).await {
                     Ok(last) => (response, written.rejection) = (Some(last), None),
                     Err(error) if self.compat || is_gone(&error) => {
-                        return self.unmerged(object, patch, (response, written), applied, error);
+                        let parts = Parts::unwritten(patch);
+                        return self.unmerged(object, parts, (response, written), applied, error);
                     }
                     Err(_) => {}
                 }
@@ -222,7 +237,9 @@ impl Patching<'_> {
     ) -> Result<WriteResult, PatchFailure> {
         let mut response = None;
         let mut written = StatusWritten::default();
-        for MergeRequest { is_status, patch: part } in requests {
+        let mut accepted = Patch::default();
+        let mut requests = requests.into_iter();
+        while let Some(MergeRequest { is_status, patch: part }) = requests.next() {
             if let Some(status) = part.get("status").filter(|_| is_status) {
                 if let Some(rejection) = &mut written.rejection {
                     // The rest of the status is sent together with the rejected part, later.
@@ -235,9 +252,21 @@ impl Patching<'_> {
                 let version = self.guarding_version(object, latest.as_deref(), &part);
                 let status_written = self.merge_status(object, status, version, may_retry).await;
                 if status_written.finds_no_object() {
-                    return self.unmerged(object, patch, (None, StatusWritten::default()), applied, gone());
+                    return self.unmerged(
+                        object,
+                        Parts::unwritten(patch),
+                        (None, StatusWritten::default()),
+                        applied,
+                        gone(),
+                    );
                 }
                 let StatusWritten { response: last, rejection } = status_written;
+                if last.is_some() {
+                    let rejected = rejection.as_ref().map(|rejection| &rejection.patch);
+                    accepted.merge(
+                        rejected.map_or_else(|| part.clone(), |rejected| subtract(part.clone(), rejected)),
+                    );
+                }
                 response = last.or(response);
                 written.rejection = rejection.map(|rejection| Rejection {
                     patch: subtract(rejection.patch, &final_progress.0),
@@ -245,8 +274,16 @@ impl Patching<'_> {
                 });
             } else {
                 match self.merge_body(object, PatchPart(&part, None)).await {
-                    Ok(last) => response = last.or(response),
-                    Err(error) => return self.unmerged(object, patch, (response, written), applied, error),
+                    Ok(last) => {
+                        accepted.merge(part);
+                        response = last.or(response);
+                    }
+                    Err(error) => {
+                        let mut left = Patch(part);
+                        requests.for_each(|request| left.merge(request.patch));
+                        let parts = Parts { accepted: accepted.0, left: left.0 };
+                        return self.unmerged(object, parts, (response, written), applied, error);
+                    }
                 }
             }
         }
@@ -273,21 +310,26 @@ impl Patching<'_> {
     fn unmerged(
         &self,
         object: &Object,
-        patch: Map<String, Value>,
+        Parts { accepted, left }: Parts,
         (response, written): (Option<Bytes>, StatusWritten),
         mut applied: WriteResult,
         error: RequestError,
     ) -> Result<WriteResult, PatchFailure> {
-        let has_response = response.is_some();
-        applied.latest = response.and_then(|response| self.read(object, &response).ok()).or(applied.latest);
-        applied.unwritten = patch;
-        if !self.compat {
-            let rejection = written.rejection.filter(|rejection| is_final(&rejection.error));
-            if has_response || rejection.is_some() {
-                applied.unwritten.shift_remove("status");
+        let mut unwritten = Patch::default();
+        match response.and_then(|response| self.read(object, &response).ok()) {
+            Some(latest) => {
+                applied.latest = Some(latest);
+                applied.merge(accepted);
             }
-            applied.rejections.extend(rejection);
+            None => unwritten.merge(accepted),
         }
+        match written.rejection.filter(|_| !self.compat) {
+            Some(rejection) if is_final(&rejection.error) => applied.rejections.push(rejection),
+            Some(rejection) => unwritten.merge(rejection.patch),
+            None => {}
+        }
+        unwritten.merge(left);
+        applied.unwritten = unwritten.0;
         failure(applied, error.into())
     }
 

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::merge_patch::{Patch, subtract};
 use kopf_core::json::value::{Map, Value};
 use kopf_core::object::Object;
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::Accepted;
 
+use super::documents::PatchPart;
 use super::rejections::Rejection;
+use super::status::{StatusWritten, as_patch};
 use crate::error::RequestError;
 use crate::host::CycleId;
 
@@ -87,6 +89,37 @@ impl WriteResult {
     /// Whether the server may have applied a change although it has not responded.
     pub fn is_in_doubt(&self) -> bool {
         self.rejections.iter().any(|rejection| is_outcome_unknown(&rejection.error))
+    }
+}
+
+/// The parts of a merge patch after the failure of one of its requests, without a rejected status.
+pub(super) struct Parts {
+    /// The part that the server has accepted before.
+    pub(super) accepted: Map<String, Value>,
+    /// The part in the failed request and in those that would follow.
+    pub(super) left: Map<String, Value>,
+}
+
+impl Parts {
+    /// Nothing was accepted.
+    pub(super) fn unwritten(patch: Map<String, Value>) -> Self {
+        Self { accepted: Map::new(), left: patch }
+    }
+
+    /// The status was sent first.
+    pub(super) fn after_status(
+        patch: &Map<String, Value>,
+        status: &Value,
+        written: &StatusWritten,
+        is_accepted: bool,
+    ) -> Self {
+        let left = PatchPart(patch, Some("status")).to_map();
+        let accepted = match &written.rejection {
+            _ if !is_accepted => Map::new(),
+            Some(rejection) => subtract(as_patch(status), &rejection.patch),
+            None => as_patch(status),
+        };
+        Self { accepted, left }
     }
 }
 

@@ -429,6 +429,23 @@ async fn a_patch_has_the_uid_as_its_precondition() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_accepted_status_is_known_although_the_body_failed() {
+    let patch = json!({"status": {"a": 1}, "spec": {"b": 1}});
+    let outcome = apply(body("1", json!({})), change(patch), |got| {
+        if got.path.ends_with("/status") {
+            (200, Some(body("2", json!({"status": {"a": 1}}))))
+        } else {
+            failure_response(422, None)
+        }
+    })
+    .await;
+    let PatchFailure { applied, .. } = outcome.result.unwrap_err();
+    assert_eq!(Value::Object(applied.merged), json!({"status": {"a": 1}}));
+    assert_eq!(Value::Object(applied.unwritten), json!({"spec": {"b": 1}}));
+    assert_eq!(applied.latest.unwrap().resource_version(), Some("2"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn operations_accepted_before_a_conflict_of_the_status_are_ours() {
     let change = WriteRequest { functions: true, finalizer: Some(Edit::Block), ..WriteRequest::of(1) };
     let outcome = apply(body("1", json!({"status": {"done": 0}})), change, |got| {
