@@ -118,13 +118,13 @@ def test_new_folders_of_sources_and_manifests_are_watched(project, tmp_path_fact
     assert watch.changed() >= {project / "package" / "new" / "module.py", manifests / "crd.yaml"}
 
 
-def test_if_the_operating_system_refuses_to_watch_files_are_scanned(project, caplog, monkeypatch):
-    class Refusing:
+def test_if_the_operating_system_cannot_watch_files_are_scanned(project, caplog, monkeypatch):
+    class Limited:
         def watch(self, *folders, **options):
             raise OSError("OS file watch limit reached.")
 
     monkeypatch.setattr(autoreload, "SCAN_INTERVAL", 0.0)
-    watch = NativeWatcher([project], list, Refusing())
+    watch = NativeWatcher([project], list, Limited())
     until = time.monotonic() + 30
     while not (found := watch.changed()) and time.monotonic() < until:
         os.utime(project / "op.py", ns=(1, time.time_ns()))

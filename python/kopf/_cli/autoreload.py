@@ -109,7 +109,7 @@ class PollingWatcher:
 
 
 class NativeWatcher:
-    """Gets the changes from the operating system. If it refuses, the files are scanned instead.
+    """Gets the changes from the operating system. If it cannot watch them, the files are scanned instead.
 
     Each folder of the author is watched alone: with everything below the roots, virtual environments would
     take most of the watches that the operating system allows.
@@ -144,7 +144,7 @@ class NativeWatcher:
             watched = self._find_folders()
             while not self._stop.is_set():
                 folders = self._watch(watched)
-                # What was added to a new folder before it is watched is not reported.
+                # Files that are added before a new folder is watched are not reported.
                 self._note(path for folder in folders - watched for path in self._files_in(folder))
                 watched = folders
         except Exception as e:
