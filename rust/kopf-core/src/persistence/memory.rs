@@ -1,6 +1,5 @@
 //! The in-memory state of an object between cycles.
 
-use std::hash::{DefaultHasher, Hasher};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use super::consistency::ViewAge;
 use super::diffbase::observed;
 use super::essence::essence;
 use super::keeps_pending_state;
-use super::own_annotations::{base_text, own_progress, written_base};
+use super::own_annotations::{base_text, digest, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
 use super::pending_state::{ObservedEssences, Overlay, PendingState, missing, overlaid};
 use super::progress::Record;
@@ -415,10 +414,4 @@ pub(crate) fn observed_by_some(records: &[Record], present: impl FnOnce() -> Val
     let is_partly_done =
         records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
     if is_partly_done { observed } else { ObservedEssences { first: None, later: observed.first } }
-}
-
-fn digest(text: &str) -> NonZeroU64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(text.as_bytes());
-    NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
 }

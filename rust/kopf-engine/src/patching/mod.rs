@@ -171,13 +171,7 @@ impl Patching<'_> {
             written = self.merge_status(object, status, version, may_retry).await;
             response = written.response.take();
             if written.finds_no_object() {
-                return self.unmerged(
-                    object,
-                    Parts::unwritten(patch),
-                    (None, StatusWritten::default()),
-                    applied,
-                    gone(),
-                );
+                return self.unmerged_without_object(object, patch, applied);
             }
         }
         // The subresource may not exist any more: then the status is an ordinary field.
@@ -252,13 +246,7 @@ impl Patching<'_> {
                 let version = self.guarding_version(object, latest.as_deref(), &part);
                 let status_written = self.merge_status(object, status, version, may_retry).await;
                 if status_written.finds_no_object() {
-                    return self.unmerged(
-                        object,
-                        Parts::unwritten(patch),
-                        (None, StatusWritten::default()),
-                        applied,
-                        gone(),
-                    );
+                    return self.unmerged_without_object(object, patch, applied);
                 }
                 let StatusWritten { response: last, rejection } = status_written;
                 if last.is_some() {
@@ -307,6 +295,16 @@ impl Patching<'_> {
     }
 
     /// The failure if the body was not accepted.
+    /// The object does not exist any more, or has a successor of its name: nothing of the patch is written.
+    fn unmerged_without_object(
+        &self,
+        object: &Object,
+        patch: Map<String, Value>,
+        applied: WriteResult,
+    ) -> Result<WriteResult, PatchFailure> {
+        self.unmerged(object, Parts::unwritten(patch), (None, StatusWritten::default()), applied, gone())
+    }
+
     fn unmerged(
         &self,
         object: &Object,

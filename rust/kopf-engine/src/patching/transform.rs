@@ -63,15 +63,11 @@ impl Patching<'_> {
                 .filter(|edit| deletion_handled || self.is_still_needed(*edit, object, &base));
             let (operations, changes) = match self.operations(&base, cycle, finalizer, functions).await {
                 Ok(operations) => operations,
-                Err(error) => {
-                    applied.carry = false;
-                    return failure(applied, error);
-                }
+                Err(error) => return failure(WriteResult { carry: false, ..applied }, error),
             };
-            let known = applied.latest.take();
-            let (result, is_body_written);
-            (applied.latest, is_body_written, result) =
-                self.send_operations(object, &base, &operations, known).await;
+            let (latest, is_body_written, result) =
+                self.send_operations(object, &base, &operations, applied.latest.take()).await;
+            applied.latest = latest;
             if is_body_written {
                 // The operations on the status are computed again if they have a conflict; these are not.
                 applied.merge(PatchPart(&changes, self.separate_status()).to_map());
@@ -129,8 +125,7 @@ impl Patching<'_> {
         if let Some(rejection) = rejection {
             return failure(applied, rejection);
         }
-        applied.carry = false;
-        Ok(applied)
+        Ok(WriteResult { carry: false, ..applied })
     }
 
     fn log_conflict(&self, object: &Arc<Object>, document: &Value) {

@@ -406,3 +406,25 @@ fn records_of_the_next_handling_are_not_removed_with_those_of_a_completed_one() 
         assert_eq!(scene.calls, ["c1 x=1", "u0002 x=2"]);
     }
 }
+
+#[test]
+fn the_accepted_part_of_a_failed_patch_replaces_the_earlier_progress() {
+    let mut scene = Scene::new(false);
+    let (settings, handlers) = (Arc::clone(&scene.config.settings), Arc::clone(&scene.handlers));
+    let object = Object::decode(&scene.object.to_string()).unwrap();
+    let annotations = |value: Value| {
+        let patch = json!({"metadata": {"annotations": {"kopf.zalando.org/c1": value}}});
+        patch.as_object().unwrap().clone()
+    };
+    let (older, newer) = (annotations(json!("older")), annotations(json!("newer")));
+    let ongoing = HandlingStatus::Ongoing(ObservedEssences::default());
+    let accepted = Accepted { patch: &older, latest: Some(&object) };
+    scene.memory.record_write(&object, accepted, ongoing.clone(), &settings, &handlers);
+    let Value::Object(patch) = json!({"spec": {"y": 1}}) else { panic!("no patch") };
+    let unwritten = Unwritten { patch: patch.clone(), ..Unwritten::default() };
+    scene.memory.failed(&object, unwritten, ongoing, &settings, &handlers);
+    let accepted = Accepted { patch: &newer, latest: Some(&object) };
+    scene.memory.record_part(&object, accepted, &settings, &handlers);
+    let pending_state = scene.memory.pending_state.as_ref().unwrap();
+    assert_eq!((&pending_state.own.0, &pending_state.unwritten), (&newer, &patch));
+}
