@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kopf._intents.callbacks import ActivityDecorator as ActivityDecorator
     from kopf._intents.callbacks import ChangingDecorator as ChangingDecorator
     from kopf._intents.callbacks import (
-        ChangingFn,
+        ChangingF,
         DelayFn,
         MetaFilterFn,
         WhenFilterFn,
@@ -583,7 +583,7 @@ def subhandler(
     """
     options = locals()
 
-    def decorator(fn: ChangingFn) -> ChangingFn:
+    def decorator(fn: ChangingF, /) -> ChangingF:
         from kopf._runtime.subhandlers import declare
 
         declare(fn, options)
@@ -593,7 +593,7 @@ def subhandler(
 
 
 def register(
-    fn: ChangingFn,
+    fn: ChangingF,
     *,
     id: str | None = None,
     param: Any | None = None,
@@ -604,7 +604,7 @@ def register(
     labels: MetaFilters | None = None,
     annotations: MetaFilters | None = None,
     when: WhenFilterFn | None = None,
-) -> ChangingFn:
+) -> ChangingF:
     """Declare the function as a sub-handler, the same as `subhandler` does."""
     decorator = subhandler(
         id=id,

@@ -15,8 +15,8 @@ from kopf import _kopf
 
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "typing"
 FILES = sorted(path.name for path in FOLDER.glob("*.py"))
-# It uses additions of kopf-rs.
-OURS = "ours.py"
+# They use additions of kopf-rs; in Kopf 1.45, decorated functions lose their types.
+OURS = ["calls.py", "ours.py"]
 # Kopf 1.45 accepts functions by id, but has no type for them.
 UNTYPED_IN_ORIGINAL = "handlers.py"
 # Names that only the testing extension has.
@@ -29,27 +29,30 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("mypy")
 
 
-def mypy(python: str, name: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+def mypy(python: str, file: pathlib.Path, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
     cache = folder / pathlib.Path(python).parents[1].name
     options = ["--strict", "--config-file=", f"--cache-dir={cache}", f"--python-executable={python}"]
-    command = [sys.executable, "-m", "mypy", *options, str(FOLDER / name)]
+    command = [sys.executable, "-m", "mypy", *options, str(file)]
     env = {key: value for key, value in os.environ.items() if key not in ("MYPYPATH", "PYTHONPATH")}
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env, timeout=150)
 
 
 def test_files_are_seen():
-    assert FILES == ["embedding.py", "handlers.py", "mistakes.py", OURS]
+    assert FILES == ["calls.py", "embedding.py", "handlers.py", "mistakes.py", "ours.py"]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_operators_are_accepted_and_mistakes_are_found_by_mypy(name, kopf_python, folder):
-    done = mypy(kopf_python, name, folder)
+    done = mypy(kopf_python, FOLDER / name, folder)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name != OURS])
+@pytest.mark.parametrize("name", [name for name in FILES if name not in OURS])
 def test_they_are_accepted_with_the_original_too(name, reference_python, folder):
-    done = mypy(reference_python, name, folder)
+    # The same functions are rejected as a value of a type variable here, as an argument there.
+    copy = folder / name
+    copy.write_text((FOLDER / name).read_text().replace("ignore[type-var]", "ignore[arg-type]"))
+    done = mypy(reference_python, copy, folder)
     mine = [line for line in done.stdout.splitlines() if f"/{name}:" in line and "error:" in line]
     if name == UNTYPED_IN_ORIGINAL:
         mine = [line for line in mine if "[dict-item]" not in line]

@@ -1,7 +1,7 @@
 """Additions of kopf-rs, as used in typed operators."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_type
 
 import kopf
 from kopf import client
@@ -83,3 +83,8 @@ async def sync(
         raise kopf.Requeue(5, "soon")
     kopf.trigger(kopf.ref(body))
     return None
+
+
+async def test_sync(body: kopf.Body, api: client.Api, conditions: kopf.Conditions) -> None:
+    done = await sync(body=body, api=api, conditions=conditions, deleting=False)
+    assert_type(done, kopf.Requeue | None)

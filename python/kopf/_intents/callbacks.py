@@ -7,7 +7,7 @@ functions that name `api` or `conditions` get these.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from kopf._intents.settings import OperatorSettings
@@ -131,10 +131,53 @@ class MetaFilterFn(Protocol):
     ) -> bool: ...  # fmt: skip
 
 
-ActivityDecorator = Callable[[ActivityFn], ActivityFn]
-IndexingDecorator = Callable[[IndexingFn], IndexingFn]
-WatchingDecorator = Callable[[WatchingFn], WatchingFn]
-ChangingDecorator = Callable[[ChangingFn], ChangingFn]
-WebhookDecorator = Callable[[WebhookFn], WebhookFn]
-DaemonDecorator = Callable[[DaemonFn], DaemonFn]
-TimerDecorator = Callable[[TimerFn], TimerFn]
+# Decorated functions keep their own types: they can be called as they are written, as in tests.
+ActivityF = TypeVar("ActivityF", bound=ActivityFn)
+IndexingF = TypeVar("IndexingF", bound=IndexingFn)
+WatchingF = TypeVar("WatchingF", bound=WatchingFn)
+ChangingF = TypeVar("ChangingF", bound=ChangingFn)
+WebhookF = TypeVar("WebhookF", bound=WebhookFn)
+DaemonF = TypeVar("DaemonF", bound=DaemonFn)
+TimerF = TypeVar("TimerF", bound=TimerFn)
+
+
+class ActivityDecorator(Protocol):
+    """A decorator that returns the handler of an activity as it is."""
+
+    def __call__(self, fn: ActivityF, /) -> ActivityF: ...
+
+
+class IndexingDecorator(Protocol):
+    """A decorator that returns the handler of indexing as it is."""
+
+    def __call__(self, fn: IndexingF, /) -> IndexingF: ...
+
+
+class WatchingDecorator(Protocol):
+    """A decorator that returns the handler of events as it is."""
+
+    def __call__(self, fn: WatchingF, /) -> WatchingF: ...
+
+
+class ChangingDecorator(Protocol):
+    """A decorator that returns the handler of changes as it is."""
+
+    def __call__(self, fn: ChangingF, /) -> ChangingF: ...
+
+
+class WebhookDecorator(Protocol):
+    """A decorator that returns the handler of admission requests as it is."""
+
+    def __call__(self, fn: WebhookF, /) -> WebhookF: ...
+
+
+class DaemonDecorator(Protocol):
+    """A decorator that returns the daemon as it is."""
+
+    def __call__(self, fn: DaemonF, /) -> DaemonF: ...
+
+
+class TimerDecorator(Protocol):
+    """A decorator that returns the timer as it is."""
+
+    def __call__(self, fn: TimerF, /) -> TimerF: ...
