@@ -353,17 +353,18 @@ impl ObjectWorker {
         self.queue = None;
     }
 
-    /// The cycle of this event has panicked: the event is handled again after the error back-off. Without delays, it is dropped:
-    /// the cycle would panic again at once. With `was_open`, a part of the cycle may have been written.
-    pub fn on_panic(
+    /// The cycle of this event has ended without a decision, because of an internal error: the event is handled again after the
+    /// error back-off. Without delays, it is dropped: the cycle would fail again at once. With `may_be_written`, a part of the
+    /// cycle may have been written.
+    pub fn on_internal_error(
         &mut self,
         event: QueuedEvent,
         error: String,
-        was_open: bool,
+        may_be_written: bool,
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> WorkerLog {
-        if was_open {
+        if may_be_written {
             // The record of our writes may be incomplete; the persisted progress is on the object.
             self.memory.pending_state = None;
             self.memory.handled = None;

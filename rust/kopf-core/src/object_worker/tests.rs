@@ -240,7 +240,7 @@ fn an_idle_object_is_held_after_an_error_without_delays_only_logged() {
         startup_config: &config,
         live_config: &config,
     };
-    let line = scene.worker.on_panic(first, "boo".to_owned(), false, context, at(0.0));
+    let line = scene.worker.on_internal_error(first, "boo".to_owned(), false, context, at(0.0));
     assert_eq!(line.text(), "An unexpected error, not throttled: boo");
     assert!(!scene.worker.needs_driver(), "it would panic again at once");
     started(scene.take(event(2)));

@@ -46,3 +46,6 @@ pub(super) async fn wait_for_room(dispatcher: &Dispatcher) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

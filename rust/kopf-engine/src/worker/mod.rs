@@ -10,8 +10,8 @@ use kopf_core::cycle::{Decision, EffectResult};
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::log_level::Level;
 use kopf_core::object_worker::{
-    CycleEffect, DecidedWrite, DecisionResult, Finished, NextAction, QueuedEvent, RunningCycle, SleepKind,
-    Transition, WorkerLog,
+    CycleEffect, DecidedWrite, DecisionResult, NextAction, QueuedEvent, RunningCycle, SleepKind, Transition,
+    WorkerLog,
 };
 use kopf_core::time::Timestamp;
 use tokio::sync::{Notify, oneshot};
@@ -19,8 +19,8 @@ use tokio::sync::{Notify, oneshot};
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
 use crate::host::{ActivationTask, CycleId, HostTask, LogRecord, Responder};
-use crate::objects::dispatcher::{Dispatcher, WorkerTask};
-use crate::supervision::{Panicked, guarded};
+use crate::objects::dispatcher::{CycleError, Dispatcher, WorkerTask};
+use crate::supervision::guarded;
 use crate::time::duration::seconds;
 
 mod pool;
@@ -86,7 +86,7 @@ impl Worker {
             let is_over = tokio::select! {
                 done = guarded("The cycle of the object", self.execute(task)) => {
                     if let Err(panicked) = done {
-                        self.recover(id, event, &panicked);
+                        self.recover(id, event, &panicked.into(), true);
                     }
                     false
                 }
@@ -104,11 +104,12 @@ impl Worker {
         }
     }
 
-    /// Handles a panic of the cycle: the object is delayed and handled again.
-    fn recover(&self, id: CycleId, event: QueuedEvent, panicked: &Panicked) {
+    /// Ends a cycle that has failed: the object is delayed and handled again. With `may_be_written`, a part of the cycle may have
+    /// been written.
+    fn recover(&self, id: CycleId, event: QueuedEvent, error: &CycleError, may_be_written: bool) {
         self.dispatcher.with_slots(|slots, effects| {
             if let Some(slot) = slots.get(&self.key) {
-                self.dispatcher.on_panic(slot, event, panicked, true, effects);
+                self.dispatcher.on_internal_error(slot, event, error, may_be_written, effects);
             }
         });
         self.shared().base.host.submit(HostTask::CycleClosed { cycle: id, keep_fns: false });
@@ -223,8 +224,7 @@ impl Worker {
             WorkerTask::Write { id, closed, write, .. } => return self.write((id, closed), write).await,
         };
         let Some(decision) = self.drive(&mut running).await else {
-            // The host has failed to complete the activation, and has logged why: the next event is handled nevertheless.
-            return self.dispatcher.close(&running, Finished::default());
+            return self.recover(running.id, running.event().clone(), &CycleError::Lost, false);
         };
         let end = (running.id, running.closed);
         match self.decide(&running, *decision) {

@@ -24,6 +24,17 @@ thread_local! {
     pub(super) static INJECTED_PANIC: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+/// The reason why a cycle has ended without a decision: an internal error.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CycleError {
+    /// The cycle has panicked.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
+    /// The host has dropped an activation, and has logged why.
+    #[error("the outcome of the handlers is lost because of an internal error")]
+    Lost,
+}
+
 /// What remains of an object without work.
 pub(super) enum RemovedSlot {
     /// Its slot stays, or there is none.
@@ -53,7 +64,7 @@ impl Dispatcher {
             Ok(start) => Some(start),
             Err(panicked) => {
                 slot.worker.memory = memory;
-                self.on_panic(slot, kept, &panicked, false, effects);
+                self.on_internal_error(slot, kept, &panicked.into(), false, effects);
                 None
             }
         }
@@ -83,7 +94,7 @@ impl Dispatcher {
             Err(panicked) => {
                 self.with_slots(|slots, effects| {
                     if let Some(slot) = slots.get(key) {
-                        self.on_panic(slot, kept, &panicked, false, effects);
+                        self.on_internal_error(slot, kept, &panicked.into(), false, effects);
                     }
                 });
                 None
@@ -129,7 +140,7 @@ impl Dispatcher {
             slot.worker.on_decision(&running, *decision, self.worker_context(&current), now)
         });
         match decided {
-            Err(panicked) => self.abort(slots, key, &running, &panicked, runtime, true),
+            Err(panicked) => self.abort(slots, key, &running, &panicked.into(), runtime, true),
             Ok(DecisionResult::Write(write)) => {
                 let (id, closed, has_run) = (running.id, running.closed, running.has_run());
                 let task = WorkerTask::Write { id, closed, has_run, write };
@@ -143,20 +154,20 @@ impl Dispatcher {
         }
     }
 
-    /// Ends a cycle that has panicked and has no worker: a worker handles the event after the error back-off. With
-    /// `was_decided`, its decision may be recorded in part.
+    /// Ends a cycle that has failed and has no worker: a worker handles the event after the error back-off. With `was_decided`,
+    /// its decision may be recorded in part.
     pub(super) fn abort(
         self: &Arc<Self>,
         mut slots: MutexGuard<'_, Slots>,
         key: &Arc<str>,
         running: &RunningCycle,
-        panicked: &Panicked,
+        error: &CycleError,
         runtime: Option<&Handle>,
         was_decided: bool,
     ) {
         let Some(slot) = slots.get(key) else { return };
         let mut effects = Effects::default();
-        self.on_panic(slot, running.event().clone(), panicked, was_decided, &mut effects);
+        self.on_internal_error(slot, running.event().clone(), error, was_decided, &mut effects);
         let is_listed = running.event().kind == EventType::Listed;
         self.on_idle(slots, key, is_listed, runtime, || {
             effects.take_place(self);
@@ -217,20 +228,22 @@ impl Dispatcher {
         host.log(record_of(line, cycle));
     }
 
-    /// Applies the error back-off after a panic of the event's cycle.
-    pub(crate) fn on_panic(
+    /// Applies the error back-off after an internal error of the event's cycle.
+    pub(crate) fn on_internal_error(
         &self,
         slot: &mut Slot,
         event: QueuedEvent,
-        panicked: &Panicked,
-        was_open: bool,
+        error: &CycleError,
+        may_be_written: bool,
         effects: &mut Effects,
     ) {
         let current = self.shared.base.live_config.get();
         let (context, now) = (self.worker_context(&current), self.shared.base.clock.now());
-        let line = slot.worker.on_panic(event, panicked.to_string(), was_open, context, now);
+        let line = slot.worker.on_internal_error(event, error.to_string(), may_be_written, context, now);
         effects.log(record_of(&line, None));
-        if slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.is_damaged()) {
+        if let CycleError::Panicked(panicked) = error
+            && slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.is_damaged())
+        {
             self.shared.base.failing.raise(panicked.clone().into());
         }
     }

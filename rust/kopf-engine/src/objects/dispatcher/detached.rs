@@ -8,27 +8,17 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 
 use kopf_core::activation::Completion;
 use kopf_core::cause::EventType;
-use kopf_core::object_worker::{CycleEffect, Finished, RunningCycle};
+use kopf_core::object_worker::{CycleEffect, RunningCycle};
 use tokio::runtime::Handle;
 
-use super::{Dispatcher, WorkerTask};
+use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::DetachedCycles;
 use crate::host::{ActivationTask, HostTask, Responder};
 use crate::objects::slots::{DetachedCycle, Slots};
-use crate::supervision::{Panicked, shielded};
+use crate::supervision::shielded;
 
 /// The name of the end of a detached cycle in reports of its panics.
 const ENDING: &str = "The end of a cycle";
-
-/// The state of a detached cycle after its completion.
-enum DetachedResult {
-    /// The cycle continues, or is decided.
-    Continues,
-    /// The host has failed to complete the activation, and has logged why: the next events are handled.
-    Lost,
-    /// The cycle has panicked.
-    Panicked(Panicked),
-}
 
 impl DetachedCycles for Dispatcher {
     fn cancel_all(&self) {
@@ -68,13 +58,9 @@ impl Dispatcher {
         reply: Option<Completion>,
     ) {
         let now = self.shared.base.clock.now();
-        let result = match reply {
-            None => DetachedResult::Lost,
-            Some(reply) => match shielded("The cycle of the object", || running.on_completion(reply, now)) {
-                Ok(()) => DetachedResult::Continues,
-                Err(panicked) => DetachedResult::Panicked(panicked),
-            },
-        };
+        let result = reply
+            .ok_or(CycleError::Lost)
+            .and_then(|reply| Ok(shielded("The cycle of the object", || running.on_completion(reply, now))?));
         self.emit_log(&mut running);
         let slots = match self.slots.try_lock() {
             Ok(slots) => slots,
@@ -92,14 +78,14 @@ impl Dispatcher {
         }
     }
 
-    /// Ends the cycle, or starts a worker that continues it.
+    /// Ends the cycle, or starts a worker that continues it or waits after its error.
     fn end(
         self: &Arc<Self>,
         mut slots: MutexGuard<'_, Slots>,
         runtime: &Handle,
         key: &Arc<str>,
         running: Box<RunningCycle>,
-        result: DetachedResult,
+        result: Result<(), CycleError>,
     ) {
         let Some(slot) = slots.get(key) else { return };
         let Some(execution) = &mut slot.execution else { return };
@@ -107,7 +93,7 @@ impl Dispatcher {
         let Some(_detached) = execution.detached_cycle.take_if(|one| one.id == running.id) else { return };
         let is_listed = running.event().kind == EventType::Listed;
         match result {
-            DetachedResult::Continues => {
+            Ok(()) => {
                 if running.is_decided() {
                     self.conclude(slots, key, *running, is_listed, Some(runtime));
                 } else {
@@ -116,13 +102,7 @@ impl Dispatcher {
                     work.spawn(Some(runtime));
                 }
             }
-            DetachedResult::Lost => {
-                let report = || self.close(&running, Finished::default());
-                self.on_idle(slots, key, is_listed, Some(runtime), report);
-            }
-            DetachedResult::Panicked(panicked) => {
-                self.abort(slots, key, &running, &panicked, Some(runtime), false);
-            }
+            Err(error) => self.abort(slots, key, &running, &error, Some(runtime), false),
         }
         self.shared.freed.notify_waiters();
     }

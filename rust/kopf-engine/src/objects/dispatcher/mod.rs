@@ -32,6 +32,7 @@ mod effects;
 mod handover;
 mod pool;
 
+pub(crate) use cycles::CycleError;
 pub use pool::{Work, WorkerPool, WorkerTask};
 
 use effects::Effects;

@@ -156,10 +156,10 @@ async fn patches_of_detached_cycles_are_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_completion_ends_the_cycle_and_the_next_event_is_handled() {
+async fn a_lost_completion_is_logged_and_the_object_is_handled_again_after_the_back_off() {
     // With a worker limit, each cycle has a worker.
-    for settings in [json!({}), json!({"queueing": {"worker_limit": 5}})] {
-        let scene = Scene::with(&settings);
+    for limit in [json!(null), json!(5)] {
+        let scene = Scene::with(&json!({"queueing": {"worker_limit": limit, "error_delays": [5]}}));
         for pending in [0, 1] {
             scene.dispatch(EventType::Modified, "a");
             turns().await;
@@ -169,16 +169,40 @@ async fn a_lost_completion_ends_the_cycle_and_the_next_event_is_handled() {
             }
             drop(activation);
             turns().await;
-            let (scripts, others) = scene.taken();
-            assert_eq!((scripts.len(), others), (pending, vec!["close"]), "{settings}");
-            for activation in scripts {
-                reply_to(activation, Completion::default());
-            }
+            let (activations, others) = scene.taken();
+            assert_eq!((activations.len(), others), (0, vec!["close"]), "{limit}, {pending}");
+            let line =
+                "ERROR Throttling for 5 seconds due to an unexpected error: the outcome of the handlers";
+            assert_eq!(scene.fixture.lines(line).len(), pending + 1);
+            tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+            reply_to(scene.activation(), Completion::default());
             turns().await;
-            assert!(scene.is_idle(), "{settings}");
+            assert!(scene.is_idle(), "{limit}, {pending}");
             drop(scene.taken());
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_back_off_after_lost_completions_grows_until_one_arrives() {
+    let scene = Scene::with(&json!({"queueing": {"error_delays": [5, 50]}}));
+    scene.dispatch(EventType::Modified, "a");
+    drop(scene.activation());
+    for (delay, is_lost) in [(5, true), (50, false)] {
+        tokio::time::sleep(std::time::Duration::from_secs(delay - 1)).await;
+        assert!(scene.taken().0.is_empty(), "{delay}");
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let activation = scene.activation();
+        if is_lost {
+            drop(activation);
+        } else {
+            reply_to(activation, Completion::default());
+        }
+        turns().await;
+    }
+    assert!(scene.is_idle());
+    scene.dispatch(EventType::Modified, "a");
+    assert_eq!(scene.taken().0.len(), 1, "the object is not delayed any more");
 }
 
 #[tokio::test(start_paused = true)]
