@@ -126,12 +126,7 @@ EXCEPTIONS = [
     ),
     ("life", "", r"LifeCycleFn", "a type of Kopf"),
     ("notes", r"python/kopf/_cli/error_report\.py", "", "notes of exceptions, PEP 678"),
-    (
-        "refused",
-        r"python/kopf/testing\.py|tests/|CHANGELOG\.md",
-        r"Refused",
-        "the former name of `kopf.testing.ApiError`",
-    ),
+    ("refused", r"rust/kopf-core/tests/explorer/", r"Refused", "a variant of a response in the explorer"),
     (
         "refused",
         r"rust/kopf-engine/",

@@ -3,8 +3,6 @@
 The fixtures `kopf_cluster` and `kopf_operator` are in the pytest plugin, which pytest loads by itself.
 """
 
-from typing import TYPE_CHECKING
-
 from kopf._cli.runner import KopfRunner
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster
@@ -24,18 +22,3 @@ __all__ = [
     "UnexpectedError",
     "UnknownKindError",
 ]
-
-_RENAMED = {"NotHad": "NotSupportedError", "Refused": "ApiError"}
-
-
-if not TYPE_CHECKING:  # type checkers must find those names that do not exist
-
-    def __getattr__(name: str) -> object:
-        if name not in _RENAMED:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import warnings
-
-        new = _RENAMED[name]
-        text = f"kopf.testing.{name} is deprecated; use kopf.testing.{new} instead."
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return globals()[new]

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from kopf._runtime.bridge import ApiServer
 from kopf._testing.client import USER_AGENT
 from kopf._testing.clock import ClockControl
-from kopf._testing.deprecated import deprecated_alias
 from kopf._testing.durations import Duration, to_seconds
 
 Kind = Literal["embedded", "assets", "kubeconfig"]
@@ -220,14 +219,6 @@ class EmbeddedFeatures:
     def version(self) -> int:
         """The newest resource version of the embedded server: it grows with every write."""
         return self._embedded.resource_version
-
-    until = deprecated_alias("until", "wait_until")
-    wait_until_quiet = deprecated_alias("wait_until_quiet", "wait_until_idle")
-    cut_off = deprecated_alias("cut_off", "disconnect_clients")
-    is_cut_off = deprecated_alias("is_cut_off", "is_disconnected")
-    withdraw_faults = deprecated_alias("withdraw_faults", "clear_faults")
-    cut_watches = deprecated_alias("cut_watches", "drop_watches")
-    forget_history = deprecated_alias("forget_history", "compact")
 
     @property
     def activity_marker(self) -> tuple[int, int]:

@@ -29,7 +29,6 @@ from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.async_twins import AsyncOperator
 from kopf._testing.cluster import Cluster
-from kopf._testing.deprecated import deprecated_alias
 from kopf._testing.idle_tracker import IdleTracker
 from kopf._testing.observed_selector import new_event_loop
 
@@ -263,8 +262,6 @@ class Operator:
         elif not self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
             raise TimeoutError(f"The operator was not idle within {timeout} seconds.")
         self.check()
-
-    wait_until_quiet = deprecated_alias("wait_until_quiet", "wait_until_idle")
 
     def _add_login_handler(self) -> None:
         if any(

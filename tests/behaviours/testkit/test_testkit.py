@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import gc
+import inspect
 import pathlib
 import sys
 import threading
@@ -203,27 +204,12 @@ def test_errors_of_manifests_name_the_file(tmp_path, kopf_cluster):
         kopf_cluster.apply(tmp_path / "text.yaml")
 
 
-@pytest.mark.parametrize("old, new", [("NotHad", "NotSupportedError"), ("Refused", "ApiError")])
-def test_deprecated_errors_are_the_renamed_ones(old, new):
-    with pytest.warns(DeprecationWarning, match=f"kopf.testing.{old} is deprecated; use kopf.testing.{new}"):
-        assert getattr(kopf.testing, old) is getattr(kopf.testing, new)
-    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
-        kopf.testing.Nothing  # noqa: B018
-
-
-def test_deprecated_names_of_clusters_and_operators():
-    with Cluster() as cluster:
-        with pytest.warns(DeprecationWarning, match=r"Cluster.cut_off is deprecated; use disconnect_clients"):
-            cluster.cut_off()
-        with pytest.warns(DeprecationWarning, match=r"Cluster.is_cut_off is deprecated; use is_disconnected"):
-            assert cluster.is_cut_off
-        with pytest.warns(
-            DeprecationWarning, match=r"Cluster.withdraw_faults is deprecated; use clear_faults"
-        ):
-            cluster.withdraw_faults()
-        assert not cluster.is_disconnected
-        with Operator(cluster) as operator, pytest.warns(DeprecationWarning, match="use wait_until_idle"):
-            operator.wait_until_quiet()
+def test_nothing_in_the_testing_kit_is_deprecated():
+    objects = [getattr(kopf.testing, name) for name in kopf.testing.__all__]
+    members = [getattr(owner, name) for owner in objects for name in dir(owner) if not name.startswith("_")]
+    assert len(members) > 50
+    assert [it for it in [*objects, *members] if "deprecated" in (inspect.getdoc(it) or "").lower()] == []
+    assert not hasattr(kopf.testing, "__getattr__"), "names that are not listed"
 
 
 def test_the_connections_of_all_threads_are_closed():
