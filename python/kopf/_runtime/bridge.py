@@ -233,11 +233,11 @@ class Bridge:
     def poll(self) -> bool:
         """Poll and handle one batch of items; false if there were none."""
         self._polling = True
-        items, request_handlers = self._engine.poll(), self._request_handlers
         try:
+            items = self._engine.poll()
             for item in items:
                 try:
-                    request_handlers[type(item)](item)
+                    self._request_handlers[type(item)](item)
                 except Exception as e:
                     what = type(item).__name__
                     logger.exception(f"Internal error while handling {what}; please report it: {e}")
@@ -273,5 +273,7 @@ class Bridge:
             self._push_log_level()
         if self._completions:
             completions, self._completions = self._completions, []
-            self.before_completion()
-            self._engine.complete(completions)
+            try:
+                self.before_completion()
+            finally:
+                self._engine.complete(completions)
