@@ -929,13 +929,14 @@ def inject(
     new: Any = None,
     retries: int | None = None,
     retry: int = 0,
+    together: bool = False,
 ) -> InjectedWork:
     """Inject work items as if they came from the engine; only in builds for tests."""
 
 def inject_panics(step: str, *, name: str | None = None, times: int = 1) -> None:
     """Make tasks of the engine panic at their next steps; only in builds for tests.
 
-    The steps: `watch`, `handle`, `index`, `transform`, `run`, `forget`.
+    The steps: `watch`, `handle`, `index`, `transform`, `run`, `forget`, `webhook`.
     """
 
 def inject_review(engine: Engine, resource: dict[str, Any]) -> None:

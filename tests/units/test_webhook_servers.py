@@ -8,9 +8,13 @@ import contextlib
 import errno
 import http.client
 import json
+import logging
 import re
+import select
 import ssl
 import sys
+import threading
+import time
 import types
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -425,3 +429,38 @@ def test_a_closed_server_has_neither_a_port_nor_connections():
         writer.close()
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_requests_are_polled_although_errors_of_the_server_cannot_be_logged(monkeypatch):
+    native = pytest.importorskip("kopf._kopf")
+    if not hasattr(native, "inject_panics"):
+        pytest.skip("the native module is built without the feature `testing`")
+    unraisable: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+
+    def fail(record: Any) -> bool:
+        raise LookupError("no such field")
+
+    logger = logging.getLogger("kopf._core.engines.admission")
+    server = native.WebhookServer(addr="127.0.0.1", insecure=True)
+    responses = []
+    config = {"url": f"http://127.0.0.1:{server.port}"}
+    logger.addFilter(fail)
+    try:
+        native.inject_panics("webhook")
+        with pytest.raises((http.client.HTTPException, OSError)):
+            asyncio.run(post("/first")(config))
+        client = threading.Thread(target=lambda: responses.append(asyncio.run(post("/second")(config))))
+        client.start()
+        received = []
+        deadline = time.monotonic() + 30
+        while not received and time.monotonic() < deadline:
+            ready, _, _ = select.select([server.fileno()], [], [], 1)
+            received = server.poll() if ready and client.is_alive() else []
+    finally:
+        logger.removeFilter(fail)
+    assert [call.webhook for call in received] == ["second"]
+    received[0].respond({})
+    client.join(30)
+    assert responses[0][0] == 200 and len(unraisable) == 1
+    server.join()

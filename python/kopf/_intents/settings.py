@@ -214,7 +214,8 @@ class QueueingSettings(ChangeTracked):
     """Queues of events, one per object."""
 
     worker_limit: int | None = None
-    """The number of objects that are handled at the same time; None: no limit."""
+    """The number of objects per watch that are handled at the same time; None: no limit. Objects that wait
+    for a retry, or after an error, do not count."""
 
     idle_timeout: float = 5.0
     """Accepted for compatibility, without effect: an idle object has no worker."""

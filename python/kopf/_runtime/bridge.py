@@ -274,5 +274,7 @@ class Bridge:
             self._push_log_level()
         if self._completions:
             completions, self._completions = self._completions, []
-            self.before_completion()
-            self._engine.complete(completions)
+            try:
+                self.before_completion()
+            finally:
+                self._engine.complete(completions)

@@ -198,12 +198,13 @@ impl Host for HostQueue {
     fn submit_all(&self, tasks: Vec<HostTask>) {
         #[cfg(feature = "testing")]
         tasks.iter().for_each(crate::panics::on_submit);
+        // A trace is put into the queue as well, so it needs the lock.
+        tasks.iter().for_each(HostTask::trace);
         let wakes_for_everything = self.wakes_for_everything.load(Ordering::Relaxed);
         let wakes = {
             let mut queue = self.lock();
             let mut wakes = false;
             for task in tasks {
-                task.trace();
                 wakes |= queue.put(HostItem::Task(task), wakes_for_everything);
             }
             wakes

@@ -262,11 +262,15 @@ impl Engine {
             .map_err(|error| system("The cluster cannot be recognised", error))
     }
 
-    /// Sends the replies of the completed items, in order.
+    /// Sends the replies of the completed items, in order. Raises the first error of items without replies, after the others.
     fn complete(&self, py: Python<'_>, completed: &Bound<'_, PyList>) -> PyResult<()> {
-        let mut replies = Vec::with_capacity(completed.len());
+        let (mut replies, mut result) = (Vec::with_capacity(completed.len()), Ok(()));
         for item in completed {
-            replies.extend(Reply::take(&item)?);
+            match Reply::take(&item) {
+                Ok(reply) => replies.extend(reply),
+                // An item without a reply must not affect the others of the batch.
+                Err(error) => result = result.and(Err(error)),
+            }
         }
         // Sending may wake the engine's threads by a system call, so the interpreter is detached.
         let send = || replies.into_iter().for_each(Reply::send);
@@ -274,7 +278,7 @@ impl Engine {
             Some(operator) => operator.batch(send),
             None => send(),
         });
-        Ok(())
+        result
     }
 
     /// Queues Kubernetes events for posting: each with the reference of the object, the type, the reason, the message, and the

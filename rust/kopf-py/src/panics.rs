@@ -19,7 +19,8 @@ struct InjectedPanic {
 /// Makes a task of the engine panic at its next `times` steps of one sort, for the object of that name if one is given.
 ///
 /// Sorts: `watch` (a watch event is received), `handle` (the worker of an object calls handlers), `index` (index functions are
-/// called), `transform` (functions of a patch are applied), `run` (a daemon or a timer is called), `forget` (an object is gone).
+/// called), `transform` (functions of a patch are applied), `run` (a daemon or a timer is called), `forget` (an object is gone), `webhook` (a
+/// webhook server without an engine receives a request).
 #[pyfunction]
 #[pyo3(signature = (step, *, name=None, times=1))]
 pub(crate) fn inject_panics(step: String, name: Option<String>, times: u64) {
@@ -53,6 +54,11 @@ pub(crate) fn on_submit(task: &HostTask) {
 /// Panics if a panic is injected for a watch. Watches ask for the backlog with each event.
 pub(crate) fn on_watch_event() {
     panic_if_injected("watch", None);
+}
+
+/// Panics if a panic is injected for a request of a webhook server.
+pub(crate) fn on_webhook_request() {
+    panic_if_injected("webhook", None);
 }
 
 fn panic_if_injected(step: &str, object: Option<&Object>) {

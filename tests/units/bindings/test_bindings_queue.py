@@ -1,6 +1,8 @@
 """The queue from the engine to Python: its bounds, while Python does not take the items."""
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -47,3 +49,36 @@ def test_log_lines_are_taken_again_when_there_is_space(make_engine, text):
     warning, *lines = drain(engine)
     assert warning == WARNING.format(3)
     assert len(lines) == MAX_LOG_RECORDS
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_completion_without_a_reply_takes_no_others_along(make_engine, text, before):
+    engine = make_engine()
+    work = native.inject(engine, text, [("watch", [0])])
+    [activation] = engine.poll()
+    activation.reply([], None, False, "boo", False)
+    bad = object()
+    with pytest.raises(TypeError):
+        engine.complete([bad, activation] if before else [activation, bad])
+    assert [reply["error"] for reply in work.replies()] == ["boo"]
+
+
+TRACED_BATCH = """
+import sys
+from kopf import _kopf as native
+
+engine = native.Engine(
+    handlers=[], settings={}, lifecycle="asap", namespaces=[], agent="kopf/test", make_resource=dict
+)
+engine.set_tracing(True)
+native.inject(engine, sys.argv[1], [("watch", [0])], count=3, together=True)
+print(engine.pending())
+"""
+
+
+def test_a_batch_of_tasks_is_traced(text):
+    # In a process: a deadlock on the lock of the queue would block all threads of this one.
+    ended = subprocess.run(
+        [sys.executable, "-c", TRACED_BATCH, text], timeout=60, check=True, capture_output=True, text=True
+    )
+    assert ended.stdout == "6\n"

@@ -3,6 +3,7 @@
 use kopf_core::user_request::{Class, Failure, KindError};
 
 use crate::error::RequestError;
+use crate::supervision::Panicked;
 
 /// The reason why a call has no result.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,8 @@ pub enum CallError {
     Closed,
     /// There are too many streams.
     TooManyStreams(usize),
+    /// The task of the request or stream has panicked.
+    Panicked(Panicked),
 }
 
 impl CallError {

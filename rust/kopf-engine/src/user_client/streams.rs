@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{Api, CallError};
+use crate::supervision::guarded;
 
 /// The maximum number of streams of one api.
 const MAX_STREAMS: usize = 100;
@@ -67,13 +68,13 @@ impl Api {
             return Err(CallError::TooManyStreams(MAX_STREAMS));
         }
         let queue = Arc::<Queue>::default();
-        let filling = fill(Arc::clone(&queue));
+        let filling = guarded("The task of a watch or a log", fill(Arc::clone(&queue)));
         let (closing, filled) = (self.closing.clone(), Arc::clone(&queue));
         let task = runtime.spawn(async move {
             let _counted = counted;
             let end = tokio::select! {
                 biased;
-                end = filling => end,
+                end = filling => end.unwrap_or_else(|panicked| Err(CallError::Panicked(panicked))),
                 () = closing.cancelled() => Err(CallError::Closed),
             };
             filled.put(StreamItem::End(end));

@@ -1,5 +1,9 @@
 //! Retries of verbs, with scripted responses and a paused clock.
 
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
 use super::*;
 use crate::testing::{Fixture, Got};
 
@@ -151,4 +155,15 @@ async fn kinds_are_discovered_once_and_unknown_ones_are_errors() {
     assert_eq!(sent(&fixture, "GET").len(), 1);
     let unknown = api.call("v1/nothing", &call(Verb::Get), &options()).await;
     assert!(matches!(unknown, Err(CallError::Kind(_))), "{unknown:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_task_panics_ends_with_the_error() {
+    let (_fixture, api) = api("GET", vec![response(200, json!({}))]);
+    let stream = api.open_stream(&Handle::current(), |_| async { panic!("an injected panic") }).unwrap();
+    tokio::time::timeout(Duration::from_secs(30), stream.ready()).await.unwrap();
+    let Some(StreamItem::End(Err(CallError::Panicked(panicked)))) = stream.take().pop_front() else {
+        panic!("the stream has no end");
+    };
+    assert_eq!(panicked.to_string(), "The task of a watch or a log has panicked: an injected panic");
 }

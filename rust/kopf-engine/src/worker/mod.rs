@@ -23,10 +23,13 @@ use crate::objects::dispatcher::{CycleError, Dispatcher, WorkerTask};
 use crate::supervision::guarded;
 use crate::time::duration::seconds;
 
+mod permit;
 mod pool;
 mod write;
 
 pub use pool::Pool;
+
+use permit::WorkerPermit;
 
 const LOGGER: &str = "kopf._core.reactor.queueing";
 /// Seconds until a worker continues after a panic outside of a cycle.
@@ -47,16 +50,14 @@ pub struct Worker {
 impl Worker {
     /// Runs until there is no work left for the object. A panic is treated as any unexpected error: the object is delayed.
     pub async fn run(self, task: Option<WorkerTask>) {
-        let _permit = match &self.dispatcher.limit {
-            Some(limit) => limit.acquire().await.ok(),
-            None => None,
-        };
+        let mut permit = WorkerPermit::new(self.dispatcher.limit.as_deref());
+        permit.acquire().await;
         // While the object was waiting for the permit, a pause may have begun.
         let task = task.filter(|task| !(task.is_dropped_in_pause() && self.is_paused()));
         let (mut task, mut is_listed) = (task, self.is_listed);
         // After a panic outside of a cycle, there is no event to retry; the worker continues with newer ones.
         while let Err(panicked) =
-            guarded("The worker of the object", self.work(task.take(), &mut is_listed)).await
+            guarded("The worker of the object", self.work(task.take(), &mut is_listed, &mut permit)).await
         {
             let text = format!("{panicked}. It goes on with the next event of the object {}.", self.key);
             self.shared().base.host.log(LogRecord::general(Level::Error, LOGGER, text));
@@ -68,13 +69,13 @@ impl Worker {
         self.shared().freed.notify_waiters();
     }
 
-    async fn work(&self, task: Option<WorkerTask>, is_listed: &mut bool) {
+    async fn work(&self, task: Option<WorkerTask>, is_listed: &mut bool, permit: &mut WorkerPermit<'_>) {
         let force_stopping = &self.shared().force_stopping;
         let mut first = task;
         loop {
             let task = match first.take() {
                 Some(task) => task,
-                None => match self.next_cycle().await {
+                None => match self.next_cycle(permit).await {
                     Some(running) => WorkerTask::Cycle(running),
                     None => break,
                 },
@@ -124,10 +125,11 @@ impl Worker {
     }
 
     /// Executes the actions of the object until the next cycle, and opens it; none if the object is idle, or the operator is
-    /// stopping.
-    async fn next_cycle(&self) -> Option<Box<RunningCycle>> {
+    /// stopping. The permit is released during sleeps, so that a sleeping object does not block others; Kopf 1.45 holds it.
+    async fn next_cycle(&self, permit: &mut WorkerPermit<'_>) -> Option<Box<RunningCycle>> {
         let mut slept_until = None;
         loop {
+            permit.acquire().await;
             let pauses = self.shared().pause.count();
             match self.next_action(slept_until.take())? {
                 NextAction::Idle => return None,
@@ -138,6 +140,9 @@ impl Worker {
                 }
                 // Rarely used futures are boxed, to keep the future of the worker small.
                 NextAction::Sleep { until, kind } => {
+                    if !self.shared().base.startup_config.settings.compat {
+                        permit.release();
+                    }
                     if Box::pin(self.sleep(until, kind, pauses)).await? {
                         slept_until = Some(until);
                     }

@@ -1,6 +1,7 @@
 //! Many objects, many events, and limits.
 
 use kopf_core::handling::attempt::CallResult;
+use kopf_core::settings::Settings;
 use serde_json::json;
 
 use crate::fixture::{Fixture, handler};
@@ -134,6 +135,76 @@ async fn a_retry_delay_does_not_hold_the_backlog() {
     fixture.serve(vec![handler("make", "create")], |settings| settings.queueing.worker_limit = None).await;
     fixture.pass(1.0).await;
     assert_eq!(fixture.host.called(0), 4);
+}
+
+/// How many of 4 objects are handled by one worker while the handler of the first one is to be retried in 1000 seconds.
+async fn handled_during_a_retry_delay(compat: bool) -> usize {
+    let mut fixture = Fixture::new().await;
+    let later = CallResult::Temporary { message: "later".to_owned(), delay: Some(1000.0) };
+    fixture.host.let_raise(0, [later]);
+    let limited = |settings: &mut Settings| {
+        settings.queueing.worker_limit = Some(1);
+        settings.compat = compat;
+    };
+    fixture.serve(vec![handler("make", "create")], limited).await;
+    fixture.create("first", json!({})).await;
+    fixture.until("its call", |fixture| fixture.host.called(0) == 1).await;
+    fixture.settle().await;
+    for index in 0..3 {
+        fixture.create(&format!("w{index}"), json!({})).await;
+    }
+    fixture.pass(1.0).await;
+    fixture.host.called(0)
+}
+
+#[tokio::test]
+async fn objects_that_wait_for_a_retry_do_not_count_towards_the_worker_limit() {
+    assert_eq!(handled_during_a_retry_delay(false).await, 4);
+}
+
+#[tokio::test]
+async fn with_the_behaviour_of_kopf_1_45_objects_that_wait_for_a_retry_count_towards_the_worker_limit() {
+    assert_eq!(handled_during_a_retry_delay(true).await, 1);
+}
+
+#[tokio::test]
+async fn objects_that_wait_after_an_error_do_not_count_towards_the_worker_limit() {
+    let mut fixture = Fixture::new().await;
+    fixture.host.explode_on("script", 1);
+    let limited = |settings: &mut Settings| {
+        settings.queueing.worker_limit = Some(1);
+        settings.queueing.error_delays = vec![1000.0];
+    };
+    fixture.serve(vec![handler("make", "create")], limited).await;
+    fixture.create("poison", json!({})).await;
+    fixture.settle().await;
+    for index in 0..3 {
+        fixture.create(&format!("w{index}"), json!({})).await;
+    }
+    fixture.pass(1.0).await;
+    assert_eq!(fixture.host.called(0), 3);
+    fixture.pass_until("the fourth", 10.0, 1200.0, |fixture| fixture.host.called(0) == 4).await;
+}
+
+#[tokio::test]
+async fn the_worker_limit_is_kept_after_retry_delays() {
+    let mut fixture = Fixture::new().await;
+    let later = || CallResult::Temporary { message: "later".to_owned(), delay: Some(100.0) };
+    fixture.host.let_raise(0, [later(), later(), later()]);
+    fixture.serve(vec![handler("make", "create")], |settings| settings.queueing.worker_limit = Some(1)).await;
+    for index in 0..3 {
+        fixture.create(&format!("w{index}"), json!({})).await;
+    }
+    fixture.pass(1.0).await;
+    assert_eq!(fixture.host.called(0), 3);
+    fixture.host.hold();
+    fixture.pass(200.0).await;
+    assert_eq!((fixture.host.held(), fixture.host.called(0)), (1, 4));
+    fixture.host.release();
+    fixture.pass_until("the others", 0.5, 60.0, |fixture| fixture.host.called(0) == 6).await;
+    for index in 0..3 {
+        assert!(fixture.is_handled(&format!("w{index}")).await, "w{index}");
+    }
 }
 
 #[tokio::test]

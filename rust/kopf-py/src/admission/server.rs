@@ -35,6 +35,8 @@ struct Inbox {
 
 impl Backend for Inbox {
     fn call(&self, call: ReceivedRequest) {
+        #[cfg(feature = "testing")]
+        crate::panics::on_webhook_request();
         let was_empty = {
             let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
             calls.push_back(call);
@@ -172,18 +174,24 @@ impl WebhookServer {
     }
 
     /// Takes all requests received so far.
-    fn poll(&self, py: Python<'_>) -> PyResult<Vec<WebhookRequest>> {
-        let Some(inbox) = &self.inbox else { return Ok(vec![]) };
+    fn poll(&self, py: Python<'_>) -> Vec<WebhookRequest> {
+        let Some(inbox) = &self.inbox else { return vec![] };
         inbox.wake_fd.clear();
-        let errors = std::mem::take(&mut *inbox.errors.lock().unwrap_or_else(PoisonError::into_inner));
-        if !errors.is_empty() {
-            let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
-            for error in errors {
-                logger.call_method1("error", ("%s", error))?;
+        let mut errors = std::mem::take(&mut *inbox.errors.lock().unwrap_or_else(PoisonError::into_inner));
+        let arrived = std::mem::take(&mut *inbox.calls.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut requests = Vec::with_capacity(arrived.len());
+        for call in arrived {
+            match WebhookRequest::new(py, call) {
+                Ok(request) => requests.push(request),
+                // It is rejected, as the sender of its response is dropped. The other requests are not affected.
+                Err(error) => errors.push(format!("A request cannot be converted to Python: {error}")),
             }
         }
-        let arrived = std::mem::take(&mut *inbox.calls.lock().unwrap_or_else(PoisonError::into_inner));
-        arrived.into_iter().map(|call| WebhookRequest::new(py, call)).collect()
+        if let Err(error) = log_errors(py, errors) {
+            // The descriptor is cleared, so the requests have to be returned now.
+            error.write_unraisable(py, None);
+        }
+        requests
     }
 
     /// Stops the server: requests that are being processed are answered, and those that are not polled yet are rejected.
@@ -202,6 +210,17 @@ impl WebhookServer {
         py.detach(|| runtime.block_on(self.server.join()));
         Ok(())
     }
+}
+
+fn log_errors(py: Python<'_>, errors: Vec<String>) -> PyResult<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
+    for error in errors {
+        logger.call_method1("error", ("%s", error))?;
+    }
+    Ok(())
 }
 
 fn cannot_listen(addr: Option<&str>, port: u16, error: &std::io::Error) -> PyErr {

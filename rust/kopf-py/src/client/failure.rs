@@ -31,6 +31,9 @@ impl CallFailure {
             CallError::Closed => {
                 plain("RuntimeError", "The client is closed, or its operator has ended.".to_owned())
             }
+            CallError::Panicked(panicked) => {
+                plain("RuntimeError", format!("{panicked}. This is a bug in Kopf; please report it."))
+            }
             CallError::TooManyStreams(limit) => plain(
                 "RuntimeError",
                 format!(

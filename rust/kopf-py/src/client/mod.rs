@@ -28,7 +28,8 @@ use kopf_engine::host::Host;
 use kopf_engine::host::credentials::Login;
 use kopf_engine::operator::Operator;
 use kopf_engine::reconciling::CallWrites;
-use kopf_engine::user_client::{Api, WriteObserver};
+use kopf_engine::supervision::guarded;
+use kopf_engine::user_client::{Api, CallError, WriteObserver};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pythonize::depythonize;
@@ -172,8 +173,14 @@ impl ApiClient {
         let (request, options) = (request.get().action.clone(), Arc::clone(&options.get().0));
         let queue = queue.get().queue();
         let known = self.known.clone();
-        let task =
-            async move { queue.put(ticket, Box::pin(request::run(api, known, request, options)).await) };
+        let task = async move {
+            let running = guarded("The task of a request", request::run(api, known, request, options));
+            let outcome = Box::pin(running).await;
+            queue.put(
+                ticket,
+                outcome.unwrap_or_else(|panicked| Outcome::Error(CallError::Panicked(panicked))),
+            );
+        };
         Ok(RunningCall::new(self.tasks.spawn_on(task, runtime()?.handle()).abort_handle()))
     }
 

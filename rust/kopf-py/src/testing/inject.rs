@@ -51,12 +51,13 @@ impl InjectedWork {
     }
 }
 
-/// Puts `count` activations into the queue of an engine, each with the same commands.
+/// Puts `count` activations into the queue of an engine, each with the same commands; with `together`, all of them at once.
 ///
 /// A step is a pair of a word and handlers: `watch`, `guarded`, `handle`, `filter`, `select`, `index`, `exclude`; `log`, `transform`, `closed`,
 /// `keep_fns`, `cancel`, `deleted` put that instead.
 #[pyfunction]
-#[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0))]
+#[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0,
+                    together=false))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
 #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
 pub(crate) fn inject(
@@ -70,6 +71,7 @@ pub(crate) fn inject(
     new: Option<&Bound<'_, PyAny>>,
     retries: Option<u64>,
     retry: u64,
+    together: bool,
 ) -> PyResult<InjectedWork> {
     let mut injection = Injection {
         host_queue: engine.host_queue(),
@@ -79,15 +81,22 @@ pub(crate) fn inject(
         transform: None,
     };
     let change = change(reason, old, new)?;
-    let mut completions = Vec::new();
+    let (mut completions, mut tasks) = (Vec::new(), Vec::new());
     for index in 0..count {
         let commands: Vec<Command> =
             steps.iter().flat_map(|(word, handlers)| injection.step(word, handlers)).collect();
         if !commands.is_empty() {
             let activation = Activation { change: change.clone(), commands, ..Activation::default() };
-            completions.push(injection.activate(cycle + index, activation));
+            let (task, completion) = injection.activation(cycle + index, activation);
+            completions.push(completion);
+            if together {
+                tasks.push(task);
+            } else {
+                injection.host_queue.submit(task);
+            }
         }
     }
+    injection.host_queue.submit_all(tasks);
     Ok(InjectedWork { completions: Mutex::new(completions), transform: Mutex::new(injection.transform) })
 }
 
@@ -183,9 +192,9 @@ impl Injection<'_> {
         });
     }
 
-    fn activate(&self, cycle: u64, activation: Activation) -> oneshot::Receiver<Completion> {
+    fn activation(&self, cycle: u64, activation: Activation) -> (HostTask, oneshot::Receiver<Completion>) {
         let (reply, receiver) = oneshot::channel();
-        self.host_queue.submit(HostTask::Activation(ActivationTask {
+        let task = HostTask::Activation(ActivationTask {
             cycle,
             uid: self.object.uid().unwrap_or_default().into(),
             resource: resource(),
@@ -193,8 +202,8 @@ impl Injection<'_> {
             object: Arc::clone(&self.object),
             activation,
             reply: Responder::through(reply),
-        }));
-        receiver
+        });
+        (task, receiver)
     }
 }
 

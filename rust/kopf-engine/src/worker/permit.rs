@@ -1,0 +1,29 @@
+//! The permit of a worker, if the number of the workers of a watch is limited.
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// The permit of one worker. It can be released while the worker sleeps.
+pub(super) struct WorkerPermit<'a> {
+    /// None without a limit.
+    limit: Option<&'a Semaphore>,
+    permit: Option<SemaphorePermit<'a>>,
+}
+
+impl<'a> WorkerPermit<'a> {
+    /// The permit of a worker, not acquired yet.
+    pub(super) fn new(limit: Option<&'a Semaphore>) -> Self {
+        Self { limit, permit: None }
+    }
+
+    /// Waits for the permit, unless it is held already.
+    pub(super) async fn acquire(&mut self) {
+        if let (Some(limit), None) = (self.limit, &self.permit) {
+            self.permit = limit.acquire().await.ok();
+        }
+    }
+
+    /// Releases the permit: another worker may run.
+    pub(super) fn release(&mut self) {
+        self.permit = None;
+    }
+}
