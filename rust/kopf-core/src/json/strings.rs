@@ -19,7 +19,7 @@ pub struct Literal {
 impl Literal {
     /// The string whose opening quote is at an offset, in a text that was validated before; `None` if the text ends within it.
     ///
-    /// As in [`end_of_usual_string`], each special byte of a word is handled without loading the word again.
+    /// Each special byte of a word is handled without loading the word again.
     #[must_use]
     pub fn known(text: &str, at: usize) -> Option<Self> {
         let (bytes, start) = (text.as_bytes(), at + 1);

@@ -294,7 +294,6 @@ impl Patching<'_> {
         self.ask(object, None, RequestBody::MergePatch(&document)).await.map(Some)
     }
 
-    /// The failure if the body was not accepted.
     /// The object does not exist any more, or has a successor of its name: nothing of the patch is written.
     fn unmerged_without_object(
         &self,
@@ -305,6 +304,7 @@ impl Patching<'_> {
         self.unmerged(object, Parts::unwritten(patch), (None, StatusWritten::default()), applied, gone())
     }
 
+    /// The failure if the body was not accepted.
     fn unmerged(
         &self,
         object: &Object,
