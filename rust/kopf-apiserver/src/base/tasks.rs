@@ -84,7 +84,7 @@ mod tests {
         drop(sender);
         tasks.shutdown().await;
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
-        // The runtime notes the end of a function in a thread somewhat later.
+        // The runtime registers the end of a function in a thread somewhat later.
         assert!(is_done.load(Ordering::SeqCst) && matches!(running.await, Ok(true)));
         tasks.spawn(pending::<()>());
         tasks.shutdown().await;
