@@ -21,7 +21,7 @@
 #   make bench          the benchmarks
 #   make figures        the benchmarks, and their figures in README.md and docs/performance.md; VERSION='version 0.1.0'
 #   make differential   compare kopf-rs with Kopf 1.45 (needs the differential suite next to the checkout)
-#   make differential-part   a seventh of it, a different one each day; CI runs this
+#   make differential-part   a sixth of it, a different one each day; CI runs this
 #
 # Needed: Rust (rustup or any 1.95+), Python 3.11+, a C compiler, package registries.
 
@@ -374,7 +374,7 @@ differential: $(VENV)/.installed $(REFERENCE)/.installed
 	$(BIN)/python $(SUITE)/run.py --reference $(abspath $(REFERENCE)/bin/python) \
 	    --candidate $(abspath $(BIN)/python) $(SUITE_ARGS)
 
-# A seventh of it, a different one each day.
+# a sixth of it, a different one each day.
 .PHONY: differential-part
 differential-part: $(VENV)/.installed $(REFERENCE)/.installed
 	@if [ -f $(SUITE)/run.py ]; then \

@@ -18,6 +18,10 @@ import sys
 FENCE = re.compile(r"^```console\n(.*?)^```", re.M | re.S)
 FILE = re.compile(r"`([\w./-]+\.\w+)`[^\n`]*:\n\n```\w+\n(.*?)^```", re.M | re.S)
 
+COLUMNS = re.compile(r" {2,}")
+AGE = re.compile(r"  (?:\d+[dhms])+$")
+FAILURE = re.compile(r"^Error(?: from server)?\b.*:|^\S+:\d+: error: ")
+
 
 @dataclasses.dataclass
 class Command:
@@ -59,9 +63,21 @@ def _commands_of(block: str) -> list[Command]:
 
 
 def is_shown(shown: str, line: str) -> bool:
-    """Whether the line of the output is the line that is shown, with `...` for any text."""
-    pattern = ".*".join(re.escape(part) for part in shown.strip().split("..."))
-    return re.fullmatch(pattern, line.strip()) is not None
+    """Whether the line of the output is the line that is shown, with `...` for any text.
+
+    The width of columns depends on other rows, and ages at the end of a row depend on the time.
+    """
+    pattern = ".*".join(re.escape(part) for part in _as_row(shown).split("..."))
+    return re.fullmatch(pattern, _as_row(line)) is not None
+
+
+def _as_row(line: str) -> str:
+    return AGE.sub("  AGE", COLUMNS.sub("  ", line.strip()))
+
+
+def shows_failure(shown: list[str]) -> bool:
+    """Whether the output that is shown is that of a command that fails: an error of kubectl or of mypy."""
+    return any(FAILURE.search(line) for line in shown)
 
 
 def difference(shown: list[str], lines: list[str]) -> str | None:

@@ -51,9 +51,9 @@ OPTIONS = {
     "optional": "add no finalizer: Kopf calls the handler only if something else blocks the deletion",
     "registry": "the registry of the handler, by default the default one",
     "initial_delay": "the time before the first call; a number or a callable",
-    "interval": "the time between two calls; a number or a callable",
+    "interval": "the time between two calls",
     "sharp": "the interval is between the starts of two calls, not from the end to the start",
-    "idle": "call the timer only if the object has not changed for this time; a number or a callable",
+    "idle": "call the timer only if the object has not changed for this time",
     "cancellation_backoff": "when the daemon must stop: the time after which its task is cancelled",
     "cancellation_timeout": "the time after the cancellation for which Kopf waits for the daemon",
     "cancellation_polling": "how often Kopf checks and logs whether the daemon has stopped",
@@ -102,6 +102,13 @@ def options_of(function: Any) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(function).parameters)
 
 
+def default_of(parameter: inspect.Parameter) -> str:
+    """What follows the description: most options are optional, and have no value by default."""
+    if parameter.default is parameter.empty:
+        return "; required"
+    return "" if parameter.default is None else f"; by default `{parameter.default!r}`"
+
+
 def decorators_page() -> str:
     """One table of all options per decorator."""
     import kopf
@@ -109,13 +116,12 @@ def decorators_page() -> str:
     page = [DECORATORS]
     for name, function in decorators().items():
         spelt = f"@kopf.{name}" if getattr(kopf, name, None) is function else f"@kopf.on.{name}"
-        rows = ["| option | default | description |", "|---|---|---|"]
+        rows = ["| option | description |", "|---|---|"]
         for option, parameter in options_of(function).items():
-            default = "required" if parameter.default is parameter.empty else f"`{parameter.default!r}`"
-            text = OPTIONS.get(option, "")
+            text = OPTIONS.get(option, "") + default_of(parameter)
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 continue
-            rows.append(f"| `{option}` | {default} | {text} |")
+            rows.append(f"| `{option}` | {text} |")
         page.append(f"## {spelt}\n\n{cleaned(function.__doc__)}\n\n" + "\n".join(rows) + "\n")
     return "\n".join(page)
 

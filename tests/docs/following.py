@@ -185,7 +185,7 @@ class Reader:
         while True:
             code, output = self.call(command)
             wrong = console.difference(shown, output.splitlines()) if shown else None
-            if code == 0 and wrong is None:
+            if (code != 0) == console.shows_failure(shown) and wrong is None:
                 return
             # Commands that read are repeated until the output matches; commands that write run once. Each
             # command takes about 100 ms, so there is no pause in between.

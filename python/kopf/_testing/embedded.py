@@ -74,7 +74,7 @@ class EmbeddedFeatures:
         self._checks: list[Callable[[], None]] = []
 
     def add_check(self, check: Callable[[], None]) -> None:
-        """Call the function while something is awaited in the cluster: it can end the wait by an error."""
+        """Call the function during all waits of this cluster; an exception of it ends the wait."""
         self._checks.append(check)
 
     def remove_check(self, check: Callable[[], None]) -> None:
@@ -124,10 +124,9 @@ class EmbeddedFeatures:
     def advance(self, time: Duration, *, timeout: float = 30) -> None:
         """Advance time by this duration, with everything that happens meanwhile, and wait until idle.
 
-        The duration is seconds, a `datetime.timedelta`, or a text such as `3 days` or `1h 30m`. Every moment
-        for which the operators wait is lived through. Functions of handlers take the time they take in
-        reality, and so do requests; `timeout` (seconds) is for them. If time was not frozen, it goes on
-        afterwards, but ahead of the real one.
+        The duration is seconds, a `datetime.timedelta`, or a text such as `3 days` or `1h 30m`. All
+        that becomes due in this time runs, in order. Handlers and requests take real time, of at most
+        `timeout` seconds. If time was not frozen, it continues afterwards, ahead of the real time.
         """
         __tracebackhide__ = True
         self.clock.advance(to_seconds(time), timeout)
@@ -150,10 +149,10 @@ class EmbeddedFeatures:
         return total, [item for item in (Request(*entry) for entry in entries) if item.agent != USER_AGENT]
 
     async def wait_until(self, predicate: Callable[[], Any], *, timeout: float | None = 10) -> Any:
-        """Wait in asynchronous code until it holds, and return what has come of that.
+        """Wait in asynchronous code until the predicate is true, and return its result.
 
-        The function is called now, and whenever the embedded server has served a request: of the operator,
-        for example. Nothing is polled in between, and no thread waits.
+        The predicate is called at once, and after each request that the embedded server has served, such as
+        one of the operator. Nothing is polled in between, and no thread waits.
         """
         async with asyncio.timeout(timeout):
             while True:
@@ -183,12 +182,12 @@ class EmbeddedFeatures:
         times: int | None = None,
         after: int = 0,
     ) -> None:
-        """Make the embedded server misbehave, until it has happened so many times, or is withdrawn.
+        """Inject a fault into the embedded server: the next `times` times, or until `clear_faults()`.
 
         The number is seconds for `latency` and `too-many-requests`, the code for `code`, the version for
-        `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name; with
-        a subresource, `widgets/status`, only that is concerned; `example.com/v1` is the discovery of that API
-        version. The first requests that fit are spared, if `after` is given.
+        `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name;
+        `widgets/status` selects only the subresource, and `example.com/v1` the discovery of that API version.
+        The first `after` matching requests are served as usual.
         """
         self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
 
