@@ -19,6 +19,7 @@
 #   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
 #   make audit          security advisories for our dependencies (needs cargo-deny and the network)
 #   make bench          the benchmarks
+#   make bench-peers    the benchmarks, also of programs with kube-rs and with controller-runtime (needs Go)
 #   make figures        the benchmarks, and their figures in README.md and docs/performance.md; VERSION='version 0.1.0'
 #   make differential   compare kopf-rs with Kopf 1.45 on a real control plane (needs KUBEBUILDER_ASSETS)
 #   make differential-part   a sixth of it, a different one each day; CI runs this
@@ -295,6 +296,7 @@ lint-rest: lint-python lint-typing docs
 # `--examples` (there are none) selects the features of the tests, so that rustdoc reuses clippy's metadata.
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path $(PEERS)/kube-rs/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/python scripts/rust_imports.py
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet --lib --examples
@@ -361,11 +363,27 @@ bench: $(BENCHED)/ours/.installed $(BENCHED)/newest/.installed $(BENCHED)/refere
 	    $$([ ! -x $$newest ] || echo --newest $$newest) \
 	    --reference $(abspath $(BENCHED)/reference/bin/python) $(BENCH_ARGS)
 
-# The native programs for the comparison: BENCH_ARGS='--native kube-rs=PROGRAM --native controller-runtime=PROGRAM'.
+# The programs with kube-rs and with controller-runtime that the benchmarks are compared with; the second one needs Go.
+PEERS := benches/peers
+
+.PHONY: peers bench-peers
+peers:
+	cargo build --release --locked --quiet --manifest-path $(PEERS)/kube-rs/Cargo.toml --target-dir $(PEERS)/kube-rs/target
+	@if command -v go >/dev/null; then cd $(PEERS)/controller-runtime && go build -o peer .; \
+	else echo 'SKIPPED controller-runtime: Go is not installed.'; fi
+
+bench-peers: peers
+	peer=$(PEERS)/controller-runtime/peer; \
+	$(MAKE) bench BENCH_ARGS="--native kube-rs=$(PEERS)/kube-rs/target/release/kube-rs-peer \
+	    $$([ ! -x $$peer ] || echo --native controller-runtime=$$peer) $(BENCH_ARGS)"
+
+# With the peers: make figures BENCH=bench-peers VERSION=...
+BENCH ?= bench
+
 .PHONY: figures
 figures:
 	@test -n "$(VERSION)" || { echo "Name what is measured: make figures VERSION='version 0.1.0'"; exit 1; }
-	$(MAKE) bench BENCH_ARGS='--json target/bench.json --markdown target/bench.md $(BENCH_ARGS)'
+	$(MAKE) $(BENCH) BENCH_ARGS='--json target/bench.json --markdown target/bench.md $(BENCH_ARGS)'
 	$(BIN)/python scripts/figures.py --results target/bench.json --date "$$(LC_ALL=C date '+%-d %B %Y')" --version '$(VERSION)'
 
 # The same operators with Kopf 1.45 and with kopf-rs on a real control plane; the part is a sixth, a different one each day. Without a
