@@ -103,7 +103,9 @@ class ControlPlane(Cluster):
         command = [python, str(pathlib.Path(__file__).with_name("control_plane.py")), str(self.folder)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        if not self._process.stdout.readline():
+        with self._process.stdout as output:
+            is_ready = output.readline()
+        if not is_ready:
             raise RuntimeError("The control plane does not start: see the error above.")
         children = pathlib.Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         self.pids = [int(pid) for pid in children.read_text().split()]
