@@ -19,8 +19,9 @@
 #   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
 #   make audit          security advisories for our dependencies (needs cargo-deny and the network)
 #   make bench          the benchmarks
+#   make bench-peers    the benchmarks, also of programs with kube-rs and with controller-runtime (needs Go)
 #   make figures        the benchmarks, and their figures in README.md and docs/performance.md; VERSION='version 0.1.0'
-#   make differential   compare kopf-rs with Kopf 1.45 (needs the differential suite next to the checkout)
+#   make differential   compare kopf-rs with Kopf 1.45 on a real control plane (needs KUBEBUILDER_ASSETS)
 #   make differential-part   a sixth of it, a different one each day; CI runs this
 #
 # Needed: Rust (rustup or any 1.95+), Python 3.11+, a C compiler, package registries.
@@ -52,7 +53,6 @@ PYTEST = $(call PYTEST_IN,$@,$(BIN)/python)
 # There is no limit in a terminal: under `timeout`, Ctrl-C would not reach the tests.
 RUST_LIMIT ?= 900
 LIMITED := $(shell test -t 0 || echo timeout --kill-after=10 $(RUST_LIMIT))
-SUITE ?= ../shared/differential
 
 # Build the extension for this interpreter, regardless of the PATH.
 export PYO3_PYTHON := $(abspath $(BIN)/python)
@@ -296,6 +296,7 @@ lint-rest: lint-python lint-typing docs
 # `--examples` (there are none) selects the features of the tests, so that rustdoc reuses clippy's metadata.
 lint-rust: | $(BIN)/python
 	cargo fmt --all --check
+	cargo fmt --check --manifest-path $(PEERS)/kube-rs/Cargo.toml
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/python scripts/rust_imports.py
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --quiet --lib --examples
@@ -304,6 +305,7 @@ lint-python: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy python/kopf
+	$(BIN)/mypy --explicit-package-bases tests/differential/run.py tests/differential/harness
 	cd benches && ../$(BIN)/mypy --strict run.py harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
 	$(BIN)/python scripts/words.py
@@ -361,26 +363,41 @@ bench: $(BENCHED)/ours/.installed $(BENCHED)/newest/.installed $(BENCHED)/refere
 	    $$([ ! -x $$newest ] || echo --newest $$newest) \
 	    --reference $(abspath $(BENCHED)/reference/bin/python) $(BENCH_ARGS)
 
-# The native programs for the comparison: BENCH_ARGS='--native kube-rs=PROGRAM --native controller-runtime=PROGRAM'.
+# The programs with kube-rs and with controller-runtime that the benchmarks are compared with; the second one needs Go.
+PEERS := benches/peers
+
+.PHONY: peers bench-peers
+peers:
+	cargo build --release --locked --quiet --manifest-path $(PEERS)/kube-rs/Cargo.toml --target-dir $(PEERS)/kube-rs/target
+	@if command -v go >/dev/null; then cd $(PEERS)/controller-runtime && go build -o peer .; \
+	else echo 'SKIPPED controller-runtime: Go is not installed.'; fi
+
+bench-peers: peers
+	peer=$(PEERS)/controller-runtime/peer; \
+	$(MAKE) bench BENCH_ARGS="--native kube-rs=$(PEERS)/kube-rs/target/release/kube-rs-peer \
+	    $$([ ! -x $$peer ] || echo --native controller-runtime=$$peer) $(BENCH_ARGS)"
+
+# With the peers: make figures BENCH=bench-peers VERSION=...
+BENCH ?= bench
+
 .PHONY: figures
 figures:
 	@test -n "$(VERSION)" || { echo "Name what is measured: make figures VERSION='version 0.1.0'"; exit 1; }
-	$(MAKE) bench BENCH_ARGS='--json target/bench.json --markdown target/bench.md $(BENCH_ARGS)'
+	$(MAKE) $(BENCH) BENCH_ARGS='--json target/bench.json --markdown target/bench.md $(BENCH_ARGS)'
 	$(BIN)/python scripts/figures.py --results target/bench.json --date "$$(LC_ALL=C date '+%-d %B %Y')" --version '$(VERSION)'
 
-.PHONY: differential
-differential: $(VENV)/.installed $(REFERENCE)/.installed
-	@test -f $(SUITE)/run.py || { echo 'There is no differential suite at $(SUITE): set SUITE to its folder.'; exit 1; }
-	$(BIN)/python $(SUITE)/run.py --reference $(abspath $(REFERENCE)/bin/python) \
-	    --candidate $(abspath $(BIN)/python) $(SUITE_ARGS)
+# The same operators with Kopf 1.45 and with kopf-rs on a real control plane; the part is a sixth, a different one each day. Without a
+# control plane, they are skipped; with CI=true, they fail.
+DIFFERENTIAL = $(BIN)/python -m tests.differential.run --reference $(abspath $(REFERENCE)/bin/python) \
+    --candidate $(abspath $(BIN)/python)
+PART ?= today
 
-# a sixth of it, a different one each day.
-.PHONY: differential-part
+.PHONY: differential differential-part
+differential: $(VENV)/.installed $(REFERENCE)/.installed
+	$(DIFFERENTIAL) $(SUITE_ARGS)
+
 differential-part: $(VENV)/.installed $(REFERENCE)/.installed
-	@if [ -f $(SUITE)/run.py ]; then \
-	    $(BIN)/python scripts/differential_part.py $(SUITE) $(abspath $(REFERENCE)/bin/python) \
-	        $(abspath $(BIN)/python) $(PART); \
-	else echo 'There is no differential suite at $(SUITE): nothing is compared with Kopf 1.45.'; fi
+	$(DIFFERENTIAL) --part $(PART) --quiet-warnings
 
 # Everything that does not need the wheel; .ci/run prepares it while the wheel is compiled.
 .PHONY: environments build-tests

@@ -33,7 +33,9 @@ def arguments() -> argparse.Namespace:
         "--native", action="append", default=[], metavar="NAME=PROGRAM", help="obeys the same variables"
     )
     parser.add_argument(
-        "--controlplane", type=pathlib.Path, help="a folder with the scripts `up` and `down`; else in memory"
+        "--controlplane",
+        action="store_true",
+        help="on etcd and kube-apiserver of KUBEBUILDER_ASSETS; else on the embedded API server",
     )
     parser.add_argument("--workloads", help=f"of {','.join(WORKLOADS)}")
     parser.add_argument("--rounds", type=int, default=3)
@@ -119,11 +121,11 @@ def main() -> int:
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that all that was started is stopped
     everybody = contestants(options)
-    start = clusters.starter(options.controlplane, options.ours)
+    start = clusters.starter(options.ours, real=options.controlplane)
     results = {}
     if options.json and options.json.exists():
         results = json.loads(options.json.read_text())
-    usual = [name for name in USUAL if options.controlplane is None or not name.startswith("G")]
+    usual = [name for name in USUAL if not options.controlplane or not name.startswith("G")]
     chosen = options.workloads.split(",") if options.workloads else usual
     kept = Clusters(start)
     try:

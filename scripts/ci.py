@@ -33,6 +33,8 @@ TIMED_OUT = 124
 MOST_FLAKY = 5
 # Seconds for the second run of the failed tests of a target.
 AGAIN_LIMIT = 600
+# Seconds between SIGTERM and SIGKILL for the stages of a run that is ended.
+GRACE = 20
 # The number of reported lines of each kind: the report fits on a screen.
 MOST_REPORTED = 20
 # The closing lines of pytest, cargo test and the differential suite.
@@ -64,7 +66,9 @@ class Run:
         self._closing: list[str] = []
         self._cargo = [0, 0, 0]
         self._background: dict[str, tuple[threading.Thread, list[str]]] = {}
+        self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[str]] = set()
+        self._is_stopped = False
 
     def stage(
         self,
@@ -110,9 +114,17 @@ class Run:
         return 0 if is_well else 1
 
     def stop(self) -> None:
-        """End all stages that are running."""
-        for process in list(self._processes):
+        """End all stages with their children; a stage that is started later is ended at once."""
+        with self._lock:
+            self._is_stopped = True
+            processes = list(self._processes)
+        for process in processes:
             _kill(process, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE
+        for process in processes:
+            while _is_running(process) and time.monotonic() < deadline:
+                time.sleep(0.1)  # there is no event for the end of a process group
+            _kill(process, signal.SIGKILL)
 
     def _execute(
         self,
@@ -132,14 +144,16 @@ class Run:
             limit.start()
             killer = threading.Timer(minutes * 60 + 30, _kill, (process, signal.SIGKILL))
             killer.start()
-            assert process.stdout is not None
-            for line in process.stdout:
-                self._note(line.rstrip("\n"))
-                show(line.rstrip("\n"))
-            code = process.wait()
-            timed_out = not limit.is_alive()
-            limit.cancel()
-            killer.cancel()
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    self._note(line.rstrip("\n"))
+                    show(line.rstrip("\n"))
+                code = process.wait()
+                timed_out = not limit.is_alive()
+            finally:  # the interpreter does not exit before its timers
+                limit.cancel()
+                killer.cancel()
         if timed_out:
             show(f"{name}: it took longer than {minutes} minutes, and was ended.")
         self._stages.append(
@@ -151,7 +165,7 @@ class Run:
     def _started(
         self, command: Sequence[str], environment: dict[str, str]
     ) -> Iterator[subprocess.Popen[str]]:
-        """Start the command in a separate process group."""
+        """Start the command in a separate process group. If the run is interrupted, end all its stages."""
         with subprocess.Popen(
             command,
             cwd=self._root,
@@ -163,11 +177,19 @@ class Run:
             errors="replace",
             start_new_session=True,
         ) as process:
-            self._processes.add(process)
             try:
+                with self._lock:
+                    self._processes.add(process)
+                    is_stopped = self._is_stopped
+                if is_stopped:
+                    _kill(process, signal.SIGKILL)
                 yield process
+            except BaseException:
+                self.stop()  # Popen would wait until the stage ends by itself
+                raise
             finally:
-                self._processes.discard(process)
+                with self._lock:
+                    self._processes.discard(process)
 
     def _note(self, line: str) -> None:
         if CLOSING.match(line):
@@ -258,6 +280,16 @@ def _kill(process: subprocess.Popen[str], number: int) -> None:
         os.killpg(process.pid, number)
 
 
+def _is_running(process: subprocess.Popen[str]) -> bool:
+    """Whether the process or another one of its group runs."""
+    process.poll()  # a process that is not reaped belongs to its group
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def run_all(run: Run) -> None:
     """All stages. Those in the background have their limits at the same time: 67 minutes in all."""
     python = os.environ.get("PYTHON", "python3.11")
@@ -289,9 +321,15 @@ def run_all(run: Run) -> None:
     run.stage("make differential-part", 4, ["make", "differential-part"])
 
 
+def _exit(*_: object) -> None:
+    """End the run at the first SIGTERM; another one does not interrupt that."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
+
+
 def main() -> int:
     run = Run(ROOT, ROOT / "target" / "results")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, _exit)
     try:
         run_all(run)
         return run.finish()

@@ -4,13 +4,10 @@ one."""
 from __future__ import annotations
 
 import abc
-import contextlib
 import json
-import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -97,18 +94,21 @@ class Embedded(Cluster):
 
 
 class ControlPlane(Cluster):
-    """An etcd with a kube-apiserver, by the scripts `up` and `down` of some folder."""
+    """An etcd with a kube-apiserver, from `KUBEBUILDER_ASSETS`."""
 
     title = "control plane"
 
-    def __init__(self, scripts: pathlib.Path) -> None:
+    def __init__(self, python: str) -> None:
         super().__init__()
-        self._scripts = scripts
-        environment = {**os.environ, "NO_KCM": "1"}
-        subprocess.run(
-            [scripts / "up", self.folder], env=environment, check=True, stdout=subprocess.DEVNULL, timeout=300
-        )
-        self.pids = [int((self.folder / f"{name}.pid").read_text()) for name in ("kube-apiserver", "etcd")]
+        command = [python, str(pathlib.Path(__file__).with_name("control_plane.py")), str(self.folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            is_ready = output.readline()
+        if not is_ready:
+            raise RuntimeError("The control plane does not start: see the error above.")
+        children = pathlib.Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        self.pids = [int(pid) for pid in children.read_text().split()]
         self._connect()
 
     def writes(self) -> int:
@@ -121,13 +121,8 @@ class ControlPlane(Cluster):
         return count
 
     def _stop(self) -> None:
-        subprocess.run(
-            [self._scripts / "down", self.folder], check=True, stdout=subprocess.DEVNULL, timeout=300
-        )
-        time.sleep(0.5)
-        for pid in self.pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # it waits for etcd, which is gone
+        self._process.terminate()
+        self._process.wait(60)
 
 
 WRITING = {"POST", "PATCH", "PUT", "DELETE"}
@@ -136,15 +131,9 @@ OURS = {"benches", "events", "configmaps"}
 Starter = Callable[[], Cluster]
 
 
-def starter(controlplane: pathlib.Path | None, python: str | None) -> Starter:
-    """A function that starts clusters of this kind; the embedded ones need a Python with kopf-rs."""
-    if controlplane is not None:
-        scripts = controlplane
-        return lambda: ControlPlane(scripts)
-    if python is None:
-        raise SystemExit("The embedded server needs a contestant with our package: --ours PYTHON.")
-    server = python
-    return lambda: Embedded(server)
+def starter(python: str, *, real: bool) -> Starter:
+    """A function that starts clusters of this kind with the interpreter of kopf-rs."""
+    return lambda: ControlPlane(python) if real else Embedded(python)
 
 
 def prepared(start: Starter) -> Any:

@@ -1,6 +1,7 @@
 """The benchmarks run, and their tables contain the measured figures. Speed is not tested."""
 
 import dataclasses
+import os
 import pathlib
 import sys
 
@@ -16,7 +17,7 @@ from harness.load import BENCHES as BENCHED  # noqa: E402
 
 @pytest.fixture(scope="module")
 def server():
-    cluster = clusters.prepared(clusters.starter(None, sys.executable))
+    cluster = clusters.prepared(clusters.starter(sys.executable, real=False))
     yield cluster
     cluster.stop()
 
@@ -189,3 +190,14 @@ def test_costs_of_growth_are_without_those_of_the_start():
     table = tables.against_targets(results, "ours", [])
     # From 100 µs for each of 9,000 to 110 µs for each of 90,000.
     assert "| growth: W2 per object, 1,000 → 100,000 | **1.10** | ≤ 1.1 | met |" in table
+
+
+@pytest.mark.skipif("KUBEBUILDER_ASSETS" not in os.environ, reason="needs KUBEBUILDER_ASSETS")
+def test_writes_are_counted_on_a_control_plane(ours):
+    cluster = clusters.prepared(clusters.starter(sys.executable, real=True))
+    try:
+        assert len(cluster.pids) == 2 and cluster.cpu() > 0
+        assert workloads.burst(3)(cluster, ours)["writes per object"] == pytest.approx(2)
+    finally:
+        cluster.stop()
+    assert not any(pathlib.Path(f"/proc/{pid}").exists() for pid in cluster.pids)

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import textwrap
@@ -142,6 +143,71 @@ def test_stages_run_without_input_and_without_removed_variables(run, tmp_path, m
     monkeypatch.setenv("KUBECONFIG", "x")
     command = ["sh", "-c", 'test -z "${KUBECONFIG:-}" && ! read -r line']
     assert run.stage("make demo", 1, command, without=["KUBECONFIG"])
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists; one that is not reaped yet has ended."""
+    stat = pathlib.Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+
+
+STOPPED = """
+import sys
+sys.path.insert(0, {scripts!r})
+import ci
+
+def run_all(run):
+    run.begin("environments", 5, ["bash", "-c", {background!r}])
+    run.stage("tests", 5, ["bash", "-c", {foreground!r}])
+
+ci.ROOT = __import__("pathlib").Path({root!r})
+ci.run_all = run_all
+sys.exit(ci.main())
+"""
+
+
+def test_sigterm_ends_all_stages_at_once(tmp_path: pathlib.Path) -> None:
+    """Also a stage that writes nothing, and a loop in the background with its child."""
+    background = "echo $$ > pid; until [ -e never ]; do sleep 60; done"
+    foreground = "until [ -s pid ]; do :; done; echo $(cat pid) $$; sleep 60; sleep 60"
+    text = STOPPED.format(
+        scripts=str(ROOT / "scripts"), background=background, foreground=foreground, root=str(tmp_path)
+    )
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "--- tests\n"
+        leaders = [int(pid) for pid in process.stdout.readline().split()]
+        children = [
+            int(pid)
+            for leader in leaders
+            for pid in pathlib.Path(f"/proc/{leader}/task/{leader}/children").read_text().split()
+        ]
+        process.terminate()
+        try:
+            assert process.wait(ci.GRACE + 30) == 1
+            assert [pid for pid in leaders + children if is_running(pid)] == []
+        finally:
+            process.kill()
+            for pid in filter(is_running, leaders):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def test_a_stage_that_ignores_sigterm_is_killed(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(ci, "GRACE", 0.5)
+    run = ci.Run(tmp_path, tmp_path / "results")
+    run.begin(
+        "stuck", 5, ["bash", "-c", "trap '' TERM; echo $$ > pid; mv pid ready; while :; do sleep 60; done"]
+    )
+    assert run.stage("started", 5, ["bash", "-c", "until [ -e ready ]; do :; done"])
+    run.stop()
+    run.wait("stuck")
+    assert not is_running(int((tmp_path / "ready").read_text()))
+
+
+def test_a_stopped_run_starts_no_more_stages(run, tmp_path) -> None:
+    run.stop()
+    assert not run.stage("late", 5, ["bash", "-c", "sleep 60; touch done"])
+    assert not (tmp_path / "done").exists()
 
 
 CARGO = """

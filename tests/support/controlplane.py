@@ -1,37 +1,21 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and kube-controller-manager, without
 nodes.
 
-`kopf.testing` starts it. The tests also have a user without permissions, and find the binaries by a launcher
-next to the checkout if ``KUBEBUILDER_ASSETS`` is not set. It is apart from the fixtures because
-``make demo`` starts one too.
+`kopf.testing` starts it from ``KUBEBUILDER_ASSETS``. The tests also have a user without permissions. It is
+apart from the fixtures because ``make demo`` and the differential suite start one too.
 """
 
 import contextlib
 import json
-import os
 import pathlib
 import secrets
-import subprocess
 import tempfile
 from collections.abc import Iterator
 
 from kopf._testing import control_plane
-from kopf._testing.control_plane import ClusterUnavailableError
+from kopf._testing.control_plane import ClusterUnavailableError, find_assets
 
 __all__ = ["ClusterUnavailableError", "ControlPlane", "find_assets", "running"]
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-LAUNCHER = ROOT.parent / "shared" / "controlplane" / "assets"
-
-
-def find_assets() -> pathlib.Path:
-    """The folder with the binaries. Raises an error that names the variable to set."""
-    if os.environ.get(control_plane.ASSETS) or not os.access(LAUNCHER, os.X_OK):
-        return control_plane.find_assets()
-    done = subprocess.run([LAUNCHER], capture_output=True, text=True, timeout=60)
-    if done.returncode:
-        raise ClusterUnavailableError(f"{LAUNCHER} failed: {done.stderr.strip()}")
-    return pathlib.Path(done.stdout.strip())
 
 
 class ControlPlane(control_plane.ControlPlane):

@@ -1,0 +1,1 @@
+"""An operator that imports a module that does not exist."""

@@ -1,0 +1,8 @@
+"""A handler without a resource."""
+
+import kopf
+
+
+@kopf.on.create()
+def no_resource(**_):
+    pass

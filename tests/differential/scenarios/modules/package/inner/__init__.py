@@ -1,0 +1,3 @@
+"""A package in the package."""
+
+from . import helpers as helpers

@@ -1,0 +1,3 @@
+"""A module that is imported by a relative import."""
+
+ANSWER = 42
