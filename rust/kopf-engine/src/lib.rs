@@ -51,6 +51,7 @@ pub mod object_key;
 pub mod objects;
 pub mod operator;
 pub mod operator_pause;
+pub mod other_operators;
 pub mod patching;
 pub mod peering;
 pub mod probes;

@@ -101,6 +101,8 @@ impl Peering {
             toggle = format!("{toggle} ({})", resource.group);
         }
         pause.turn(&toggle, settings.mandatory);
+        // Until its object is looked up, it may exist.
+        shared.other_operators.set_peering(&toggle, true);
         let (identity, pause) = (Arc::from(identity), Arc::clone(pause));
         Self {
             toggle: Arc::from(toggle),
@@ -139,6 +141,7 @@ impl Peering {
 
     /// Removes this peering's toggle: it does not pause the operator any longer.
     pub fn forget(&self) {
+        self.shared.other_operators.set_peering(&self.toggle, false);
         self.pause.turn(&self.toggle, false);
     }
 
@@ -240,6 +243,9 @@ impl Peering {
     /// Pauses or resumes the operator, and removes expired records. Returns the time of the next check.
     async fn evaluate(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
         let pause = &self.pause;
+        if *seen != Seen::Nothing {
+            self.shared.other_operators.set_peering(&self.toggle, *seen != Seen::Absent);
+        }
         let status = match seen {
             Seen::Nothing => return None,
             Seen::Absent => {

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Client;
 use crate::host::{CycleId, Host};
 use crate::live_config::LiveConfig;
+use crate::other_operators::OtherOperators;
 use crate::supervision::Failing;
 use crate::time::clock::Clock;
 
@@ -28,6 +29,8 @@ pub struct TaskContext {
     pub stopping: CancellationToken,
     /// The fatal error of the operator, if there is one.
     pub failing: Arc<Failing>,
+    /// The warnings about other operators that handle the same objects.
+    pub other_operators: OtherOperators,
     /// The source of the ids of cycles and runs.
     ids: AtomicU64,
 }
@@ -42,7 +45,18 @@ impl TaskContext {
         stopping: CancellationToken,
     ) -> Arc<Self> {
         let (startup_config, failing, ids) = (live_config.get(), Arc::default(), AtomicU64::new(1));
-        Arc::new(Self { startup_config, live_config, client, host, clock, stopping, failing, ids })
+        let other_operators = OtherOperators::default();
+        Arc::new(Self {
+            startup_config,
+            live_config,
+            client,
+            host,
+            clock,
+            stopping,
+            failing,
+            other_operators,
+            ids,
+        })
     }
 
     /// An id for a new cycle, run, or scan, unique in the operator.

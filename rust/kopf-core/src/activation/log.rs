@@ -7,6 +7,7 @@ use crate::json::value::python_repr;
 use crate::log_level::Level;
 use crate::object::Object;
 use crate::object::redaction;
+use crate::persistence::foreign_write::ForeignWrite;
 use crate::persistence::progress::Malformed;
 use std::sync::Arc;
 
@@ -57,6 +58,8 @@ pub enum LogMessage {
     Malformed(Malformed),
     /// Another client has removed Kopf's annotations; with the last field manager of the object, if it is known.
     Stripped(Option<String>),
+    /// Another operator handles the object at the same time. To be logged once per resource.
+    AnotherOperator(ForeignWrite),
 }
 
 impl LogMessage {
@@ -64,7 +67,7 @@ impl LogMessage {
     pub fn level(&self) -> Level {
         match self {
             Self::Processed { .. } | Self::Superseded { .. } => Level::Info,
-            Self::Malformed(_) | Self::Stripped(_) => Level::Warning,
+            Self::Malformed(_) | Self::Stripped(_) | Self::AnotherOperator(_) => Level::Warning,
             _ => Level::Debug,
         }
     }
@@ -116,8 +119,23 @@ impl LogMessage {
                      memory.{who}"
                 )
             }
+            Self::AnotherOperator(write) => another_operator(write, object),
         }
     }
+}
+
+fn another_operator(write: &ForeignWrite, object: &Object) -> String {
+    let kind = object.kind().unwrap_or("this kind");
+    let what = match write {
+        ForeignWrite::Progress(id) => format!("the progress of the handler '{id}'"),
+        ForeignWrite::DiffBase => "the last handled configuration".to_owned(),
+    };
+    format!(
+        "Another operator handles objects of {kind}, too: it has written {what} of this object while this operator was handling \
+         it. Handlers can be called twice, or miss changes. Run one instance, or set up peering; different operators need \
+         different prefixes of their storages. During a rolling update, it can be the previous instance; it can also be a \
+         client that edits Kopf's annotations. This is logged once per kind. See docs/peering.md."
+    )
 }
 
 #[cfg(test)]

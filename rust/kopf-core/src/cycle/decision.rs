@@ -265,12 +265,6 @@ impl Cycle {
         }
     }
 
-    fn warn_annotations_removed(&mut self) {
-        if !std::mem::replace(&mut self.memory.annotations_removed, true) {
-            self.log_messages.push(LogMessage::Stripped(pending_state::last_manager(&self.object)));
-        }
-    }
-
     /// Stores the current essence as the diff-base, if it differs. If some handlers were called with an earlier essence, that one
     /// is stored: the other handlers must still be called for the difference.
     fn store_diffbase(&mut self, patch: &mut Patch) {

@@ -20,6 +20,7 @@ mod daemons;
 mod decision;
 mod detect;
 mod final_progress;
+mod foreign_write;
 mod handle;
 #[cfg(test)]
 mod tests;

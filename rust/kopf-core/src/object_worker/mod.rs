@@ -12,6 +12,7 @@
 //!
 //! There is one cycle at a time. Time is an argument. An idle worker has no queue and no sleep.
 
+mod foreign_write;
 mod log;
 mod queue;
 mod running;
@@ -245,6 +246,7 @@ impl ObjectWorker {
             deadline => {
                 if deadline.is_some() {
                     self.consistency = None;
+                    self.memory.has_unknown_writes = true;
                 }
                 Ok(true)
             }
@@ -257,6 +259,8 @@ impl ObjectWorker {
         consistency.observe(object.resource_version());
         let reached = consistency.is_reached(now);
         if reached {
+            // The wait has timed out: our writes can still arrive.
+            self.memory.has_unknown_writes |= consistency.deadline().is_some();
             self.consistency = None;
         }
         reached

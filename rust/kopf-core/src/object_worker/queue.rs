@@ -368,6 +368,7 @@ impl ObjectWorker {
             // The record of our writes may be incomplete; the persisted progress is on the object.
             self.memory.pending_state = None;
             self.memory.handled = None;
+            self.memory.has_unknown_writes = true;
             self.consistency = None;
         }
         self.phase = Phase::Free;

@@ -10,6 +10,7 @@ use crate::settings::Settings;
 use serde_json::{Value, json};
 
 mod failed_writes;
+mod foreign_writes;
 mod pauses;
 
 struct Scene {

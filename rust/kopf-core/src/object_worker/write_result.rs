@@ -351,6 +351,7 @@ impl ObjectWorker {
         let Some(version) = latest.resource_version() else { return };
         let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
         let timeout = context.live_config.settings.persistence.consistency_timeout;
+        self.memory.has_unknown_writes |= outcome.in_doubt || timeout <= 0.0;
         self.consistency.get_or_insert_default().record_write(
             Written { version, vanishing },
             object.resource_version(),
@@ -362,6 +363,7 @@ impl ObjectWorker {
     /// Treats the states of the object as outdated until the consistency timeout.
     fn mark_unknown(&mut self, context: WorkerContext<'_>, now: Timestamp) {
         let timeout = context.live_config.settings.persistence.consistency_timeout;
+        self.memory.has_unknown_writes = true;
         self.consistency.get_or_insert_default().mark_unknown(timeout, now);
     }
 }

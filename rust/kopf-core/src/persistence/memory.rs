@@ -41,6 +41,9 @@ pub struct ObjectMemory {
     pub noticed: bool,
     /// The digest of the serialized diff-base, as last read or written.
     pub handled: Option<NonZeroU64>,
+    /// A write of ours may have been applied without our knowledge, or our writes were not awaited: a state that looks foreign can
+    /// be ours.
+    pub has_unknown_writes: bool,
     /// The state that the API server has not confirmed yet.
     pub pending_state: Option<Arc<PendingState>>,
 }

@@ -6,6 +6,7 @@ pub mod consistency;
 pub mod diffbase;
 pub mod essence;
 pub mod finalizer;
+pub mod foreign_write;
 pub mod memory;
 pub mod merge_requests;
 pub mod own_annotations;

@@ -112,6 +112,12 @@ impl Managers {
         let mut managers = self.0.iter().filter(|(_, fields)| has_field(fields, keys)).peekable();
         managers.peek().is_some() && managers.all(|(is_python, _)| *is_python)
     }
+
+    /// Whether the field has managers, and none of them is a Python client.
+    pub(super) fn are_others(&self, keys: &[&str]) -> bool {
+        let mut managers = self.0.iter().filter(|(_, fields)| has_field(fields, keys)).peekable();
+        managers.peek().is_some() && managers.all(|(is_python, _)| !is_python)
+    }
 }
 
 fn is_python_client(manager: &str) -> bool {

@@ -144,6 +144,11 @@ impl PendingState {
         self.observed.rebased(&OwnWrite { before, after: &after, patch, managers })
     }
 
+    /// The progress of the current handling as a merge patch.
+    pub(crate) fn progress(&self) -> &Map<String, Value> {
+        &self.own.0
+    }
+
     /// Consecutive rejections of the unwritten patch by the API server.
     pub fn rejections(&self) -> u32 {
         self.rejections

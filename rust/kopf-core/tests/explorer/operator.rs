@@ -401,6 +401,11 @@ impl Operator {
             (self.running, self.ended, self.stop_requested) = (Vec::new(), Vec::new(), false);
             self.in_doubt = false;
         }
+        if scenario.defect.is_none()
+            && self.worker.foreign_write(running, &decision, context(scenario)).is_some()
+        {
+            oracle.report_violation("our own write is taken for that of another operator");
+        }
         match self.worker.on_decision(running, decision, context(scenario), cluster.now) {
             DecisionResult::Finished(_) => {
                 oracle.succeeded();

@@ -285,6 +285,9 @@ impl Oracle {
                 }
                 self.warned = true;
             }
+            LogMessage::AnotherOperator(_) if scenario.defect.is_none() => {
+                self.report_violation("our own write is taken for that of another operator");
+            }
             LogMessage::InProgress(Reason::Create) if self.base.is_some() => {
                 let is_known = self.guarded || self.base.as_ref() == Some(&view.essence);
                 let is_update = |it: &Finished| it.reason == Reason::Update && it.old == self.base;

@@ -299,3 +299,19 @@ async fn the_watch_is_restarted_after_a_panic() {
         This is a bug in Kopf; please report it. The watch is restarted in 1 seconds.";
     assert_eq!((errors, listings), (vec![expected.to_owned()], 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn other_operators_are_reported_only_if_there_is_no_peering_object() {
+    let (fixture, peering) = fixture(&json!({}), "{}");
+    let others = &fixture.shared.base.other_operators;
+    let things = resource("example.com", "things", true);
+    assert!(!others.report(&things), "the object was not looked up yet");
+    let (sender, task) = watching(&peering);
+    sender.send_replace(seen(json!({})));
+    settle().await;
+    assert!(!others.report(&things));
+    sender.send_replace(Seen::Absent);
+    settle().await;
+    assert!(others.report(&things));
+    task.abort();
+}

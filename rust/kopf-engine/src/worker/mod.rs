@@ -246,7 +246,14 @@ impl Worker {
         let current = self.shared().base.live_config.get();
         let (context, now) = (self.dispatcher.worker_context(&current), self.shared().base.clock.now());
         let mut slots = self.dispatcher.slots();
-        Some(slots.get(&self.key)?.worker.on_decision(running, decision, context, now))
+        let worker = &mut slots.get(&self.key)?.worker;
+        let foreign_write = worker.foreign_write(running, &decision, context);
+        let result = worker.on_decision(running, decision, context, now);
+        drop(slots);
+        if let Some(write) = foreign_write {
+            self.dispatcher.report_other_operator(running.object(), write);
+        }
+        Some(result)
     }
 
     async fn write(&self, end: (CycleId, bool), write: Box<DecidedWrite>) {

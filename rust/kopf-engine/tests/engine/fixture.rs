@@ -222,6 +222,12 @@ impl Fixture {
         self.server.call("PATCH", &format!("{COLLECTION}/{name}"), Some(&patch)).await.unwrap();
     }
 
+    /// As `patch`, by this field manager.
+    pub(crate) async fn patch_as(&self, name: &str, patch: Value, manager: &str) {
+        let path = format!("{COLLECTION}/{name}?fieldManager={manager}");
+        self.server.call("PATCH", &path, Some(&patch)).await.unwrap();
+    }
+
     pub(crate) async fn delete(&self, name: &str) {
         self.server.call("DELETE", &format!("{COLLECTION}/{name}"), None).await.unwrap();
     }

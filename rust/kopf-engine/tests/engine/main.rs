@@ -12,6 +12,7 @@ mod discovery;
 mod fixture;
 mod hand_overs;
 mod load;
+mod other_operators;
 mod panics;
 mod rejected_patches;
 mod replaced;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
+use kopf_core::activation::log::LogMessage;
 use kopf_core::cause::EventType;
 use kopf_core::cycle::EffectResult;
 use kopf_core::log_level::Level;
@@ -305,7 +306,9 @@ impl Dispatcher {
     pub(crate) fn emit_log(&self, running: &mut RunningCycle) {
         let host = &self.shared.base.host;
         for message in running.drain_log() {
-            if host.enabled(message.level()) {
+            if let LogMessage::AnotherOperator(write) = message {
+                self.report_other_operator(running.object(), write);
+            } else if host.enabled(message.level()) {
                 let object = running.object();
                 host.log(LogRecord::posted(message.level(), object, message.text(object)));
             }

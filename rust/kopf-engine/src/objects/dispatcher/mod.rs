@@ -30,6 +30,7 @@ mod deselected;
 mod detached;
 mod effects;
 mod handover;
+mod other_operators;
 mod pool;
 
 pub(crate) use cycles::CycleError;
@@ -108,6 +109,7 @@ impl Dispatcher {
             is_filling: AtomicBool::new(false),
             successor: OnceLock::new(),
         });
+        dispatcher.shared.base.other_operators.serve(&dispatcher.resource_handlers.resource);
         let itself: Arc<dyn DetachedCycles> = Arc::<Self>::clone(&dispatcher);
         dispatcher.shared.detached.register(Arc::downgrade(&itself));
         dispatcher
