@@ -86,7 +86,7 @@ pub struct StreamSignal {
     pub missing: Option<f64>,
     /// For how long it has made no progress: no byte, no answered connection, no failed attempt.
     pub idle: f64,
-    /// The timeout of what it waits for; none if there is no timeout.
+    /// The timeout of its current wait; none if there is no timeout.
     pub allowance: Option<f64>,
 }
 
@@ -98,16 +98,16 @@ pub struct Signals {
     /// The time since the orchestrator's task has run.
     pub orchestrator: f64,
     /// The age of the oldest task in the queue to the host.
-    pub border: f64,
+    pub queue: f64,
     /// The streams that should exist.
     pub streams: Vec<StreamSignal>,
     /// The objects whose cycles are inside the engine.
     pub cycles: Vec<Aged>,
     /// The oldest running call of a handler.
     pub call: Option<f64>,
-    /// What the startup waits for.
+    /// The missing condition of the startup.
     pub starting: Option<String>,
-    /// What is not listed yet, for readiness.
+    /// The streams, indices and caches that are not ready yet.
     pub unsynced: Vec<String>,
     /// The streams that were neither listed nor rejected yet.
     pub unanswered: Vec<String>,
@@ -149,8 +149,8 @@ pub fn evaluate(signals: &Signals, limits: &HealthLimits, extension: f64) -> Vec
             is_late.then(|| format!("the orchestrator has not run for {}", shown(signals.orchestrator)))
         }),
         check("border", LIVE, {
-            let is_late = exceeds(signals.border, limits.border_limit);
-            is_late.then(|| format!("a task has waited for Python for {}", shown(signals.border)))
+            let is_late = exceeds(signals.queue, limits.border_limit);
+            is_late.then(|| format!("a task has waited for Python for {}", shown(signals.queue)))
         }),
         check("streams", LIVE, {
             let missing = |stream: &StreamSignal| {
@@ -183,7 +183,7 @@ pub fn evaluate(signals: &Signals, limits: &HealthLimits, extension: f64) -> Vec
 fn readiness(signals: &Signals, limits: &HealthLimits, extension: f64) -> [CheckResult; 6] {
     let check = |name, endpoints, failure| CheckResult { name, endpoints, failure };
     let troubled = signals.troubled.iter().filter(|_| limits.ready_needs_streams);
-    let troubled = troubled.map(|(name, trouble, age)| format!("{name} {trouble} for {}", shown(*age)));
+    let troubled = troubled.map(|(name, failure, age)| format!("{name} {failure} for {}", shown(*age)));
     let is_rejected = limits.credentials_limit.is_some_and(|limit| signals.rejected > limit + extension);
     [
         check("started", START_AND_READY, signals.starting.clone()),

@@ -28,7 +28,7 @@ fn each_check_of_liveness_fails_beyond_its_limit_and_no_other_one() {
     let table: [(&str, f64, Box<dyn Fn(f64) -> Signals>); 6] = [
         ("loop", 60.0, Box::new(|age| Signals { heartbeat: Some(age), ..Signals::default() })),
         ("engine", 30.0, Box::new(|orchestrator| Signals { orchestrator, ..Signals::default() })),
-        ("border", 120.0, Box::new(|border| Signals { border, ..Signals::default() })),
+        ("border", 120.0, Box::new(|queue| Signals { queue, ..Signals::default() })),
         ("streams", 60.0, Box::new(missing)),
         ("deaf", 300.0, Box::new(idle)),
         (
@@ -50,7 +50,7 @@ fn without_a_limit_a_check_is_disabled() {
     let late = Signals {
         heartbeat: Some(1e6),
         orchestrator: 1e6,
-        border: 1e6,
+        queue: 1e6,
         cycles: vec![("x".to_owned(), 1e6)],
         call: Some(1e6),
         rejected: 1e6,
