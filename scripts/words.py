@@ -117,7 +117,8 @@ EXCEPTIONS = [
     ("notes", "", r"(?i)release notes|__notes__|add_note", "release notes; notes of exceptions, PEP 678"),
     ("packed", "", r"repr\(.*packed", "a layout of structs"),
     ("refused", r"docs/probes\.md", r"`refused`", "a value in the JSON of /streams"),
-    ("trouble", "", r"kopf_stream_trouble_seconds", "a metric"),
+    ("trouble", "", r"kopf_stream_trouble_seconds|`trouble`|,trouble=", "a metric and a label"),
+    ("border", "", r"[\"'`\]]border\b|border_limit", "a check of the health and its setting"),
     (
         "vault",
         r"python/|tests/|docs/|rust/kopf-py/|CHANGELOG\.md",

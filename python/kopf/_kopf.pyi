@@ -558,6 +558,15 @@ Item = (
 )
 
 @final
+class StatusServer:
+    """The status server of an operator; it listens from its creation."""
+
+    def __new__(
+        cls, *, liveness: tuple[str, int, str] | None = None, address: tuple[str, int] | None = None
+    ) -> StatusServer: ...
+    def stop(self) -> None: ...
+
+@final
 class Engine:
     """The engine of one operator."""
 
@@ -571,7 +580,8 @@ class Engine:
         agent: str,
         make_resource: Callable[[dict[str, Any]], Resource],
         identity: str = "",
-        liveness: tuple[str, int, str] | None = None,
+        status: StatusServer | None = None,
+        probes: bool = False,
         credentials: list[tuple[str, dict[str, Any]]] | None = None,
         command: Literal["freeze", "resume"] | None = None,
         foreign: bool = False,
@@ -583,6 +593,9 @@ class Engine:
 
     def cache(self, number: int) -> CacheReader:
         """The cache with this number among the handlers, after the start."""
+
+    def heartbeat(self, oldest_call: float | None = None) -> None:
+        """The event loop runs; its oldest call of a handler has been running for so many seconds."""
 
     def stop(self) -> None: ...
     def fileno(self) -> int: ...

@@ -39,7 +39,7 @@ ALLOWED = {
 }
 # Additions of kopf-rs, which are documented.
 ADDED_COMMANDS = {"check", "cluster", "completion", "dev", "help", "init", "manifests"}
-ADDED_PARAMETERS = {"kubeconfig", "context"}
+ADDED_PARAMETERS = {"kubeconfig", "context", "status_address"}
 ADDED_TO_TESTING = {
     "Cluster",
     "NotSupportedError",
@@ -101,7 +101,7 @@ def test_the_testing_kit_only_adds(reference, ours):
 
 # Documented in docs/handlers.md.
 ADDED_DECORATOR = "reconcile"
-ADDED_OPTION = ["metadata_only", "KEYWORD_ONLY", "False"]
+ADDED_OPTIONS = [["metadata_only", "KEYWORD_ONLY", "False"], ["status_address", "KEYWORD_ONLY", "None"]]
 
 
 def _without_additions(shape):
@@ -109,7 +109,7 @@ def _without_additions(shape):
     if isinstance(shape, dict):
         return {key: _without_additions(value) for key, value in shape.items() if key != ADDED_DECORATOR}
     if isinstance(shape, list):
-        return [_without_additions(value) for value in shape if value != ADDED_OPTION]
+        return [_without_additions(value) for value in shape if value not in ADDED_OPTIONS]
     return shape
 
 

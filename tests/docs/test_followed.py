@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import shutil
 import sys
 
 import pytest
@@ -88,6 +89,12 @@ def test_recipes_with_commands(reader_with_cluster, name):
     assert reader_with_cluster.follow(page) >= 1
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+def test_the_page_of_the_probes(reader_with_cluster):
+    page = (ROOT / "docs/probes.md").read_text()
+    assert reader_with_cluster.follow(page) == 3
+
+
 def test_the_demo_of_the_readme(reader):
     """CI runs `make demo` in whole; this is its second half, with what is installed."""
     [command] = [
@@ -111,6 +118,7 @@ def test_all_pages_with_outputs_are_followed():
     followed = {
         "README.md",
         "docs/quickstart.md",
+        "docs/probes.md",
         "docs/how-to/finalizers.md",
         "docs/how-to/type-checking.md",
         "docs/migration.md",

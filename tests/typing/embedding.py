@@ -69,7 +69,7 @@ async def main() -> None:
 
 def run() -> None:
     kopf.configure(verbose=True, log_format=kopf.LogFormat.JSON, log_refkey="x")
-    kopf.run(clusterwide=True, liveness_endpoint="http://0.0.0.0:8080/", priority=5, standalone=True)
+    kopf.run(clusterwide=True, status_address="0.0.0.0:8080", priority=5, standalone=True)
     with KopfRunner(["run", "-A"], timeout=5, settings=kopf.OperatorSettings()) as runner:
         pass
     output: str = runner.stdout

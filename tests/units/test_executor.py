@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 from kopf._intents.handler_pool import HandlerPool
-from kopf._intents.settings import ExecutionSettings, call_limit
+from kopf._intents.settings import ExecutionSettings
 from kopf._runtime import executor as executor_module
-from kopf._runtime.executor import ExecutorPool, ThreadJob
+from kopf._runtime.executor import ExecutorPool, ThreadJob, call_limit
 
 LONG = 60.0
 

@@ -25,6 +25,7 @@ from kopf._cli.options import (
     logging_parameters,
     namespaces_option,
     option,
+    status_address_option,
 )
 from kopf._cli.project_commands import check, completion, init, manifests, show_help
 
@@ -83,6 +84,7 @@ def main(context: click.Context) -> None:
 @option("--standalone", is_flag=True, default=None, help="Ignore other operators.")
 @option("--dev", is_flag=True, help=f"The same as --priority={DEV_PRIORITY}, to pause the others.")
 @liveness_option
+@status_address_option
 @option(
     "-P",
     "--peering",
@@ -105,6 +107,7 @@ def run(
     namespaces: Collection[str],
     clusterwide: bool,
     liveness_endpoint: str | None,
+    status_address: str | None,
 ) -> None:
     """Run an operator.
 
@@ -156,6 +159,7 @@ def run(
             priority=DEV_PRIORITY if dev else priority,
             peering_name=peering_name,
             liveness_endpoint=liveness_endpoint,
+            status_address=status_address,
             registry=controls.registry,
             settings=controls.settings,
             stop_flag=controls.stop_flag,

@@ -20,6 +20,7 @@ from kopf._runtime.client.connecting import connect_sync
 from kopf._runtime.default_registry import get_default_registry
 
 RBAC = "rbac.authorization.k8s.io"
+STATUS_PORT = 8080
 
 
 def generate(
@@ -99,8 +100,11 @@ def _deployment(name: str, home: str, image: str, options: Collection[str]) -> d
     container = {
         "name": "operator",
         "image": image,
-        "args": [*options, "--liveness=http://0.0.0.0:8080/healthz"],
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 30},
+        "args": [*options, f"--liveness=http://0.0.0.0:{STATUS_PORT}/healthz"],
+        "ports": [{"name": "status", "containerPort": STATUS_PORT}],
+        "startupProbe": _probe("/startupz", period=5, failures=60),
+        "livenessProbe": _probe("/livez", period=20, failures=3),
+        "readinessProbe": _probe("/readyz", period=10, failures=2),
     }
     template = {"serviceAccountName": name, "terminationGracePeriodSeconds": 60, "containers": [container]}
     return {
@@ -113,4 +117,13 @@ def _deployment(name: str, home: str, image: str, options: Collection[str]) -> d
             "selector": {"matchLabels": {"app": name}},
             "template": {"metadata": {"labels": {"app": name}}, "spec": template},
         },
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "status"},
+        "periodSeconds": period,
+        "timeoutSeconds": 3,
+        "failureThreshold": failures,
     }

@@ -200,6 +200,29 @@ liveness_option = option(
 )
 
 
+class StatusAddressParamType(click.ParamType[str]):
+    """The host and the port of the status endpoints."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check that there is a host and a port."""
+        if is_compatible():
+            self.fail("Kopf 1.45 has no such option: omit it, or unset KOPF_COMPAT", param, ctx)
+        host, _, port = str(value).rpartition(":")
+        if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
+            self.fail(f"{value!r} is not an address such as 0.0.0.0:8080", param, ctx)
+        return value
+
+
+status_address_option = option(
+    "--status-address",
+    type=StatusAddressParamType(),
+    metavar="HOST:PORT",
+    help="Serve /livez, /readyz, /startupz, /statusz, /streams and /metrics here.",
+)
+
+
 class HandlersParamType(click.ParamType[str]):
     """A file with handlers."""
 

@@ -169,11 +169,26 @@ spec:
       containers:
         - name: operator
           image: registry.example.com/$name:1
+          startupProbe:
+            httpGet:
+              path: /startupz
+              port: 8080
+            periodSeconds: 5
+            timeoutSeconds: 3
+            failureThreshold: 60
           livenessProbe:
             httpGet:
-              path: /healthz
+              path: /livez
               port: 8080
-            periodSeconds: 30
+            periodSeconds: 20
+            timeoutSeconds: 3
+          readinessProbe:
+            httpGet:
+              path: /readyz
+              port: 8080
+            periodSeconds: 10
+            timeoutSeconds: 3
+            failureThreshold: 2
           resources:
             requests:
               cpu: 50m

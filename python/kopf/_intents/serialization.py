@@ -19,6 +19,7 @@ from kopf._intents.handlers import (
     DaemonHandler,
     Handler,
     IndexingHandler,
+    ReconcilingHandler,
     ResourceHandler,
     TimerHandler,
     WatchingHandler,
@@ -46,6 +47,16 @@ Iterated = dict[int, tuple[Iterator[float], list[float]]]
 def serialize_handler(handler: Handler) -> Json:
     """Serialize a handler: the common fields, and those of its kind (see the key `kind`)."""
     return serialize_common(handler) | _serialize_kind(handler)
+
+
+def serialize_declared(handler: ResourceHandler, settings: settings_.OperatorSettings) -> Json:
+    """Serialize a handler, or a reconciler with its settings."""
+    if not isinstance(handler, ReconcilingHandler):
+        return serialize_handler(handler)
+    # Other operators do not load it.
+    from kopf._intents.reconciling_serialization import serialize_reconciler
+
+    return serialize_reconciler(handler, settings.reconciling)
 
 
 def serialize_common(handler: Handler) -> Json:
@@ -215,7 +226,23 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
             "diffbase_storage": serialize_diffbase_storage(settings.persistence.diffbase_storage),
             "consistency_timeout": settings.persistence.consistency_timeout,
         },
+        **_serialize_health(settings),
         "compat": _is_compatible(settings.process.compat),
+    }
+
+
+def has_status_address(settings: settings_.OperatorSettings) -> bool:
+    """Whether `settings.health.address` is set."""
+    return "_health" in vars(settings) and settings.health.address is not None
+
+
+# The group is not created only to be serialized: that would load its module.
+def _serialize_health(settings: settings_.OperatorSettings) -> Json:
+    if "_health" not in vars(settings):
+        return {}
+    limits = "loop_limit engine_limit border_limit supervision_limit deaf_limit stall_limit handler_limit"
+    return {
+        "health": _select_attrs(settings.health, f"{limits} credentials_limit ready_needs_streams"),
     }
 
 

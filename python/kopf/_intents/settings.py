@@ -21,6 +21,7 @@ from kopf._objects.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from kopf._intents.caching_settings import CachingSettings
+    from kopf._intents.health_settings import HealthSettings
     from kopf._intents.reconciling_settings import ReconcilingSettings
 
 Backoffs = float | Iterable[float]
@@ -64,10 +65,9 @@ def _is_known(cls: type[Any], name: str) -> bool:
 def _warn_of_unknown(cls: type[Any], name: str) -> None:
     if COMPAT_1_45:
         return
-    known_names = [item for item in [*cls.__dataclass_fields__, *vars(cls)] if not item.startswith("_")]
-    group = cls.__name__.removesuffix("Settings").lower()
-    group_name = "settings" if group == "operator" else f"settings.{group}"
-    text = f"{group_name} has no {name!r}, and nothing reads it{did_you_mean(name, known_names)}"
+    names = [item for item in [*cls.__dataclass_fields__, *vars(cls)] if not item.startswith("_")]
+    group = f"settings.{cls.__name__.removesuffix('Settings').lower()}".removesuffix(".operator")
+    text = f"{group} has no {name!r}, and nothing reads it{did_you_mean(name, names)}"
     warnings.warn(text, UserWarning, stacklevel=3)
 
 
@@ -77,9 +77,8 @@ def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
     made = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
     if isinstance(made, ChangeTracked):
         return repr(value) == f"{type(made).__qualname__}()"
-    if isinstance(made, concurrent.futures.Executor):
-        return type(value) is type(made)
-    return type(value) is type(made) and (value == made or repr(value) == repr(made))
+    is_similar = isinstance(made, concurrent.futures.Executor) or value == made or repr(value) == repr(made)
+    return type(value) is type(made) and is_similar
 
 
 def settings_version() -> int:
@@ -300,11 +299,6 @@ class ExecutionSettings(ChangeTracked):
         self._limited = self.executor
 
 
-def call_limit(execution: ExecutionSettings) -> int | None:
-    """How many calls the current executor gets at the same time, if it is limited."""
-    return execution._max_workers if execution._limited is execution.executor else None
-
-
 @dataclass(repr=False)
 class BackgroundSettings(ChangeTracked):
     """Daemons and timers."""
@@ -411,9 +405,16 @@ class OperatorSettings(ChangeTracked):
         return self.__dict__.setdefault("_caching", CachingSettings())  # type: ignore[no-any-return]
 
     @property
+    def health(self) -> HealthSettings:
+        """The settings of health checks; operators without a status server do not load the module."""
+        from kopf._intents.health_settings import HealthSettings
+
+        return self.__dict__.setdefault("_health", HealthSettings())  # type: ignore[no-any-return]
+
+    @property
     def batching(self) -> QueueingSettings:
         """Deprecated: the same as `queueing`."""
-        text = "Batching settings are now queueing settings. Please rename"
-        text += " `settings.batching` -> `settings.queueing`"
+        rename = "`settings.batching` -> `settings.queueing`"
+        text = f"Batching settings are now queueing settings. Please rename {rename}"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         return self.queueing

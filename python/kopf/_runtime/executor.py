@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kopf._intents.handler_pool import HandlerPool
+from kopf._intents.settings import ExecutionSettings
 
 TIME_SLICE = 0.02
 """Seconds for which a worker in the default pool takes jobs before it is submitted again."""
@@ -27,6 +28,11 @@ DETACHED_GRACE = 1.0
 
 _detached: set[threading.Thread] = set()
 """The detached threads whose functions have not returned yet."""
+
+
+def call_limit(execution: ExecutionSettings) -> int | None:
+    """How many calls the current executor gets at the same time, if it is limited."""
+    return execution._max_workers if execution._limited is execution.executor else None
 
 
 def _join_detached() -> None:

@@ -25,13 +25,13 @@ from kopf._intents.errors import (
 )
 from kopf._intents.handlers import ActivityHandler, ChangingHandler, Handler, SpawningHandler
 from kopf._intents.lifecycles import LifeCycleFn
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings, call_limit
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
 from kopf._runtime.errors import add_hint, author_traceback, error_observer_var, is_self_explanatory
-from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.executor import ExecutorPool, call_limit
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import FrameworkMessage
 

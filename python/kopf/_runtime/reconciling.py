@@ -21,7 +21,7 @@ from kopf._intents.reconciling import Watched
 from kopf._intents.reconciling_settings import Backoff
 from kopf._intents.requeue import Requeue
 from kopf._intents.selectors import EVERYTHING
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings, call_limit
+from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.conditions import Conditions
 from kopf._objects.indices import Indexers
@@ -36,6 +36,7 @@ from kopf._runtime.cycle_context import CycleContext, store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.errors import add_hint, author_traceback
+from kopf._runtime.executor import call_limit
 from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry

@@ -8,7 +8,7 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from kopf._intents import serialization
@@ -31,7 +31,7 @@ from kopf._objects.resources import make_resource
 from kopf._runtime import banner, handler_checks, posting
 from kopf._runtime.activities import Activities, serialize_credentials
 from kopf._runtime.admission import Admission, WebhookServerTask
-from kopf._runtime.bridge import Bridge, Engine, __version__
+from kopf._runtime.bridge import Bridge, Engine, StatusServer, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.engine_failures import Failure, to_exception
 from kopf._runtime.errors import OperationalError
@@ -74,6 +74,7 @@ class OperatorRunner:
         ready_flag: Flag | None,
         command: Coroutine[None, None, None] | None,
         liveness_endpoint: str | None,
+        status_address: str | None,
         vault: Any,
         peering_command: PeeringCommand | None,
         inspection: Inspection | None = None,
@@ -90,7 +91,8 @@ class OperatorRunner:
         self._stop_flag = stop_flag
         self._ready_flag = ready_flag
         self._command = command
-        self._liveness_endpoint = liveness_endpoint
+        self._status_urls = (liveness_endpoint, status_address)
+        self._status: StatusServer | None = None
         credentials_given = dict(vault.items()) if vault is not None else {}
         is_exclusive = vault is not None and isinstance(vault, credentials.OnlyCredentials)
         self._credentials = {} if is_exclusive else credentials_given
@@ -219,10 +221,6 @@ class OperatorRunner:
         for text in handler_checks.check(handlers, arguments):
             logger.warning(text)
 
-    def _report_handlers(self, handlers: Collection[ResourceHandler]) -> None:
-        self._log_handler_checks(handlers)
-        self._log_banner(handlers)
-
     def _log_banner(self, handlers: Collection[ResourceHandler]) -> None:
         # Applications that embed operators have their own logs.
         compatible = self._settings.process.compat == COMPAT_VERSION
@@ -230,7 +228,28 @@ class OperatorRunner:
             scope = banner.describe_namespaces(self._namespaces)
             logger.info(f"Serving {banner.describe_handlers(handlers)} in {scope}.")
 
+    def _connect_status(self) -> dict[str, Any]:
+        if not any(self._status_urls) and not serialization.has_status_address(self._settings):
+            return {}
+        from kopf._runtime.status import has_probes, start_status_server  # other operators do not load it
+
+        if self._status is None:
+            self._status = start_status_server(*self._status_urls, self._settings)
+        return {"status": self._status, "probes": has_probes(self._registry)}
+
     async def _start_and_clean_up(self) -> None:
+        is_served = self._command is None and self._inspection is None and self._peering_command is None
+        if is_served and self._settings.process.compat != COMPAT_VERSION:
+            # Probes observe the startup handlers. The task of the engine reports the error, if there is one.
+            with contextlib.suppress(OperationalError):
+                self._connect_status()
+        try:
+            await self._run_activities()
+        finally:
+            if self._status is not None:
+                self._status.stop()
+
+    async def _run_activities(self) -> None:
         settings_var.set(self._settings)
         self._log_handler_checks(activity_handlers(self._registry).get_all_handlers())
         try:
@@ -266,11 +285,12 @@ class OperatorRunner:
         # Not earlier: the handlers of startup may change the settings and even declare handlers.
         handlers = resource_handlers(self._registry)
         self._ensure_indices()
-        self._report_handlers(handlers)
+        self._log_handler_checks(handlers)
+        self._log_banner(handlers)
         iterated: serialization.Iterated = {}
         memos = MemoRegistry(self._memo)
         caches = self._make_caches(handlers, memos)
-        declared = [self._serialize_handler(handler) for handler in handlers]
+        declared = [serialization.serialize_declared(handler, self._settings) for handler in handlers]
         engine = self._make_engine([*declared, *(caches.serialize() if caches is not None else [])], iterated)
         tracker = work_tracker_var.get()
         if tracker is not None:
@@ -316,6 +336,10 @@ class OperatorRunner:
         try:
             engine.start()
             self._api.attach(engine)
+            if self._status is not None and self._settings.process.compat != COMPAT_VERSION:
+                from kopf._runtime.status import Heartbeat
+
+                loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._settings, self._loop))
             loop_monitor.enter_context(self._accepting_triggers(engine, handlers))
             if caches is not None:
                 caches.attach(engine)
@@ -350,18 +374,10 @@ class OperatorRunner:
             agent=f"kopf/{__version__}",
             make_resource=make_resource,
             identity=self._identity,
-            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
+            **self._connect_status(),
             credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
             command=self._peering_command,
         )
-
-    def _serialize_handler(self, handler: ResourceHandler) -> dict[str, Any]:
-        if not isinstance(handler, ReconcilingHandler):
-            return serialization.serialize_handler(handler)
-        # Other operators do not load it.
-        from kopf._intents.reconciling_serialization import serialize_reconciler
-
-        return serialize_reconciler(handler, self._settings.reconciling)
 
     def _make_caches(self, handlers: Sequence[ResourceHandler], memos: MemoRegistry) -> OperatorCaches | None:
         has_reconcilers = any(isinstance(handler, ReconcilingHandler) for handler in handlers)
@@ -375,18 +391,14 @@ class OperatorRunner:
         )
         return caches if caches.serialize() else None
 
-    @contextlib.contextmanager
-    def _accepting_triggers(self, engine: Engine, handlers: Sequence[ResourceHandler]) -> Iterator[None]:
+    def _accepting_triggers(
+        self, engine: Engine, handlers: Sequence[ResourceHandler]
+    ) -> contextlib.AbstractContextManager[None]:
         if not any(isinstance(handler, ReconcilingHandler) for handler in handlers):
-            yield
-            return
+            return contextlib.nullcontext()
         from kopf._runtime import triggers  # other operators do not load it
 
-        triggers.attach(self._registry, engine, handlers, self._invoker)
-        try:
-            yield
-        finally:
-            triggers.detach(self._registry, engine)
+        return triggers.accepting(self._registry, engine, handlers, self._invoker)
 
     async def _wait_until_finished(
         self, engine: Engine, finished: asyncio.Future[Failure | None], webhooks: WebhookServerTask
@@ -405,13 +417,3 @@ class OperatorRunner:
         if failure is None and self._peering_command is None and not webhooks.ended:
             logger.warning("The engine has finished unexpectedly.")
         return failure
-
-
-def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
-    """The host, the port, and the path of the health endpoint."""
-    import urllib.parse
-
-    parts = urllib.parse.urlsplit(endpoint)
-    if parts.scheme != "http":
-        raise OperationalError(f"Unsupported scheme: {endpoint}")
-    return parts.hostname or "localhost", parts.port or 80, parts.path or "/"

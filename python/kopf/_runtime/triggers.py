@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
@@ -41,6 +42,18 @@ def detach(registry: OperatorRegistry, engine: Engine) -> None:
     running = _running.get(registry)
     if running is not None and running[0] is engine:
         del _running[registry]
+
+
+@contextlib.contextmanager
+def accepting(
+    registry: OperatorRegistry, engine: Engine, handlers: Sequence[ResourceHandler], invoker: Invoker
+) -> Iterator[None]:
+    """The operator of the registry is running during the `with` block, with these handlers."""
+    attach(registry, engine, handlers, invoker)
+    try:
+        yield
+    finally:
+        detach(registry, engine)
 
 
 def trigger(

@@ -6,7 +6,7 @@
 //! Modules import downwards: [`object_worker`] handles the events of one object, and its [`cycle`] decides about one of them. They
 //! use the commands to the host ([`activation`]), the rules of daemons ([`daemon`]) and of attempts ([`handling`]), the persisted
 //! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
-//! objects ([`object`]), and JSON ([`json`]).
+//! objects ([`object`]), and JSON ([`json`]). The checks of the operator itself are in [`health`].
 //!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
 //! readable caches, which the engine does not use yet, are [`caches`].
@@ -30,6 +30,7 @@ pub mod durations;
 pub mod fuzzing;
 pub mod handler;
 pub mod handling;
+pub mod health;
 pub mod indexing;
 pub mod json;
 pub mod k8s_event;

@@ -8,6 +8,7 @@ mod error_backoffs;
 
 pub use error_backoffs::{Backoffs, ErrorBackoffs};
 
+use crate::health::HealthLimits;
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::resource::Selector;
 use serde::Deserialize;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub client: ClientSettings,
     /// Kopf's state on objects.
     pub persistence: Persistence,
+    /// The checks of the operator's health.
+    pub health: HealthLimits,
     /// Whether to behave exactly as Kopf 1.45, also where kopf-rs otherwise improves on it.
     pub compat: bool,
 }

@@ -13,7 +13,7 @@
 //!          ├─ the reconcilers: one task for all of them
 //!          ├─ the caches: one task for all of them
 //!          ├─ event recorder ── a queue per object, while there are Kubernetes events about it
-//!          ├─ probes
+//!          ├─ the health monitor, and the status server
 //!          ├─ managed webhook configurations
 //!          └─ the webhook server ── a task per connection
 //! ```
@@ -22,7 +22,7 @@
 //! slot ([`objects::slots`]) and starts a cycle of the core. Most cycles end there. For the others, a [`worker`] submits
 //! activations to the host and applies the decision ([`patching`]).
 //!
-//! Folders import downwards: [`operator`], [`probes`], [`caches`], [`apply`], [`reconciling`], [`user_client`], [`discovery`], [`peering`], [`event_recorder`], [`feed`], [`worker`],
+//! Folders import downwards: [`operator`], [`status`], [`caches`], [`apply`], [`reconciling`], [`user_client`], [`discovery`], [`peering`], [`event_recorder`], [`feed`], [`worker`],
 //! [`objects`], [`context`], [`daemons`], [`admission`], [`task_context`], [`watch`], [`patching`], [`client`], [`host`], and what they share.
 
 #![cfg_attr(
@@ -54,8 +54,8 @@ pub mod operator_pause;
 pub mod other_operators;
 pub mod patching;
 pub mod peering;
-pub mod probes;
 pub mod reconciling;
+pub mod status;
 pub mod supervision;
 pub mod task_context;
 #[cfg(test)]

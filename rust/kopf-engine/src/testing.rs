@@ -16,6 +16,7 @@ use futures::future::ready;
 use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
+use kopf_core::health::trackers::QueuePosition;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::resource::Resource;
@@ -65,6 +66,8 @@ pub(crate) struct FakeHost {
     pub(crate) tasks: Mutex<Vec<HostTask>>,
     /// The backlog that the test has set.
     pub(crate) backlog: AtomicUsize,
+    /// The position of the queue that the test has set.
+    pub(crate) position: Mutex<QueuePosition>,
     lines: Mutex<Vec<String>>,
     /// A part of the log line at which to panic, once.
     explosive: Mutex<Option<&'static str>>,
@@ -95,6 +98,10 @@ impl Host for FakeHost {
 
     fn backlog(&self) -> usize {
         self.backlog.load(Ordering::Relaxed)
+    }
+
+    fn queue_position(&self) -> QueuePosition {
+        *lock(&self.position)
     }
 
     fn enabled(&self, _: Level) -> bool {

@@ -4,13 +4,17 @@
 //! them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::metrics_text::{add_family, add_sample};
 use crate::time::clock::Clock;
+
+mod activity;
+
+pub use activity::StreamActivity;
 
 /// The state of a stream that delivers nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,31 @@ struct StreamHealth {
     /// The number of objects that cannot be parsed.
     rejected: usize,
     selectors: BTreeMap<&'static str, String>,
+    /// The plural name and the group of the resource.
+    resource: String,
+    /// The progress of its task.
+    activity: Option<Arc<StreamActivity>>,
+    /// All objects were listed once.
+    is_listed: bool,
+    /// The status of the last rejection.
+    rejection: Option<u16>,
+}
+
+/// One expected stream, as the health monitor samples it.
+#[derive(Debug)]
+pub struct StreamSample {
+    /// The resource and the namespace.
+    pub name: String,
+    /// The progress of its task; none if there is no task.
+    pub activity: Option<(u64, Option<f64>)>,
+    /// All objects were listed once.
+    pub is_listed: bool,
+    /// The listing was rejected at least once.
+    pub is_rejected: bool,
+    /// Why it is not listed, in brackets.
+    pub problem: String,
+    /// Its failure, and for how many seconds it lasts.
+    pub failure: Option<(&'static str, f64)>,
 }
 
 impl StreamHealth {
@@ -64,7 +93,7 @@ impl StreamHealth {
 pub struct WatchHealth {
     clock: Clock,
     streams: Mutex<BTreeMap<String, StreamHealth>>,
-    expected: Mutex<BTreeSet<String>>,
+    expected: Mutex<Option<BTreeSet<String>>>,
 }
 
 impl WatchHealth {
@@ -75,14 +104,41 @@ impl WatchHealth {
 
     /// Sets the streams that must exist.
     pub fn expect(&self, streams: BTreeSet<String>) {
-        *self.expected() = streams;
+        *self.expected() = Some(streams);
     }
 
     /// The streams that must exist but do not.
     pub fn missing(&self) -> Vec<String> {
         let expected = self.expected();
         let streams = self.streams();
-        expected.iter().filter(|name| !streams.contains_key(*name)).cloned().collect()
+        expected.iter().flatten().filter(|name| !streams.contains_key(*name)).cloned().collect()
+    }
+
+    /// The streams that must exist; none before the first scan of the cluster.
+    pub fn samples(&self) -> Option<Vec<StreamSample>> {
+        let now = self.clock.now();
+        let expected = self.expected();
+        let streams = self.streams();
+        let sample = |name: &String| {
+            let stream = streams.get(name);
+            let problem = match stream.map(|it| (it.rejection, &it.error)) {
+                Some((Some(status), _)) => format!("({status})"),
+                Some((None, Some(error))) => format!("({error})"),
+                Some((None, None)) => "(no response yet)".to_owned(),
+                None => "(no task)".to_owned(),
+            };
+            let failure = stream.and_then(|it| it.failure).filter(|(failure, _)| failure.is_failing());
+            StreamSample {
+                name: name.clone(),
+                activity: stream
+                    .map(|it| it.activity.as_ref().map_or((0, None), |activity| activity.sample())),
+                is_listed: stream.is_some_and(|it| it.is_listed),
+                is_rejected: stream.is_some_and(|it| it.rejection.is_some()),
+                problem,
+                failure: failure.map(|(failure, since)| (failure.name(), now.seconds_since(since).max(0.0))),
+            }
+        };
+        expected.as_ref().map(|names| names.iter().map(sample).collect())
     }
 
     /// The last error of a stream that is failing.
@@ -99,6 +155,25 @@ impl WatchHealth {
     /// Records the selectors of a stream, by the names of the request parameters.
     pub fn selected(&self, stream: &str, selectors: &[(&'static str, String)]) {
         self.streams().entry(stream.to_owned()).or_default().selectors = selectors.iter().cloned().collect();
+    }
+
+    /// Registers the task of a stream, of a resource with this name.
+    pub fn follow(&self, stream: &str, resource: String, activity: &Arc<StreamActivity>) {
+        let mut streams = self.streams();
+        let condition = streams.entry(stream.to_owned()).or_default();
+        (condition.resource, condition.activity) = (resource, Some(Arc::clone(activity)));
+    }
+
+    /// Records that all objects of a stream are listed.
+    pub fn listed(&self, stream: &str) {
+        let mut streams = self.streams();
+        let condition = streams.entry(stream.to_owned()).or_default();
+        (condition.is_listed, condition.rejection) = (true, None);
+    }
+
+    /// Records the status with which the server has rejected a stream.
+    pub fn on_rejection(&self, stream: &str, status: u16) {
+        self.streams().entry(stream.to_owned()).or_default().rejection = Some(status);
     }
 
     /// Records that a stream has received data.
@@ -152,7 +227,7 @@ impl WatchHealth {
         });
         let all: Vec<_> = all.collect();
         drop(streams);
-        let expected = self.expected().len();
+        let expected = self.expected().iter().flatten().count();
         let missing = self.missing();
         json!({ "streams": all, "expected": expected, "missing": missing })
     }
@@ -160,7 +235,7 @@ impl WatchHealth {
     /// The metrics in the Prometheus text format.
     pub fn to_metrics(&self) -> String {
         let now = self.clock.now();
-        let expected = self.expected().len();
+        let expected = self.expected().iter().flatten().count();
         let missing = self.missing().len();
         let mut text = String::new();
         for (name, help, value) in [
@@ -205,15 +280,41 @@ impl WatchHealth {
             "How many objects of a stream cannot be read and are not handled.",
             &|condition| f64::from(u32::try_from(condition.rejected).unwrap_or(u32::MAX)),
         );
+        add_streams_by_resource(&mut text, &streams);
         text
     }
 
-    fn expected(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn expected(&self) -> MutexGuard<'_, Option<BTreeSet<String>>> {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn streams(&self) -> MutexGuard<'_, BTreeMap<String, StreamHealth>> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Appends the numbers of streams by resource and by failure. Streams without a task have no resource.
+fn add_streams_by_resource(text: &mut String, streams: &BTreeMap<String, StreamHealth>) {
+    const FAILURES: [StreamFailure; 3] =
+        [StreamFailure::Rejected, StreamFailure::Broken, StreamFailure::Silent];
+    let mut resources: BTreeMap<&str, (usize, [usize; 3])> = BTreeMap::new();
+    for condition in streams.values().filter(|condition| !condition.resource.is_empty()) {
+        let (all, troubled) = resources.entry(&condition.resource).or_default();
+        *all += 1;
+        for (count, failure) in troubled.iter_mut().zip(FAILURES) {
+            *count += usize::from(condition.failure.is_some_and(|(known, _)| known == failure));
+        }
+    }
+    add_family(text, "kopf_watch_streams", "gauge", "Watch streams that exist.");
+    for (resource, (all, _)) in &resources {
+        add_sample(text, "kopf_watch_streams", &[("resource", resource)], all);
+    }
+    let name = "kopf_watch_streams_troubled";
+    add_family(text, name, "gauge", "Watch streams that the server rejects, that break, or that are silent.");
+    for (resource, (_, troubled)) in &resources {
+        for (failure, count) in FAILURES.iter().zip(troubled) {
+            add_sample(text, name, &[("resource", resource), ("trouble", failure.name())], count);
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use kopf_core::health::trackers::QueuePosition;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_engine::error::Failure;
@@ -84,6 +85,8 @@ struct Queue {
     dropped: usize,
     /// The descriptor is readable.
     is_signalled: bool,
+    /// Number of items taken so far.
+    taken: u64,
 }
 
 impl Queue {
@@ -111,6 +114,7 @@ impl Queue {
         } else {
             std::mem::take(&mut self.items)
         };
+        self.taken += batch.len() as u64;
         self.log_records -= batch.iter().filter(|item| matches!(item, HostItem::Log(_))).count();
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
@@ -224,6 +228,13 @@ impl Host for HostQueue {
         #[cfg(feature = "testing")]
         crate::panics::on_watch_event();
         self.pending()
+    }
+
+    fn queue_position(&self) -> QueuePosition {
+        let queue = self.lock();
+        // Without a signal, Python does not know of the deferred items in the queue.
+        let waiting = if queue.is_signalled { queue.items.len() as u64 } else { 0 };
+        QueuePosition { taken: queue.taken, submitted: queue.taken + waiting }
     }
 
     fn taken(&self) -> Option<&Notify> {

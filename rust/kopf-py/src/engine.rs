@@ -16,7 +16,6 @@ use kopf_engine::discovery::namespaces::NamespaceScope;
 use kopf_engine::host::{Host, HostTask};
 use kopf_engine::operator::commands::Command;
 use kopf_engine::operator::{Config, Operator};
-use kopf_engine::probes::Endpoint;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
@@ -39,6 +38,7 @@ use crate::convert::{python_to_map, python_to_value};
 use crate::errors::{declaration, misuse, system};
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
+use crate::status::StatusServer;
 use crate::time::{clock, now};
 use crate::trace;
 use crate::unconverted::unconverted;
@@ -68,14 +68,14 @@ impl Engine {
     /// namespaces (none for the whole cluster; `foreign` if there are others that only Python can match), and the `User-Agent`
     /// of all requests.
     ///
-    /// `identity` is the operator's identity among its peers; `liveness` is the host, the port and the path of the probes;
-    /// `credentials` are used before any login handler is called; `command` is a one-shot command to run instead of the
+    /// `identity` is the operator's identity among its peers; `status` is its status server, and `probes` is whether there are
+    /// probes; `credentials` are used before any login handler is called; `command` is a one-shot command to run instead of the
     /// operator.
     ///
     /// `make_resource` converts a dict of a resource's fields to the object that handlers get.
     #[new]
     #[pyo3(signature = (*, handlers, settings, lifecycle, namespaces, agent, make_resource, foreign=false, identity="",
-                        liveness=None, credentials=None, command=None))]
+                        status=None, probes=false, credentials=None, command=None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
     fn new(
         handlers: &Bound<'_, PyList>,
@@ -86,7 +86,8 @@ impl Engine {
         make_resource: Py<PyAny>,
         foreign: bool,
         identity: &str,
-        liveness: Option<(String, u16, String)>,
+        status: Option<&StatusServer>,
+        probes: bool,
         credentials: Option<Vec<(String, Bound<'_, PyDict>)>>,
         command: Option<&str>,
     ) -> PyResult<Self> {
@@ -94,7 +95,6 @@ impl Engine {
         let settings: Settings = depythonize(settings).map_err(|error| declaration("settings", error))?;
         let lifecycle: Lifecycle = depythonize(lifecycle).map_err(|error| declaration("lifecycle", error))?;
         let registry = Arc::new(Registry { handlers });
-        let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
         let credentials = credentials.unwrap_or_default().into_iter().map(read_credentials);
         let credentials = credentials.collect::<PyResult<_>>()?;
         let command = match command {
@@ -124,7 +124,8 @@ impl Engine {
             admission: Arc::clone(&admission_router),
             agent,
             identity,
-            liveness,
+            status: status.map(StatusServer::server),
+            has_probes: probes,
             credentials,
             command,
         };
@@ -169,6 +170,14 @@ impl Engine {
     fn cache(&self, number: usize) -> PyResult<CacheReader> {
         let operator = self.operator.get().ok_or_else(|| misuse("The engine is not started."))?;
         Ok(CacheReader::new(operator.clone(), number))
+    }
+
+    /// Records that the event loop runs, and for how many seconds the oldest call of a handler has been running.
+    #[pyo3(signature = (oldest_call=None))]
+    fn heartbeat(&self, oldest_call: Option<f64>) {
+        if let Some(operator) = self.operator.get() {
+            operator.heartbeat(oldest_call);
+        }
     }
 
     /// Begins the staged shutdown. May be called many times, and before the start.

@@ -22,6 +22,7 @@ mod logging;
 #[cfg(feature = "testing")]
 mod panics;
 mod runtime;
+mod status;
 #[cfg(feature = "testing")]
 mod testing;
 mod time;
@@ -103,6 +104,8 @@ mod _kopf {
     #[cfg(feature = "testing")]
     #[pymodule_export]
     use crate::panics::inject_panics;
+    #[pymodule_export]
+    use crate::status::StatusServer;
     #[cfg(feature = "testing")]
     #[pymodule_export]
     use crate::testing::inject::{InjectedWork, inject, inject_review};

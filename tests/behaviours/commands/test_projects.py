@@ -224,6 +224,17 @@ def test_the_printed_permissions_are_enough(tmp_path, scope):
         kinds = [body["kind"] for body in yaml.safe_load_all(done.stdout)]
         assert ("Role" in kinds) == (scope[0] == "-n")
         assert kinds[-1] == "Deployment" and "ClusterRole" in kinds
+        [*_, deployment] = yaml.safe_load_all(done.stdout)
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        assert "--liveness=http://0.0.0.0:8080/healthz" in container["args"]
+        assert container["ports"] == [{"name": "status", "containerPort": 8080}]
+        probes = {name: probe["httpGet"] for name, probe in container.items() if name.endswith("Probe")}
+        assert probes == {
+            "startupProbe": {"path": "/startupz", "port": "status"},
+            "livenessProbe": {"path": "/livez", "port": "status"},
+            "readinessProbe": {"path": "/readyz", "port": "status"},
+        }
+        assert {container[name]["timeoutSeconds"] for name in probes} == {3}
         token = cluster.call("POST", account, {"spec": {}})["status"]["token"]
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}

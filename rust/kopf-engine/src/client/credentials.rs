@@ -204,6 +204,19 @@ impl CredentialStore {
         let _renewed = self.join_login(|store| Box::pin(async move { store.renew(&server).await })).await;
     }
 
+    /// Whether there is a connection with valid credentials.
+    pub fn has_connection(&self) -> bool {
+        self.store.best().is_some()
+    }
+
+    /// Whether the server rejects the credentials of all logins: there are no others, or new ones were rejected as well and no
+    /// request was accepted since.
+    pub fn is_rejected(&self) -> bool {
+        let logins = self.store.logins();
+        let is_in_doubt = self.store.in_doubt.load(Ordering::Relaxed);
+        is_in_doubt && (logins.since.is_some() || self.store.best().is_none())
+    }
+
     /// The address of the server that requests are sent to now, for the log; empty if there are no connections.
     pub fn server(&self) -> String {
         self.store.best().map(|best| best.server.clone()).unwrap_or_default()

@@ -128,6 +128,16 @@ impl Client {
         Ok(self.credential_store.connection().await?.server.clone())
     }
 
+    /// Whether there are credentials that the server has not rejected.
+    pub fn is_logged_in(&self) -> bool {
+        self.credential_store.has_connection()
+    }
+
+    /// Whether all credentials are rejected, including those of repeated logins.
+    pub fn is_rejected(&self) -> bool {
+        self.credential_store.is_rejected()
+    }
+
     /// The namespace for objects that specify none, if the credentials have one.
     pub async fn default_namespace(&self) -> Result<Option<String>, RequestError> {
         Ok(self.credential_store.connection().await?.default_namespace.clone())

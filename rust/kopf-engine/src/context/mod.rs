@@ -102,6 +102,20 @@ impl DispatchContext {
 pub trait DetachedCycles: Send + Sync {
     /// Cancels all of them.
     fn cancel_all(&self);
+
+    /// Adds the workers that are inside of the engine now.
+    fn add_inside(&self, workers: &mut Vec<InsideWorker>);
+}
+
+/// A worker that is inside of the engine: not in the host, in a request, or in a delay.
+#[derive(Debug)]
+pub struct InsideWorker {
+    /// Identifies the worker while it runs.
+    pub id: usize,
+    /// Its number of steps so far.
+    pub steps: u32,
+    /// The resource and the key of its object.
+    pub object: String,
 }
 
 /// The dispatchers that may own detached cycles, which are cancelled through this at shutdown.
@@ -118,6 +132,16 @@ impl DetachedRegistry {
         let mut known = self.lock();
         known.retain(|one| one.strong_count() > 0);
         known.push(dispatcher);
+    }
+
+    /// The workers that are inside of the engine now.
+    pub fn inside(&self) -> Vec<InsideWorker> {
+        let dispatchers: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        let mut workers = vec![];
+        for dispatcher in dispatchers {
+            dispatcher.add_inside(&mut workers);
+        }
+        workers
     }
 
     /// The grace period is over: cancels running work and detached cycles.

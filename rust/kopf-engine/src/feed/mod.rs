@@ -90,6 +90,8 @@ impl Feed {
     async fn follow(&mut self) -> Result<Infallible, RequestError> {
         let Self { stream, consumers, .. } = self;
         let mut tasks = FuturesUnordered::new();
+        // Consumers are prepared by other parts of the operator, with other checks.
+        stream.activity.wait(None);
         for consumer in &mut consumers.0 {
             if let Some(prepared) = consumer.prepare() {
                 prepared.await;
@@ -129,6 +131,7 @@ impl Restartable for Feed {
             // The operator works without it.
             self.stream.health.forget(&self.stream.name());
             let Some(delay) = retries.next(None, fastrand::f64()) else { return Err(error.into()) };
+            self.stream.activity.wait(Some(delay.seconds));
             self.stream.log_forbidden(&error, delay.planned);
             self.stream.client.clock().sleep(seconds(delay.seconds)).await;
         }

@@ -72,6 +72,7 @@ fn feed(fixture: &Fixture) -> Feed {
         settings: Arc::clone(&fixture.shared.base.startup_config.settings),
         host: Arc::clone(&fixture.shared.base.host),
         health: Arc::clone(&fixture.health),
+        activity: Arc::default(),
         fatal: FatalRejections::None,
         pause: None,
     })

@@ -16,6 +16,7 @@ use kopf_core::activation::{Activation, Command, Completion};
 use kopf_core::cause::EventType;
 use kopf_core::daemon::StopReasons;
 use kopf_core::handling::attempt::{Attempt, Outcome};
+use kopf_core::health::trackers::QueuePosition;
 use kopf_core::json::value::{Map, Value};
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
@@ -49,6 +50,11 @@ pub trait Host: Send + Sync + 'static {
     /// How many submitted items the host has not taken from the queue yet.
     fn backlog(&self) -> usize {
         0
+    }
+
+    /// The position of the queue of tasks, for its age.
+    fn queue_position(&self) -> QueuePosition {
+        QueuePosition::default()
     }
 
     /// Notified each time the host takes items from the queue.

@@ -4,3 +4,4 @@ pub mod backlog;
 pub mod dispatcher;
 pub mod selector_match;
 pub mod slots;
+pub mod worker_signals;

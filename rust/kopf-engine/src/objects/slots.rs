@@ -9,19 +9,19 @@ use std::sync::atomic::AtomicUsize;
 
 use kopf_core::cause::EventType;
 use kopf_core::object_worker::{ObjectWorker, QueuedEvent, SelectorMatch};
-use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::daemons::ObjectDaemons;
 use crate::host::CycleId;
 use crate::objects::backlog::Backlog;
 use crate::objects::selector_match::{MAX_LOOKUPS, SelectorMatchTracker};
+use crate::objects::worker_signals::WorkerSignals;
 
 /// The state of the execution of a busy object: a task, a place in the backlog, or a detached cycle.
 #[derive(Debug, Default)]
 pub struct ExecutionState {
-    /// Notifies the worker's task about new events.
-    pub arrived: Arc<Notify>,
+    /// The signals between the slot and the worker's task.
+    pub signals: Arc<WorkerSignals>,
     /// There is no task yet: the object waits in the backlog, with this size in bytes.
     pub backlog_bytes: Option<usize>,
     /// There is no task: the cycle only waits for its completion.
@@ -66,7 +66,7 @@ impl Slot {
     /// Notifies the task of the object, if there is one.
     pub fn notify(&self) {
         if let Some(execution) = &self.execution {
-            execution.arrived.notify_one();
+            execution.signals.arrived.notify_one();
         }
     }
 
@@ -298,6 +298,15 @@ impl Slots {
             !slot.worker.is_idle() && !is_in_backlog && !slot.is_behind_gate()
         };
         self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
+    }
+
+    /// The signals of the workers' tasks, with the keys of their objects.
+    pub fn workers(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<WorkerSignals>)> {
+        self.map.iter().filter_map(|(key, slot)| {
+            let execution = slot.execution.as_ref()?;
+            let has_task = execution.backlog_bytes.is_none() && execution.detached_cycle.is_none();
+            has_task.then_some((key, &execution.signals))
+        })
     }
 
     /// Number of known objects.

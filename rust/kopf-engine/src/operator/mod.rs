@@ -4,6 +4,7 @@
 //! to finish. Then the remaining work is cancelled.
 
 pub mod commands;
+mod health;
 pub mod orchestrator;
 
 use crate::daemons::DaemonContext;
@@ -38,8 +39,8 @@ use crate::host::{Host, LogRecord};
 use crate::live_config::LiveConfig;
 use crate::operator::commands::Command;
 use crate::operator::orchestrator::Orchestrator;
-use crate::probes::{Awaited, Endpoint, Probes};
 use crate::reconciling::Reconcilers;
+use crate::status::{Heartbeats, StatusServer};
 use crate::supervision::guarded;
 use crate::task_context::TaskContext;
 use crate::time::clock::Clock;
@@ -64,8 +65,10 @@ pub struct Config {
     pub agent: String,
     /// This operator's identity among its peers.
     pub identity: String,
-    /// The endpoint of the probes, if they are served.
-    pub liveness: Option<Endpoint>,
+    /// The status server, if there is one.
+    pub status: Option<StatusServer>,
+    /// Whether there are probes.
+    pub has_probes: bool,
     /// Initial credentials; when these are used up, the login handlers are called.
     pub credentials: Vec<(String, Credentials)>,
     /// A one-shot command to run instead of the operator.
@@ -103,6 +106,7 @@ pub struct Operator {
     reconcilers: Arc<OnceLock<Arc<Reconcilers>>>,
     caches: Arc<OnceLock<Arc<Caches>>>,
     deleted_owners: Arc<DeletedOwners>,
+    heartbeats: Arc<Heartbeats>,
 }
 
 impl Operator {
@@ -125,14 +129,19 @@ impl Operator {
             reconcilers: Arc::default(),
             caches: Arc::default(),
             deleted_owners: Arc::default(),
+            heartbeats: Arc::new(Heartbeats::start()),
         };
         let (this, last_host) = (operator.clone(), Arc::clone(&host));
         // Nothing joins this task: it catches all panics, and `finished()` returns its result.
         runtime.spawn(async move {
             // Tasks waiting in `finished()` are released in any case.
             let releasing = this.finished.clone().drop_guard();
+            let status = config.status.clone();
             let running = Box::pin(run(&this, config, event_receiver, host));
             let outcome = guarded("The operator", running).await;
+            if let Some(status) = status {
+                status.stop();
+            }
             let outcome = outcome.unwrap_or_else(|panicked| Err(panicked.into()));
             let _ = this.outcome.set(outcome.clone());
             drop(releasing);
@@ -176,6 +185,11 @@ impl Operator {
         self.finished.child_token()
     }
 
+    /// Records that the event loop of the host runs, and the age of its oldest call of a handler in seconds.
+    pub fn heartbeat(&self, oldest_call: Option<f64>) {
+        self.heartbeats.on_host(oldest_call);
+    }
+
     /// Requests the shutdown. Further calls have no effect.
     pub fn stop(&self) {
         self.stopping.cancel();
@@ -210,7 +224,7 @@ async fn run(
     if let Some(caches) = &shared.caches {
         let _first = operator.caches.set(Arc::clone(caches));
     }
-    let Config { admission, namespace_scope, liveness, command, .. } = config;
+    let Config { admission, namespace_scope, status, has_probes, command, .. } = config;
     let stopping = operator.stopping.clone();
     if let Some(command) = command {
         return tokio::select! {
@@ -219,7 +233,16 @@ async fn run(
         };
     }
     // These end with the operator: probes are served until the shutdown is complete.
-    let mut essential_tasks = start_essential_tasks(&shared, liveness).await?;
+    let is_monitored = status.is_some();
+    let mut essential_tasks = start_essential_tasks(&shared);
+    if let Some(status) = status {
+        let monitored = health::monitored(&shared, &admission, &operator.heartbeats);
+        let monitor = health::connect(&shared, &status, monitored, has_probes).await?;
+        if let Some(monitor) = monitor {
+            let running = async move { monitor.run().await };
+            spawn_essential(&mut essential_tasks, &shared, "The health monitor", running);
+        }
+    }
     admission.connect(shared.base.client.clone());
     let mut managed = managed(&shared.base, &admission);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), admission, namespace_scope, event_receiver);
@@ -234,6 +257,8 @@ async fn run(
             Err(failure.unwrap_or_else(Failure::from))
         }
         failure = shared.base.failing.failed() => Err(failure),
+        // In the task of the orchestrator: it proves that the task runs.
+        never = operator.heartbeats.beat(), if is_monitored => match never {},
     };
     stopping.cancel();
     // This comes first: from now on, the cluster must not wait for our admission responses.
@@ -295,22 +320,8 @@ fn context(
 }
 
 /// Starts the tasks that run as long as the operator, apart from the orchestrator.
-async fn start_essential_tasks(
-    shared: &Arc<OperatorContext>,
-    liveness: Option<Endpoint>,
-) -> Result<JoinSet<()>, Failure> {
+fn start_essential_tasks(shared: &Arc<OperatorContext>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    if let Some(endpoint) = liveness {
-        let health = (!shared.base.startup_config.settings.compat).then(|| Arc::clone(&shared.health));
-        let awaited = Awaited {
-            reconcilers: shared.reconcilers.clone(),
-            caches: shared.caches.clone(),
-            index_gate: shared.dispatch.index_gate.clone(),
-        };
-        let probes = Probes::listen(endpoint, Arc::clone(&shared.base.host), health).await?;
-        let serving = probes.awaiting(awaited).serve();
-        spawn_essential(&mut tasks, shared, "The server of probes", serving);
-    }
     let scheduling = daemons::run_scheduler(Arc::clone(&shared.dispatch.daemons));
     spawn_essential(&mut tasks, shared, "The scheduler of daemons and timers", scheduling);
     let pausing = pause_daemons(Arc::clone(&shared.dispatch));
@@ -330,7 +341,7 @@ async fn start_essential_tasks(
         let logging = async move { index_gate.log_waiting(&whole.health, &*whole.base.host).await };
         spawn_essential(&mut tasks, shared, "The observer of the indices", logging);
     }
-    Ok(tasks)
+    tasks
 }
 
 /// Spawns a task that is required as long as the operator runs: its panic ends the operator.

@@ -268,6 +268,7 @@ async fn after_a_panic_at(line: &'static str) -> (Vec<String>, usize) {
         settings: Arc::clone(&base.startup_config.settings),
         host: Arc::clone(&base.host),
         health: Arc::clone(&fixture.health),
+        activity: Arc::default(),
         fatal: FatalRejections::None,
         pause: None,
     };

@@ -79,6 +79,7 @@ impl Api {
             host: Arc::clone(client.host()),
             // The operator's health does not depend on watches of users' code.
             health: Arc::new(WatchHealth::new(client.clock().clone())),
+            activity: Arc::default(),
             fatal: FatalRejections::Permanent,
             pause: None,
             resource,

@@ -22,6 +22,7 @@ impl Stream {
         loop {
             let payload = self.or_partial(RequestBody::PartialList);
             let is_first = token.is_none();
+            self.activity.wait(None);
             let page = match self.page(self.selection(), payload, token.take(), limit).await {
                 // Reading was held for so long that the next page has expired. Another attempt in pages would fail the same
                 // way.
@@ -65,6 +66,7 @@ impl Stream {
     pub(super) fn end_listing(&self, cursor: &mut Cursor, consumer: &mut dyn WatchConsumer) {
         cursor.rejections.end_listing();
         self.health.rejected(&self.what(), cursor.rejections.len());
+        self.health.listed(&self.what());
         consumer.on_init_done();
     }
 }

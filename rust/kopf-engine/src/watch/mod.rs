@@ -24,7 +24,7 @@ use crate::host::{Host, LogRecord};
 use crate::operator_pause::Pause;
 use crate::supervision::Panicked;
 use crate::time::duration::seconds;
-use crate::watch_health::{StreamFailure, WatchHealth};
+use crate::watch_health::{StreamActivity, StreamFailure, WatchHealth};
 
 mod lines;
 mod list;
@@ -89,6 +89,8 @@ pub struct Stream {
     pub host: Arc<dyn Host>,
     /// The health of the watches, which this one is reported to.
     pub health: Arc<WatchHealth>,
+    /// The progress of this watch, for the health monitor.
+    pub activity: Arc<StreamActivity>,
     /// The rejections that end the watch; all others are retried.
     pub fatal: FatalRejections,
     /// Suspends this watch while the operator is paused; none for watches that detect pauses (of peerings).
@@ -128,7 +130,7 @@ impl Stream {
         self.log_debug("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let is_streaming = self.settings.watching.initial_streaming;
         let mut state = WatchState { is_streaming, ..WatchState::default() };
-        self.health.selected(&self.what(), &self.selection());
+        self.announce();
         loop {
             let pauses = self.wait_resumed().await;
             let outcome = tokio::select! {
@@ -147,6 +149,7 @@ impl Stream {
                 Err(error) => self.back_off(&error, &mut state.retries).await,
             }
             let _busy = self.client.clock().busy(|| format!("the restart of a watch of {}", self.what()));
+            self.activity.wait(Some(self.settings.watching.reconnect_backoff));
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
         }
     }
@@ -174,7 +177,10 @@ impl Stream {
 
     /// Registers the watch in the health.
     pub fn announce(&self) {
-        self.health.selected(&self.what(), &self.selection());
+        let (name, Resource { plural, group, .. }) = (self.what(), &*self.resource);
+        let resource = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
+        self.health.selected(&name, &self.selection());
+        self.health.follow(&name, resource, &self.activity);
     }
 
     /// Reports a panic of the watch's task, which is restarted in `delay` seconds.
@@ -199,6 +205,7 @@ impl Stream {
     async fn wait_resumed(&self) -> u64 {
         let Some(pause) = &self.pause else { return 0 };
         if pause.is_on() {
+            self.activity.wait(None);
             self.log_debug("Pausing", || format!(" (blockers: {})", pause.blockers().join(", ")));
             pause.over().await;
             self.debug("Resuming");

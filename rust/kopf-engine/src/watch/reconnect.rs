@@ -117,6 +117,7 @@ impl Stream {
             Ok(End::Closed) if is_very_short => {
                 let _busy =
                     self.client.clock().busy(|| format!("the pause after a watch of {}", self.what()));
+                self.activity.wait(Some(self.settings.watching.reconnect_backoff));
                 sleep(seconds(self.settings.watching.reconnect_backoff)).await;
             }
             Ok(End::Reconnect | End::Closed) => {}
@@ -147,6 +148,7 @@ impl Stream {
         if breaks.failures() >= LOGGED_BREAKS {
             self.log_failure(error, delay.planned);
         }
+        self.activity.wait(Some(delay.seconds));
         sleep(seconds(delay.seconds)).await;
     }
 
@@ -155,6 +157,7 @@ impl Stream {
         if let Some(earlier) = retries.failures().checked_sub(1)
             && let Some(delay) = RETRIES.delay(earlier, None, fastrand::f64())
         {
+            self.activity.wait(Some(delay.seconds));
             self.client.clock().sleep(seconds(delay.seconds)).await;
         }
         retries.record_failure();
@@ -165,7 +168,11 @@ impl Stream {
         let Some(delay) = retries.next(retry_after(error), fastrand::f64()) else { return };
         let failure = if error.status().is_some() { StreamFailure::Rejected } else { StreamFailure::Broken };
         self.health.record_failure(&self.what(), failure, Some(error.to_string()));
+        if let Some(status) = error.status() {
+            self.health.on_rejection(&self.what(), status);
+        }
         self.log_failure(error, delay.planned);
+        self.activity.wait(Some(delay.seconds));
         self.client.clock().sleep(seconds(delay.seconds)).await;
     }
 

@@ -66,19 +66,23 @@ impl Stream {
         cursor: &mut Cursor,
         consumer: &mut dyn WatchConsumer,
     ) -> Result<End, RequestError> {
-        let silence = self.settings.watching.inactivity_timeout.map(seconds);
+        let inactivity = self.settings.watching.inactivity_timeout;
+        let silence = inactivity.map(seconds);
+        self.activity.wait(None);
         let mut body =
             self.client.stream(&self.url(query), self.or_partial(RequestBody::PartialObjects)).await?;
         // The initial objects are like a listing: the failure lasts until all of them are received.
         if !cursor.initial {
             self.health.accepted(&self.what());
         }
+        self.activity.wait(inactivity);
         let mut lines = Lines::default();
         loop {
             let frame = match silence {
                 Some(limit) => timeout(limit, body.frame()).await,
                 None => Ok(body.frame().await),
             };
+            self.activity.step();
             let Ok(frame) = frame else {
                 if !cursor.initial {
                     self.health.record_failure(&self.what(), StreamFailure::Silent, None);
@@ -104,7 +108,9 @@ impl Stream {
                 );
             }
             if let Some(ready) = consumer.ready() {
+                self.activity.wait(None);
                 ready.await;
+                self.activity.wait(inactivity);
             }
         }
     }

@@ -40,6 +40,7 @@ fn stream(fixture: &Fixture) -> Stream {
         settings: Arc::clone(&fixture.shared.base.startup_config.settings),
         host: Arc::clone(&fixture.shared.base.host),
         health: Arc::clone(&fixture.health),
+        activity: Arc::default(),
         fatal: FatalRejections::None,
         pause: None,
     }

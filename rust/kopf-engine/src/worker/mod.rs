@@ -14,12 +14,13 @@ use kopf_core::object_worker::{
     WorkerLog,
 };
 use kopf_core::time::Timestamp;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
 use crate::host::{ActivationTask, CycleId, HostTask, LogRecord, Responder};
 use crate::objects::dispatcher::{CycleError, Dispatcher, WorkerTask};
+use crate::objects::worker_signals::WorkerSignals;
 use crate::supervision::guarded;
 use crate::time::duration::seconds;
 
@@ -41,8 +42,8 @@ pub struct Worker {
     pub dispatcher: Arc<Dispatcher>,
     /// The key of the object.
     pub key: Arc<str>,
-    /// Notified about new events of the object.
-    pub arrived: Arc<Notify>,
+    /// The signals between the object's slot and this worker.
+    pub signals: Arc<WorkerSignals>,
     /// The object is from a listing: the backlog continues when it is done.
     pub is_listed: bool,
 }
@@ -50,7 +51,7 @@ pub struct Worker {
 impl Worker {
     /// Runs until there is no work left for the object. A panic is treated as any unexpected error: the object is delayed.
     pub async fn run(self, task: Option<WorkerTask>) {
-        let mut permit = WorkerPermit::new(self.dispatcher.limit.as_deref());
+        let mut permit = WorkerPermit::new(self.dispatcher.limit.as_deref(), &self.signals);
         permit.acquire().await;
         // While the object was waiting for the permit, a pause may have begun.
         let task = task.filter(|task| !(task.is_dropped_in_pause() && self.is_paused()));
@@ -147,7 +148,10 @@ impl Worker {
                         slept_until = Some(until);
                     }
                 }
-                NextAction::Touch(event) => Box::pin(self.touch(&event)).await,
+                NextAction::Touch(event) => {
+                    let _outside = self.signals.wait_outside();
+                    Box::pin(self.touch(&event)).await;
+                }
             }
         }
     }
@@ -190,7 +194,7 @@ impl Worker {
     /// object is held after an error.
     async fn sleep(&self, until: Timestamp, kind: SleepKind, pauses: u64) -> Option<bool> {
         let shared = self.shared();
-        let _nap = shared.sleeping();
+        let _nap = (shared.sleeping(), self.signals.wait_outside());
         let sleep = shared.base.clock.sleep(seconds(until.seconds_since(shared.base.clock.now())));
         if kind == SleepKind::Backoff {
             return tokio::select! {
@@ -214,7 +218,7 @@ impl Worker {
     /// Waits for the next event of the object.
     async fn arrival(&self) {
         while !self.has_events() {
-            self.arrived.notified().await;
+            self.signals.arrived.notified().await;
         }
     }
 
@@ -257,7 +261,10 @@ impl Worker {
     }
 
     async fn write(&self, end: (CycleId, bool), write: Box<DecidedWrite>) {
+        // Requests have their own timeouts, and problems of the API server are none of the engine.
+        let outside = self.signals.wait_outside();
         let finished = Box::pin(self.write_decision(end.0, *write)).await;
+        drop(outside);
         self.dispatcher.close_cycle(end, finished);
     }
 
@@ -301,7 +308,9 @@ impl Worker {
             activation,
             reply: Responder::through(reply),
         }));
+        let outside = self.signals.wait_outside();
         let mut completion = receiver.await.ok()?;
+        drop(outside);
         if running.is_indexing()
             && let Some(slot) = self.dispatcher.slots().get(&self.key)
         {
@@ -317,7 +326,7 @@ impl Worker {
     /// Waits for the calls of reconcilers that began before the deletion of the object: its deletion handlers follow them.
     async fn await_reconciliations(&self) {
         if let Some(others) = self.shared().deletion_holds.get() {
-            let _nap = self.shared().sleeping();
+            let _nap = (self.shared().sleeping(), self.signals.wait_outside());
             others.await_ordinary_calls(&self.key).await;
         }
     }
@@ -338,6 +347,7 @@ impl Worker {
         match applied {
             Some(DaemonDiffResult::Done(EffectResult::Spawned { delay, holds })) => (delay, holds),
             Some(DaemonDiffResult::Stopping { object_daemons, holds }) => {
+                let _outside = self.signals.wait_outside();
                 (object_daemons.terminate_step(&self.shared().daemons, false).await, holds)
             }
             None | Some(DaemonDiffResult::Done(_)) => (None, false),
@@ -347,6 +357,7 @@ impl Worker {
     /// Waits for the watch event caused by our write until its timeout; false if another event or a pause came before.
     async fn await_consistency(&self) -> bool {
         let shared = self.shared();
+        let _outside = self.signals.wait_outside();
         let mut now = shared.base.clock.now();
         loop {
             let pauses = shared.pause.count();

@@ -131,7 +131,8 @@ impl Fixture {
             namespace_scope,
             agent: "engine-tests".to_owned(),
             identity: "engine-tests".to_owned(),
-            liveness: None,
+            status: None,
+            has_probes: false,
             credentials: vec![],
             command: None,
         };

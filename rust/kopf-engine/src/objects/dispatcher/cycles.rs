@@ -257,11 +257,11 @@ impl Dispatcher {
         is_listed: bool,
         task: Option<WorkerTask>,
     ) -> Work {
-        let arrived = slots
+        let signals = slots
             .get(key)
-            .map(|slot| Arc::clone(&slot.execution.get_or_insert_default().arrived))
+            .map(|slot| Arc::clone(&slot.execution.get_or_insert_default().signals))
             .unwrap_or_default();
-        Work { dispatcher: Arc::clone(self), key: Arc::clone(key), arrived, is_listed, task }
+        Work { dispatcher: Arc::clone(self), key: Arc::clone(key), signals, is_listed, task }
     }
 
     /// The object is idle: its slot is kept, or handed over, or removed.

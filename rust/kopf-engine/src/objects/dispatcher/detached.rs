@@ -12,7 +12,7 @@ use kopf_core::object_worker::{CycleEffect, RunningCycle};
 use tokio::runtime::Handle;
 
 use super::{CycleError, Dispatcher, WorkerTask};
-use crate::context::DetachedCycles;
+use crate::context::{DetachedCycles, InsideWorker};
 use crate::host::{ActivationTask, HostTask, Responder};
 use crate::objects::slots::{DetachedCycle, Slots};
 use crate::supervision::shielded;
@@ -26,6 +26,15 @@ impl DetachedCycles for Dispatcher {
         for id in ids {
             self.shared.base.host.submit(HostTask::CancelCycle(id));
         }
+    }
+
+    fn add_inside(&self, workers: &mut Vec<InsideWorker>) {
+        let slots = self.slots();
+        workers.extend(slots.workers().filter_map(|(key, signals)| {
+            let object = || format!("{} {key}", self.resource_handlers.resource);
+            let steps = signals.inside()?;
+            Some(InsideWorker { id: Arc::as_ptr(signals).addr(), steps, object: object() })
+        }));
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use kopf_core::cause::EventType;
 use kopf_core::object_worker::{DecidedWrite, RunningCycle};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 
 use super::Dispatcher;
 use crate::host::CycleId;
+use crate::objects::worker_signals::WorkerSignals;
 
 /// An object that needs a worker.
 pub struct Work {
@@ -16,8 +16,8 @@ pub struct Work {
     pub dispatcher: Arc<Dispatcher>,
     /// The key of the object.
     pub key: Arc<str>,
-    /// Notified about events of the object.
-    pub arrived: Arc<Notify>,
+    /// The signals between the object's slot and the worker.
+    pub signals: Arc<WorkerSignals>,
     /// Whether the object is from a listing: the backlog continues when it is done.
     pub is_listed: bool,
     /// The first task; none to start with the next action of the object.

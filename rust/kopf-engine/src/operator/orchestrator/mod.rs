@@ -377,6 +377,7 @@ impl Orchestrator {
             settings: Arc::clone(&self.shared.base.startup_config.settings),
             host: Arc::clone(&self.shared.base.host),
             health: Arc::clone(&self.shared.health),
+            activity: Arc::default(),
             fatal: FatalRejections::None,
             pause: None,
         };

@@ -1,0 +1,206 @@
+//! The health monitor: it samples the signals of a running operator, and evaluates its checks. The rules are in
+//! `kopf_core::health`.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kopf_core::handler::{Handler, Kind};
+use kopf_core::health::trackers::{QueueAge, Suspensions, Unchanged};
+use kopf_core::health::{CheckResult, HealthLimits, Signals, StreamSignal, evaluate};
+use tokio::time::sleep;
+
+use super::{Awaited, Heartbeats};
+use crate::admission::AdmissionRouter;
+use crate::context::DispatchContext;
+use crate::watch_health::{StreamSample, WatchHealth};
+
+/// The interval of evaluations. Suspensions are noticed by longer ones.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// So many samples of the workers are taken within the limit of the check `stuck`: they visit all objects.
+const WORKER_SAMPLES: f64 = 30.0;
+
+/// The monitored parts of an operator.
+pub struct Monitored {
+    /// The context of the dispatchers.
+    pub dispatch: Arc<DispatchContext>,
+    /// The streams.
+    pub health: Arc<WatchHealth>,
+    /// The parts that must be ready.
+    pub awaited: Awaited,
+    /// The webhooks.
+    pub admission: Arc<AdmissionRouter>,
+    /// The heartbeats.
+    pub heartbeats: Arc<Heartbeats>,
+}
+
+/// Samples the signals of a running operator, and evaluates its checks.
+pub struct HealthMonitor {
+    monitored: Monitored,
+    limits: HealthLimits,
+    trackers: Mutex<Trackers>,
+}
+
+#[derive(Default)]
+struct Trackers {
+    suspensions: Suspensions,
+    queue: QueueAge,
+    missing: Unchanged<String, ()>,
+    activity: Unchanged<String, u64>,
+    /// By object: the worker and its steps.
+    workers: Unchanged<String, (usize, u32)>,
+    objects: Vec<String>,
+    next_worker_sample: f64,
+    rejected: Unchanged<(), ()>,
+    /// All streams were listed once: later failures do not end this.
+    is_synced: bool,
+    /// All streams were listed or rejected once.
+    is_answered: bool,
+    was_logged_in: bool,
+}
+
+impl HealthMonitor {
+    /// A monitor with the limits of the settings at the start.
+    pub fn new(monitored: Monitored) -> Self {
+        let limits = monitored.dispatch.base.startup_config.settings.health.clone();
+        Self { monitored, limits, trackers: Mutex::default() }
+    }
+
+    /// Takes samples until it is cancelled.
+    pub async fn run(&self) {
+        loop {
+            self.evaluate();
+            sleep(INTERVAL).await;
+        }
+    }
+
+    /// The results of all checks now, except for the probes.
+    pub fn evaluate(&self) -> Vec<CheckResult> {
+        let mut trackers = self.trackers();
+        let now = self.monitored.heartbeats.now();
+        let extension = trackers.suspensions.observe(now);
+        let signals = self.sample(&mut trackers, now);
+        evaluate(&signals, &self.limits, extension)
+    }
+
+    /// The declared handlers.
+    pub(super) fn handlers(&self) -> &[Handler] {
+        &self.monitored.dispatch.base.startup_config.registry.handlers
+    }
+
+    /// The state of the operator in one word.
+    pub fn state(&self) -> &'static str {
+        let is_synced = self.trackers().is_synced;
+        let dispatch = &self.monitored.dispatch;
+        match () {
+            () if dispatch.base.stopping.is_cancelled() => "stopping",
+            () if dispatch.pause.is_on() => "paused",
+            () if is_synced => "active",
+            () => "syncing",
+        }
+    }
+
+    fn sample(&self, trackers: &mut Trackers, now: f64) -> Signals {
+        let Monitored { dispatch, health, admission, heartbeats, .. } = &self.monitored;
+        let (base, samples) = (&dispatch.base, health.samples());
+        let heartbeat = heartbeats.host_age(now);
+        let queue = trackers.queue.observe(base.host.queue_position(), heartbeat, now);
+        let is_rejected = base.client.is_rejected();
+        trackers.rejected.observe(is_rejected.then_some(((), ())), now);
+        trackers.was_logged_in |= base.client.is_logged_in();
+        let has_webhooks = self.handlers().iter().any(|handler| matches!(handler.kind, Kind::Webhook(_)));
+        let is_listening = admission.subscribe().borrow().client.is_some();
+        self.sample_workers(trackers, now);
+        Signals {
+            heartbeat,
+            orchestrator: heartbeats.orchestrator_age(now),
+            queue,
+            unsynced: self.unsynced(trackers, samples.as_deref()),
+            unanswered: self.unanswered(trackers, samples.as_deref()),
+            troubled: samples
+                .iter()
+                .flatten()
+                .filter_map(|it| it.failure.map(|(failure, age)| (it.name.clone(), failure, age)))
+                .collect(),
+            streams: streams(trackers, samples.unwrap_or_default(), now),
+            cycles: trackers
+                .objects
+                .iter()
+                .filter_map(|object| Some((object.clone(), trackers.workers.age(object, now)?)))
+                .collect(),
+            call: heartbeats.call_age(now),
+            starting: (!trackers.was_logged_in).then(|| "the operator is not logged in".to_owned()),
+            webhooks: (has_webhooks && !is_listening)
+                .then(|| "the webhook server does not listen yet".to_owned()),
+            rejected: trackers.rejected.age(&(), now).unwrap_or_default(),
+            is_stopping: base.stopping.is_cancelled(),
+        }
+    }
+
+    fn sample_workers(&self, trackers: &mut Trackers, now: f64) {
+        let Some(limit) = self.limits.stall_limit.filter(|_| now >= trackers.next_worker_sample) else {
+            return;
+        };
+        trackers.next_worker_sample = now + limit / WORKER_SAMPLES;
+        let inside = self.monitored.dispatch.detached.inside();
+        trackers.objects = inside.iter().map(|worker| worker.object.clone()).collect();
+        trackers
+            .workers
+            .observe(inside.into_iter().map(|worker| (worker.object, (worker.id, worker.steps))), now);
+    }
+
+    /// The streams, indices and caches that are not ready. While the operator is paused, streams are not listed, but it is ready: readiness that depends on
+    /// other operators would block rolling updates.
+    fn unsynced(&self, trackers: &mut Trackers, samples: Option<&[StreamSample]>) -> Vec<String> {
+        let mut unsynced = self.unlisted(samples, trackers.is_synced, |stream| stream.is_listed);
+        trackers.is_synced |= unsynced.is_empty() && !self.monitored.dispatch.pause.is_on();
+        let Awaited { reconcilers, caches, index_gate } = &self.monitored.awaited;
+        let is_indexing = index_gate.as_ref().is_some_and(|gate| !gate.is_open());
+        unsynced.extend(is_indexing.then(|| "indices".to_owned()));
+        unsynced.extend(caches.iter().flat_map(|caches| caches.missing()));
+        unsynced.extend(reconcilers.iter().flat_map(|reconcilers| reconcilers.missing()));
+        unsynced
+    }
+
+    /// The streams that were neither listed nor rejected yet.
+    fn unanswered(&self, trackers: &mut Trackers, samples: Option<&[StreamSample]>) -> Vec<String> {
+        let is_answered = |stream: &StreamSample| stream.is_listed || stream.is_rejected;
+        let unanswered = self.unlisted(samples, trackers.is_answered, is_answered);
+        trackers.is_answered |= unanswered.is_empty();
+        unanswered
+    }
+
+    fn unlisted(
+        &self,
+        samples: Option<&[StreamSample]>,
+        is_known: bool,
+        is_done: impl Fn(&StreamSample) -> bool,
+    ) -> Vec<String> {
+        if is_known || self.monitored.dispatch.pause.is_on() {
+            return vec![];
+        }
+        let Some(samples) = samples else { return vec!["the cluster is not scanned yet".to_owned()] };
+        let unlisted = samples.iter().filter(|stream| !is_done(stream));
+        unlisted.map(|stream| format!("{} {}", stream.name, stream.problem)).collect()
+    }
+
+    fn trackers(&self) -> MutexGuard<'_, Trackers> {
+        self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn streams(trackers: &mut Trackers, samples: Vec<StreamSample>, now: f64) -> Vec<StreamSignal> {
+    let missing = samples.iter().filter(|it| it.activity.is_none());
+    trackers.missing.observe(missing.map(|it| (it.name.clone(), ())), now);
+    let active = samples.iter().filter_map(|it| Some((it.name.clone(), it.activity?.0)));
+    trackers.activity.observe(active, now);
+    let signal = |sample: StreamSample| StreamSignal {
+        missing: trackers.missing.age(&sample.name, now),
+        idle: trackers.activity.age(&sample.name, now).unwrap_or_default(),
+        allowance: sample.activity.and_then(|(_, timeout)| timeout),
+        name: sample.name,
+    };
+    samples.into_iter().map(signal).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! The progress of a stream, as the health monitor samples it: no clock is read per event.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const UNLIMITED: u64 = u64::MAX;
+
+/// Counts the steps of one stream, and has the timeout of what it waits for.
+///
+/// The stream is the only writer. It has made progress if the count has changed between two samples.
+#[derive(Debug, Default)]
+pub struct StreamActivity {
+    steps: AtomicU64,
+    /// Milliseconds.
+    timeout: AtomicU64,
+}
+
+impl StreamActivity {
+    /// The stream begins to wait, at most for so many seconds; none if something else limits the time, such as the timeouts of
+    /// requests.
+    pub fn wait(&self, timeout: Option<f64>) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a saturating conversion of a number of seconds"
+        )]
+        let timeout = timeout.map_or(UNLIMITED, |seconds| (seconds * 1000.0) as u64);
+        self.timeout.store(timeout, Ordering::Relaxed);
+        self.step();
+    }
+
+    /// The stream has received something.
+    pub fn step(&self) {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The number of steps, and the timeout in seconds.
+    pub fn sample(&self) -> (u64, Option<f64>) {
+        let timeout = self.timeout.load(Ordering::Relaxed);
+        #[expect(clippy::cast_precision_loss, reason = "timeouts are short")]
+        let seconds = (timeout != UNLIMITED).then_some(timeout as f64 / 1000.0);
+        (self.steps.load(Ordering::Relaxed), seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wait_is_a_step_with_its_timeout() {
+        let activity = StreamActivity::default();
+        assert_eq!(activity.sample(), (0, Some(0.0)));
+        activity.wait(Some(70.5));
+        assert_eq!(activity.sample(), (1, Some(70.5)));
+        activity.step();
+        activity.wait(None);
+        assert_eq!(activity.sample(), (3, None));
+    }
+}
