@@ -11,9 +11,14 @@ from typing import Any
 import click
 import yaml
 
-from kopf._cli.check import WEBHOOKS, Permission, required_permissions, resolve
-from kopf._intents.handlers import WebhookHandler
-from kopf._intents.registries import resource_handlers
+from kopf._cli.permissions import (
+    WEBHOOK_GROUP,
+    WEBHOOKS,
+    Permission,
+    has_webhooks,
+    required_permissions,
+    resolve,
+)
 from kopf._intents.settings import OperatorSettings
 from kopf._runtime import bridge, loaders
 from kopf._runtime.client.connecting import connect_sync
@@ -47,11 +52,9 @@ def generate(
                 f"The resource of {kind.source} is unknown or ambiguous: apply its CRD first."
             )
     permissions = required_permissions(resolved, namespaces, OperatorSettings())
-    if any(isinstance(handler, WebhookHandler) for handler in resource_handlers(registry)):
+    if has_webhooks(registry):
         permissions += [
-            Permission(verb, kind, "admissionregistration.k8s.io")
-            for kind in WEBHOOKS
-            for verb in ("create", "patch")
+            Permission(verb, kind, WEBHOOK_GROUP) for kind in WEBHOOKS for verb in ("create", "patch")
         ]
     documents = [_account(name, home), *_roles(name, home, permissions)]
     if image is not None:
