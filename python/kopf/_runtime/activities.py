@@ -11,12 +11,13 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from kopf._intents import compatibility
 from kopf._intents.causes import ActivityCause
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.handler_pool import HandlerPool
 from kopf._intents.handlers import ActivityHandler
 from kopf._intents.registries import OperatorRegistry, activity_handlers
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
@@ -131,7 +132,8 @@ class Activities:
         # A client library waits for its exec plugin without a limit, and the exit must not wait for both.
         # Executors of users get every call of users' functions.
         is_default = type(self._settings.execution.executor) is HandlerPool
-        return (handler._fallback or is_default) and self._settings.process.compat != COMPAT_VERSION
+        is_awaited = compatibility.of_settings(self._settings).waits_for_logins
+        return (handler._fallback or is_default) and not is_awaited
 
     async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Get the credentials, by the ids of the login handlers, for the engine.
