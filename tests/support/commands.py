@@ -52,6 +52,11 @@ def kopf(folder: pathlib.Path, *args: str, **more: str) -> "subprocess.Completed
     )
 
 
+def unwrapped(text: str) -> str:
+    """The text in one line."""
+    return " ".join(text.split())
+
+
 class Command:
     """A running command, whose output is read as it comes."""
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import click
 
 from kopf._cli.error_report import explain
+from kopf._cli.inspection import run_inspection
 from kopf._cli.namespace_check import describe_unmatched
 from kopf._cli.permissions import (
     Permission,
@@ -38,7 +39,7 @@ from kopf._objects.credentials import LoginError
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import Resource
 from kopf._objects.suggestions import did_you_mean
-from kopf._runtime import bridge, handler_checks, loaders, operator
+from kopf._runtime import bridge, handler_checks, loaders
 from kopf._runtime.activities import ActivityError
 from kopf._runtime.banner import describe_handlers
 from kopf._runtime.client.sync_api import SyncApi
@@ -129,9 +130,7 @@ def _check_cluster(registry: OperatorRegistry, namespaces: Collection[str]) -> l
         try:
             api = await provider.provide_blocking()
             # Of the operator's settings, the startup handlers have changed some by now.
-            found = await asyncio.to_thread(
-                _inspect, api.using(retries=False), registry, namespaces, settings
-            )
+            found = await asyncio.to_thread(_inspect, api, registry, namespaces, settings)
             problems.extend(found)
         except (ActivityError, LoginError) as error:
             problems.append(
@@ -140,16 +139,8 @@ def _check_cluster(registry: OperatorRegistry, namespaces: Collection[str]) -> l
         except ApiError as error:
             problems.append(Problem("connection", f"The cluster cannot be checked: {error}"))
 
-    coroutine = operator.run_inspection(
-        inspect,
-        registry=registry,
-        settings=settings,
-        namespaces=namespaces,
-        clusterwide=not namespaces,
-    )
     try:
-        with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(coroutine)
+        run_inspection(inspect, registry=registry, settings=settings, namespaces=namespaces)
     except ActivityError as error:
         problems.append(Problem("startup", explain(error)))
     return problems

@@ -87,8 +87,7 @@ def required_permissions(
     resolved: Resolved, namespaces: Collection[str], settings: OperatorSettings
 ) -> list[Permission]:
     """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty."""
-    exact = [name for name in namespaces if is_exact_namespace(name)]
-    served = exact if exact and len(exact) == len(namespaces) else [""]
+    served = _known_namespaces(namespaces)
     found: list[Permission] = []
     for kind, selected in resolved.items():
         if kind.selector.is_specific and len(selected) > 1:
@@ -106,9 +105,15 @@ def required_permissions(
             found += _scanning_permissions(namespaces)
         if settings.posting.enabled:
             unless = "settings.posting.enabled is False"
-            found += [Permission("create", "events", "", namespace, unless) for namespace in exact or [""]]
+            found += [Permission("create", "events", "", namespace, unless) for namespace in served]
     # What several parts need is described by the first one: handlers before options.
     return list({item[:4]: item for item in reversed(found)}.values())[::-1]
+
+
+def _known_namespaces(namespaces: Collection[str]) -> list[str]:
+    """The namespaces if all of them are names, else all namespaces: patterns can match any."""
+    is_exact = namespaces and all(is_exact_namespace(name) for name in namespaces)
+    return list(namespaces) if is_exact else [""]
 
 
 def _scanning_permissions(namespaces: Collection[str]) -> Iterator[Permission]:
@@ -143,20 +148,24 @@ def peering_permissions(
     peering = settings.peering
     if peering.standalone:
         return
-    plural = "clusterkopfpeerings" if peering.clusterwide else "kopfpeerings"
+    plural = peering_plural(settings)
     served = [item for item in resources if item.plural == plural and item.preferred]
-    scopes = [name for name in namespaces if is_exact_namespace(name)] or [""]
     unless = "settings.peering.standalone is True"
     for resource in served:
         group = resource.group
         written = f"{plural}/status" if "status" in resource.subresources else plural
-        for namespace in scopes if resource.namespaced else [""]:
+        for namespace in _known_namespaces(namespaces) if resource.namespaced else [""]:
             if not peering.mandatory and not _has_peering(api, resource, peering.name, namespace):
                 continue
             # Kopf watches all peering objects, and patches its own.
             for verb in ("list", "watch"):
                 yield Permission(verb, plural, group, namespace, unless)
             yield Permission("patch", written, group, namespace, unless, name=peering.name)
+
+
+def peering_plural(settings: OperatorSettings) -> str:
+    """The plural name of the peering objects that the operator uses."""
+    return "clusterkopfpeerings" if settings.peering.clusterwide else "kopfpeerings"
 
 
 def _has_peering(api: SyncApi, resource: Resource, name: str, namespace: str) -> bool:

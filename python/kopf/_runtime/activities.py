@@ -45,7 +45,7 @@ class ActivityError(OperationalError):
 
 
 class Activities:
-    """Runs the activities of one operator."""
+    """Runs the activities of one operator. With `is_single_attempt`, failed handlers are not retried."""
 
     def __init__(
         self,
@@ -56,8 +56,10 @@ class Activities:
         indices: Mapping[str, Any],
         invoker: Invoker,
         exclusive: Mapping[str, credentials.KubeContext] | None = None,
+        is_single_attempt: bool = False,
     ) -> None:
         super().__init__()
+        self._is_single_attempt = is_single_attempt
         self._registry = registry
         self._exclusive = exclusive
         self._settings = settings
@@ -105,7 +107,8 @@ class Activities:
                 if item.next_attempt_at > Attempt.now():
                     continue
                 cause_var.set(cause)
-                attempt = item.attempt(self._settings.execution.default_backoff)
+                retries = 1 if self._is_single_attempt else item.handler.retries
+                attempt = item.attempt(self._settings.execution.default_backoff, retries)
                 call_result = await self._invoker.invoke(
                     item.prepared, attempt, cause.kwargs, activity_logger, store_result=False, keep_error=True
                 )
@@ -165,7 +168,7 @@ class _Pending:
         self.started = self.next_attempt_at = Attempt.now()
         self.retry = 0
 
-    def attempt(self, default_backoff: float) -> Attempt:
+    def attempt(self, default_backoff: float, retries: int | None) -> Attempt:
         handler = self.handler
         return Attempt(
             label=str(handler),
@@ -174,7 +177,7 @@ class _Pending:
             started=self.started,
             retry=self.retry,
             timeout=handler.timeout,
-            retries=handler.retries,
+            retries=retries,
         )
 
 

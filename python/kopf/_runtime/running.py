@@ -104,6 +104,8 @@ class OperatorRunner:
         self._invoker = Invoker(settings, self._pool)
         self._shutdown = Shutdown(self._loop, self._invoker, settings)
         self._login_error: Exception | None = None
+        # A command must not wait for what may never succeed.
+        is_inspected = inspection is not None
         self._activities = Activities(
             registry=registry,
             settings=settings,
@@ -111,8 +113,11 @@ class OperatorRunner:
             indices=indexers.indices,
             invoker=self._invoker,
             exclusive=credentials_given if is_exclusive else None,
+            is_single_attempt=is_inspected,
         )
-        self._api = self._invoker.api = OperatorApi(settings, self._activities.authenticate)
+        self._api = self._invoker.api = OperatorApi(
+            settings, self._activities.authenticate, retries=not is_inspected
+        )
         self._tasks: list[Task] = []
 
     # They are empty before the first object, but they are there.

@@ -1,13 +1,14 @@
-"""Permissions of operators that use objects by their names, as `kopf check` finds them."""
+"""Permissions of operators, as `kopf check` finds and `kopf manifests` prints them."""
 
 import json
 import os
+import signal
 
 import pytest
 import yaml
 from kopf.testing import Cluster
 
-from tests.support.commands import kopf
+from tests.support.commands import environment, kopf, unwrapped
 
 pytestmark = pytest.mark.kopf_embedded_only
 OPERATOR = """
@@ -138,3 +139,124 @@ def test_names_do_not_limit_what_kopf_reads_and_creates(server, tmp_path):
         ("list", "clusterkopfpeerings", ""),
         ("watch", "clusterkopfpeerings", ""),
     ]
+
+
+FAILING = "import kopf\n@kopf.on.startup()\ndef configure(**_):\n    raise {}\n"
+
+
+@pytest.mark.parametrize("error", ["ConnectionError('No database.')", "kopf.TemporaryError('No database.')"])
+def test_failed_startup_handlers_are_not_retried_by_a_check(kopf_cluster, tmp_path, error):
+    (tmp_path / "handlers.py").write_text(FAILING.format(error))
+    config = str(kopf_cluster.kubeconfig)
+    done = kopf(tmp_path, "check", "handlers.py", "-A", KUBECONFIG=config)
+    kind = error.partition("(")[0].removeprefix("kopf.")
+    assert f"- The startup handler 'configure' failed for good: {kind}: No database." in done.stdout
+    assert done.returncode == 1
+
+
+def test_an_interrupted_check_finds_nothing(kopf_cluster, tmp_path, command):
+    source = "import asyncio, kopf, sys\n@kopf.on.startup()\nasync def configure(**_):\n"
+    source += "    print('It has begun.', flush=True)\n    await asyncio.Event().wait()\n"
+    (tmp_path / "handlers.py").write_text(source)
+    env = environment(tmp_path, KUBECONFIG=str(kopf_cluster.kubeconfig))
+    running = command("check", "handlers.py", "-A", environment=env)
+    running.until("It has begun")
+    assert running.stop(signal.SIGINT) == 1
+    rest = "".join(iter(running.lines.get, None))
+    assert "problem" not in rest and "Aborted!" in rest
+
+
+def rules_of(text):
+    """The verbs and names in the rules of the manifests, by resources and namespaces."""
+    rules = {}
+    for body in yaml.safe_load_all(text):
+        for item in body.get("rules", ()):
+            names = tuple(item.get("resourceNames", ()))
+            rules[item["resources"][0], body["metadata"].get("namespace"), names] = item["verbs"]
+    return rules
+
+
+def test_the_settings_of_startup_handlers_are_in_the_manifests(server, tmp_path):
+    source = OPERATOR + "\n@kopf.on.cleanup()\ndef clean_up(**_):\n    print('cleanup')\n"
+    (tmp_path / "handlers.py").write_text(f"print('loaded')\n{source}")
+    server.apply(PEERINGS)
+    args = ("manifests", "handlers.py", "-A", "--name", "mine")
+    done = kopf(tmp_path, *args, KUBECONFIG=str(server.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines() == ["loaded", "cleanup"]
+    assert rules_of(done.stdout) == {
+        ("clusterkopfpeerings", None, ()): ["list", "watch"],
+        ("clusterkopfpeerings/status", None, ("ours",)): ["patch"],
+        **{(plural, None, ()): ["create"] for plural in WEBHOOKS},
+        **{(plural, None, ("ours.example.com",)): ["patch"] for plural in WEBHOOKS},
+    }
+    server.apply(done.stdout)
+    write_kubeconfig(server, tmp_path / "config")
+    done = kopf(tmp_path, "check", "handlers.py", "-A", "--kubeconfig", "config")
+    assert done.stdout.endswith(": no problems.\n"), done.stdout + done.stderr
+
+
+def test_manifests_without_startup_handlers_have_the_default_settings(kopf_cluster, tmp_path):
+    kopf_cluster.apply(PEERINGS)
+    source = OPERATOR + "\n@kopf.on.create('configmaps')\ndef create(**_): ...\n"
+    (tmp_path / "handlers.py").write_text(source)
+    args = ("manifests", "handlers.py", "-A", "--no-startup")
+    done = kopf(tmp_path, *args, KUBECONFIG=str(kopf_cluster.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    assert rules_of(done.stdout) == {
+        ("configmaps", None, ()): ["list", "watch", "patch"],
+        ("customresourcedefinitions", None, ()): ["list", "watch"],
+        ("events", None, ()): ["create"],
+        # Their name is unknown.
+        **{(plural, None, ()): ["create", "patch"] for plural in WEBHOOKS},
+    }
+
+
+def test_failed_startup_handlers_end_the_manifests(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(FAILING.format("ConnectionError('No database.')"))
+    config = str(kopf_cluster.kubeconfig)
+    done = kopf(tmp_path, "manifests", "handlers.py", "-A", KUBECONFIG=config)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert (
+        "Error: The startup handler 'configure' failed for good: ConnectionError: No database. "
+        "The operator has not started. With --no-startup, no startup and cleanup handlers are called, and "
+        "the permissions are those of the default settings."
+    ) in unwrapped(done.stderr)
+    done = kopf(tmp_path, "manifests", "handlers.py", "-A", "--no-startup", KUBECONFIG=config)
+    assert done.returncode == 0
+    assert list(yaml.safe_load_all(done.stdout))
+
+
+def test_manifests_need_the_crd_of_mandatory_peering(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text(OPERATOR)
+    done = kopf(
+        tmp_path, "manifests", "handlers.py", "-n", "default", KUBECONFIG=str(kopf_cluster.kubeconfig)
+    )
+    assert done.returncode == 1
+    assert "The cluster has no kopfpeerings, and peering is mandatory: apply their CRD first." in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_existing_peering_object_is_in_the_manifests(kopf_cluster, tmp_path):
+    kopf_cluster.apply(PEERINGS)
+    kopf_cluster.create(
+        {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "default"}}
+    )
+    (tmp_path / "handlers.py").write_text(OPERATOR.partition("@kopf.on.startup")[0])
+    done = kopf(tmp_path, "manifests", "handlers.py", "-A", KUBECONFIG=str(kopf_cluster.kubeconfig))
+    assert ("clusterkopfpeerings/status", None, ("default",)) in rules_of(done.stdout), done.stderr
+
+
+def test_startup_handlers_that_need_a_cluster_are_named(kopf_cluster, tmp_path):
+    source = (
+        "import kopf\n@kopf.on.startup()\ndef configure(api, **_):\n    api.get('namespaces', 'default')\n"
+    )
+    (tmp_path / "handlers.py").write_text(source)
+    config = kopf_cluster.kubeconfig.read_text()
+    (tmp_path / "config").write_text(config.replace(kopf_cluster.url, "https://127.0.0.1:1"))
+    done = kopf(tmp_path, "manifests", "handlers.py", "-A", "--kubeconfig", "config")
+    assert done.returncode == 1
+    error = unwrapped(done.stderr.partition("Error: ")[2])
+    assert error.startswith("The startup handler 'configure' failed for good: ")
+    assert "cannot reach https://127.0.0.1:1" in error and "With --no-startup" in error

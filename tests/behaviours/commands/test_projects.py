@@ -10,14 +10,10 @@ import pytest
 import yaml
 from kopf.testing import Cluster
 
-from tests.support.commands import environment, kopf
+from tests.support.commands import environment, kopf, unwrapped
 
 pytestmark = pytest.mark.kopf_embedded_only
 GOOD = "import kopf\n@kopf.on.create('{0}')\n@kopf.on.update('{0}')\ndef greet(**_):\n    pass\n"
-
-
-def unwrapped(text: str) -> str:
-    return " ".join(text.split())
 
 
 def account_kubeconfig(cluster: Cluster) -> str:
