@@ -66,9 +66,18 @@ failures are JSON lines, too.
 | `problems[].permission` | the missing permission, or null |
 
 The kinds are `declaration`, `startup`, `credentials`, `connection`, `resource`, `namespace` and `permission`.
-A permission has the fields `verb`, `resource` (such as `guests` or `guests/status`), `group`, `namespace`
-(empty for all namespaces, and for cluster-scoped resources), and `unless`: the setting with which it is not
-necessary, or an empty string. The output of your handlers goes to stderr.
+A permission has these fields:
+
+| field | value |
+|---|---|
+| `verb` | such as `patch` |
+| `resource` | such as `guests` or `guests/status` |
+| `group` | the API group, empty for the core group |
+| `namespace` | empty for all namespaces, and for cluster-scoped resources |
+| `name` | the only object for which it is needed, as in `resourceNames` of a role; empty for all objects |
+| `unless` | the setting with which it is not necessary, or an empty string |
+
+The output of your handlers goes to stderr.
 
 ## Configuration file
 

@@ -1,5 +1,6 @@
 """Commands of the command line in processes, whose output is read as it comes."""
 
+import os
 import pathlib
 import queue
 import re
@@ -27,6 +28,33 @@ kind: Widget
 metadata: {name: first}
 spec: {size: 1}
 """
+
+
+def environment(folder: pathlib.Path, **more: str) -> dict[str, str]:
+    """The variables of a command: no cluster, no options, and the folder as the home."""
+    known = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "KUBECONFIG" and not name.startswith("KOPF_")
+    }
+    return {**known, "HOME": str(folder), "COLUMNS": "200", **more}
+
+
+def kopf(folder: pathlib.Path, *args: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command in the folder until it ends."""
+    return subprocess.run(
+        [sys.executable, "-m", "kopf", *args],
+        cwd=folder,
+        env=environment(folder, **more),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def unwrapped(text: str) -> str:
+    """The text in one line."""
+    return " ".join(text.split())
 
 
 class Command:

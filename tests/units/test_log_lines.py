@@ -18,7 +18,6 @@ import pytest
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.log_formats import LogFormat
-from kopf._runtime import loggers
 from kopf._runtime.bridge import Object
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import (
@@ -352,7 +351,7 @@ def test_lines_of_handlers_stay_as_they_are(written: Callable[..., io.StringIO])
 
 def test_compatible_lines_are_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one_line(FORGED) == ESCAPED and one_line("tab\tünïcode \U0001f600") == "tab\tünïcode \U0001f600"
-    monkeypatch.setattr(loggers, "COMPAT_1_45", True)
+    monkeypatch.setenv("KOPF_COMPAT", "1.45")
     assert one_line(FORGED) == FORGED
 
 

@@ -19,7 +19,6 @@ from kopf._cli.options import (
     cluster_options,
     drop_overridden,
     handlers_options,
-    is_compatible,
     liveness_option,
     logging_options,
     logging_parameters,
@@ -28,6 +27,7 @@ from kopf._cli.options import (
     status_address_option,
 )
 from kopf._cli.project_commands import check, completion, init, manifests, show_help
+from kopf._intents import compatibility
 
 if TYPE_CHECKING:
     import pathlib
@@ -67,7 +67,8 @@ def _print_version(context: click.Context, _: click.Parameter, is_set: bool) -> 
 @click.pass_context
 def main(context: click.Context) -> None:
     """Kubernetes operators in Python."""
-    if not is_compatible() and not context.ensure_object(CLIControls).is_complete:
+    is_configurable = not context.ensure_object(CLIControls).is_complete
+    if is_configurable and not compatibility.of_environment().ignores_config_file:
         from kopf._cli.config_file import read_defaults
 
         context.default_map = {**read_defaults(main), **(context.default_map or {})}
@@ -123,8 +124,9 @@ def run(
     from kopf._runtime import loaders, operator, shutdown
     from kopf._runtime.default_registry import get_default_registry, set_default_registry
 
+    compatible = compatibility.of_environment()
     # In other processes, such as tests, the handlers may be declared already.
-    if controls.is_process and not paths and not modules and not is_compatible():
+    if controls.is_process and not paths and not modules and not compatible.accepts_any_arguments:
         raise click.UsageError("Name the files with the handlers, or their modules (-m).")
     if controls.registry is not None:
         set_default_registry(controls.registry)
@@ -133,7 +135,7 @@ def run(
         loaders.preload(paths=paths, modules=modules)
     except KeyboardInterrupt:
         raise SystemExit(shutdown.FORCED_EXIT_CODE) from None
-    if not get_default_registry().has_handlers and not is_compatible():
+    if not get_default_registry().has_handlers and not compatible.starts_silently:
         names = ", ".join([*paths, *modules]) or "the registry"
         import logging
 
@@ -141,7 +143,7 @@ def run(
             f"No handlers are declared in {names}: the operator has nothing to do. Handlers are declared by "
             "decorators with arguments, such as @kopf.on.create('guests')."
         )
-    if namespaces and controls.is_process and not is_compatible():
+    if namespaces and controls.is_process and not compatible.starts_silently:
         from kopf._cli.namespace_check import warn_in_background
 
         warn_in_background(get_default_registry(), namespaces)

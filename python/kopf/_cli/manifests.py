@@ -1,23 +1,39 @@
 """Command `kopf manifests`: the permissions and the Deployment of an operator, from its handlers.
 
-The handlers are loaded and not called. The cluster is only read, to resolve the names of resources.
+The startup and cleanup handlers are called, since the permissions depend on the settings. Other handlers are
+not called. The cluster is only read, to resolve the names of resources.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import click
 import yaml
 
-from kopf._cli.check import WEBHOOKS, Permission, required_permissions, resolve
-from kopf._intents.handlers import WebhookHandler
-from kopf._intents.registries import resource_handlers
+from kopf._cli.error_report import explain
+from kopf._cli.inspection import run_inspection
+from kopf._cli.permissions import (
+    WEBHOOK_GROUP,
+    WEBHOOKS,
+    Permission,
+    has_webhooks,
+    peering_permissions,
+    peering_plural,
+    required_permissions,
+    resolve,
+    webhook_permissions,
+)
+from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._runtime import bridge, loaders
+from kopf._runtime.activities import ActivityError
 from kopf._runtime.client.connecting import connect_sync
 from kopf._runtime.default_registry import get_default_registry
+from kopf._runtime.handler_api import OperatorApi
 
 RBAC = "rbac.authorization.k8s.io"
 STATUS_PORT = 8080
@@ -31,35 +47,75 @@ def generate(
     name: str,
     home: str,
     image: str | None,
+    startup: bool,
 ) -> str:
     """The manifests as YAML. `home` is the namespace of the operator.
 
-    Without an image, there is no Deployment. Resources that the cluster does not have are a `ClickException`.
+    Without an image, there is no Deployment. If `startup`, the startup handlers change the settings.
+    Resources that the cluster does not have, and failed startup handlers, are a `ClickException`.
     """
-    loaders.preload(paths=paths, modules=modules)
-    registry = get_default_registry()
-    if not (bridge.has_named_kubeconfig() or bridge.has_kubeconfig() or bridge.has_service_account()):
-        raise click.ClickException("There is neither a kubeconfig nor a service account of a pod.")
-    with connect_sync() as api:
-        resolved = resolve(registry, api.resources())
-    for kind, selected in resolved.items():
-        if kind.selector.is_specific and len(selected) != 1:
-            raise click.ClickException(
-                f"The resource of {kind.source} is unknown or ambiguous: apply its CRD first."
-            )
-    permissions = required_permissions(resolved, namespaces, OperatorSettings())
-    if any(isinstance(handler, WebhookHandler) for handler in resource_handlers(registry)):
-        permissions += [
-            Permission(verb, kind, "admissionregistration.k8s.io")
-            for kind in WEBHOOKS
-            for verb in ("create", "patch")
-        ]
+    # The output of the author's code must not be in the manifests.
+    with contextlib.redirect_stdout(sys.stderr):
+        loaders.preload(paths=paths, modules=modules)
+        registry = get_default_registry()
+        _check_cluster_is_known()
+        settings = OperatorSettings()
+        settings.peering.clusterwide = not namespaces
+        if startup:
+            _call_startup_handlers(registry, settings, namespaces)
+    permissions = _required_permissions(registry, settings, namespaces, startup=startup)
     documents = [_account(name, home), *_roles(name, home, permissions)]
     if image is not None:
         patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
         documents.append(_deployment(name, home, image, patterns))
     text: str = yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
     return text
+
+
+def _check_cluster_is_known() -> None:
+    if not (bridge.has_named_kubeconfig() or bridge.has_kubeconfig() or bridge.has_service_account()):
+        raise click.ClickException("There is neither a kubeconfig nor a service account of a pod.")
+
+
+def _call_startup_handlers(
+    registry: OperatorRegistry, settings: OperatorSettings, namespaces: Collection[str]
+) -> None:
+    async def inspect(_: OperatorApi) -> None:
+        """The settings are what the command needs."""
+
+    try:
+        run_inspection(inspect, registry=registry, settings=settings, namespaces=namespaces)
+    except ActivityError as error:
+        raise click.ClickException(
+            f"{explain(error)} With --no-startup, no startup and cleanup handlers are called, and the "
+            "permissions are those of the default settings."
+        ) from error
+
+
+def _required_permissions(
+    registry: OperatorRegistry, settings: OperatorSettings, namespaces: Collection[str], *, startup: bool
+) -> list[Permission]:
+    with connect_sync() as api:
+        resources = api.resources()
+        resolved = resolve(registry, resources)
+        peering = list(peering_permissions(api, resources, namespaces, settings))
+    for kind, selected in resolved.items():
+        if kind.selector.is_specific and len(selected) != 1:
+            raise click.ClickException(
+                f"The resource of {kind.source} is unknown or ambiguous: apply its CRD first."
+            )
+    if settings.peering.mandatory and not settings.peering.standalone and not peering:
+        raise click.ClickException(
+            f"The cluster has no {peering_plural(settings)}, and peering is mandatory: apply their CRD first."
+        )
+    permissions = [*required_permissions(resolved, namespaces, settings), *peering]
+    if startup:
+        return [*permissions, *webhook_permissions(registry, settings)]
+    if has_webhooks(registry):
+        # The name of the configurations is unknown.
+        verbs = ("create", "patch")
+        permissions += [Permission(verb, plural, WEBHOOK_GROUP) for plural in WEBHOOKS for verb in verbs]
+    return permissions
 
 
 def _account(name: str, home: str) -> dict[str, Any]:
@@ -84,15 +140,20 @@ def _roles(name: str, home: str, permissions: Collection[Permission]) -> Iterato
 
 
 def _rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """One rule for each resource."""
-    verbs: dict[tuple[str, str], list[str]] = {}
+    """One rule for each resource, or for each object if the permissions name it."""
+    verbs: dict[tuple[str, str, str], list[str]] = {}
     for permission in permissions:
-        found = verbs.setdefault((permission.group, permission.resource), [])
+        found = verbs.setdefault((permission.group, permission.resource, permission.name), [])
         if permission.verb not in found:
             found.append(permission.verb)
     return [
-        {"apiGroups": [group], "resources": [resource], "verbs": found}
-        for (group, resource), found in verbs.items()
+        {
+            "apiGroups": [group],
+            "resources": [resource],
+            **({"resourceNames": [name]} if name else {}),
+            "verbs": found,
+        }
+        for (group, resource, name), found in verbs.items()
     ]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kopf._intents import compatibility
 from kopf._objects.log_formats import LogFormat
 
 if TYPE_CHECKING:
@@ -163,12 +164,6 @@ def drop_overridden(**values: Any) -> tuple[Any, ...]:
     return tuple(values.values())
 
 
-def is_compatible() -> bool:
-    """Whether the environment asks for the behaviour of Kopf 1.45."""
-    # Not from the settings: help texts are printed without them.
-    return os.environ.get("KOPF_COMPAT") == "1.45"
-
-
 class LivenessParamType(click.ParamType[str]):
     """The URL of the health checks."""
 
@@ -178,7 +173,7 @@ class LivenessParamType(click.ParamType[str]):
         """Check that the URL can be served."""
         import urllib.parse
 
-        if is_compatible():
+        if compatibility.of_environment().accepts_any_arguments:
             return value
         try:
             url = urllib.parse.urlsplit(str(value))
@@ -207,7 +202,7 @@ class StatusAddressParamType(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check that there is a host and a port."""
-        if is_compatible():
+        if compatibility.of_environment().has_no_health_checks:
             self.fail("Kopf 1.45 has no such option: omit it, or unset KOPF_COMPAT", param, ctx)
         host, _, port = str(value).rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
@@ -239,7 +234,7 @@ class HandlersParamType(click.ParamType[str]):
         from importlib.machinery import all_suffixes
 
         path = str(value)
-        if is_compatible():
+        if compatibility.of_environment().accepts_any_arguments:
             return path
         if os.path.isdir(path):
             self.fail(f"{path!r} is a directory: name its files, or use -m for a package.", param, ctx)

@@ -25,9 +25,9 @@ def run_command(credentials: Callable[[], Any] = lambda: None, *, is_complete: b
         controls.vault = credentials()
         code: int | None = commands.main(prog_name="kopf", obj=controls)
     except Exception as error:
-        from kopf._intents.settings import COMPAT_1_45
+        from kopf._intents import compatibility
 
-        if COMPAT_1_45:
+        if compatibility.of_environment().raises_command_errors:
             raise
         # It is one of the command, not of its options: those are reported already.
         from kopf._cli import error_report

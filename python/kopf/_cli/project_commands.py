@@ -75,6 +75,11 @@ def init(folder: pathlib.Path, kind: str, plural: str | None, group: str) -> Non
 @option(
     "--image", metavar="IMAGE", help="Add a Deployment with this image, whose command is `kopf run FILE`."
 )
+@option(
+    "--startup/--no-startup",
+    default=True,
+    help="Call the startup and cleanup handlers once: the permissions depend on the settings.",
+)
 @handlers_options
 def manifests(
     paths: Collection[str],
@@ -84,17 +89,21 @@ def manifests(
     name: str,
     home: str,
     image: str | None,
+    startup: bool,
 ) -> None:
     """Print the permissions and the Deployment of an operator.
 
-    Load the files and the modules, and print the permissions that Kopf needs for their handlers, as YAML for
-    kubectl. Add those for the requests of the handlers themselves. The resources must exist in the cluster.
+    Load the files and the modules, call the startup and cleanup handlers, and print the permissions that Kopf
+    needs for their handlers and settings, as YAML for kubectl. Add those for the requests of the handlers
+    themselves. The resources must exist in the cluster.
     """
     from kopf._cli import manifests as implementation
 
     namespaces = _selected_namespaces(namespaces, clusterwide)
     paths, modules = _selected_handlers(paths, modules)
-    text = implementation.generate(paths, modules, namespaces, name=name, home=home, image=image)
+    text = implementation.generate(
+        paths, modules, namespaces, name=name, home=home, image=image, startup=startup
+    )
     click.echo(text, nl=False)
 
 

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kopf._intents import compatibility
 from kopf._intents.causes import ChangingCause
 from kopf._intents.filters import verify_filters
 from kopf._intents.handlers import (
@@ -21,7 +22,6 @@ from kopf._intents.handlers import (
 )
 from kopf._intents.registries import OperatorRegistry, add_handler, generate_id
 from kopf._intents.selectors import Selector
-from kopf._intents.settings import COMPAT_1_45
 from kopf._objects.dicts import parse_field
 from kopf._objects.reasons import Activity, Reason, WebhookType
 from kopf._objects.suggestions import did_you_mean
@@ -50,7 +50,7 @@ def reject_bare_decorator(decorator: str, options: Options) -> None:
     fn = options["arg1"]
     others = [value for name, value in options.items() if name != "arg1"]
     is_alone = all(value is None or value is False for value in others)
-    if COMPAT_1_45 or not is_alone or not _looks_like_handler(fn):
+    if compatibility.of_environment().accepts_bare_decorators or not is_alone or not _looks_like_handler(fn):
         return
     name = getattr(fn, "__name__", repr(fn))
     raise TypeError(
@@ -114,7 +114,7 @@ def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry
     try:
         _declare(decorator, fn, options, registry)
     except (TypeError, ValueError) as e:
-        if not COMPAT_1_45:  # Kopf 1.45 has no such note
+        if not compatibility.of_environment().adds_no_notes:
             e.add_note(f"In the declaration of @kopf.on.{decorator}(...) for {fn!r}.")
         raise
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
+from kopf._intents import compatibility
 from kopf._intents import settings as settings_
 from kopf._intents.filters import MetaFilterToken
 from kopf._intents.handlers import (
@@ -177,6 +178,7 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
     Pass the same `iterated` every time: it keeps the values of iterators, which can be used only once.
     """
     iterated = iterated if iterated is not None else {}
+    compatibility.check_version(settings.process.compat)
     posting, watching = settings.posting, settings.watching
     return {
         "process": {"ultimate_exiting_timeout": settings.process.ultimate_exiting_timeout},
@@ -227,7 +229,7 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
             "consistency_timeout": settings.persistence.consistency_timeout,
         },
         **_serialize_health(settings),
-        "compat": _is_compatible(settings.process.compat),
+        "compat": compatibility.of_settings(settings).uses_compatible_engine,
     }
 
 
@@ -252,15 +254,6 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
             # The value may be a secret.
             raise ValueError(f"settings.client.headers: the header {name!r} cannot be sent.")
     return dict(headers)
-
-
-def _is_compatible(version: str | None) -> bool:
-    if version not in (None, settings_.COMPAT_VERSION):
-        raise ValueError(
-            f"There is no compatibility with {version!r}: settings.process.compat, or KOPF_COMPAT,"
-            f" can only be {settings_.COMPAT_VERSION!r} or nothing."
-        )
-    return version is not None
 
 
 def _select_attrs(group: Any, names: str) -> Json:

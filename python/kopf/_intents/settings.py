@@ -5,13 +5,13 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import logging
-import os
 import reprlib
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from kopf._intents.compatibility import environment_version, of_environment
 from kopf._intents.handler_pool import HandlerPool
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from kopf._intents.reconciling_settings import ReconcilingSettings
 
 Backoffs = float | Iterable[float]
-
-COMPAT_VERSION = "1.45"
-"""The version of Kopf whose behaviour can be asked for."""
-
-COMPAT_1_45 = os.environ.get("KOPF_COMPAT") == COMPAT_VERSION
-"""Whether the environment asks for it."""
 
 
 class ChangeTracked:
@@ -63,7 +57,7 @@ def _is_known(cls: type[Any], name: str) -> bool:
 
 # A warning and not an error: Kopf 1.45 accepts any attributes, and operators may keep theirs here.
 def _warn_of_unknown(cls: type[Any], name: str) -> None:
-    if COMPAT_1_45:
+    if of_environment().ignores_unknown_settings:
         return
     names = [item for item in [*cls.__dataclass_fields__, *vars(cls)] if not item.startswith("_")]
     group = f"settings.{cls.__name__.removesuffix('Settings').lower()}".removesuffix(".operator")
@@ -93,8 +87,9 @@ class ProcessSettings(ChangeTracked):
     ultimate_exiting_timeout: float | None = 600
     """The timeout of the exit; then the process is killed. None: no timeout."""
 
-    compat: str | None = field(default=os.environ.get("KOPF_COMPAT") or None, repr=False, compare=False)
-    """Restores the behaviour of this version of Kopf: `1.45`; None: off. Read at the start."""
+    compat: str | None = field(default_factory=environment_version, repr=False, compare=False)
+    """Restores the behaviour of this version of Kopf: `1.45`; None: off. The default is the variable
+    `KOPF_COMPAT` of the environment. Read at the start."""
 
 
 @dataclass(repr=False)

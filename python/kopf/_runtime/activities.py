@@ -11,12 +11,13 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from kopf._intents import compatibility
 from kopf._intents.causes import ActivityCause
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.handler_pool import HandlerPool
 from kopf._intents.handlers import ActivityHandler
 from kopf._intents.registries import OperatorRegistry, activity_handlers
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
@@ -44,7 +45,7 @@ class ActivityError(OperationalError):
 
 
 class Activities:
-    """Runs the activities of one operator."""
+    """Runs the activities of one operator. With `is_single_attempt`, failed handlers are not retried."""
 
     def __init__(
         self,
@@ -55,8 +56,10 @@ class Activities:
         indices: Mapping[str, Any],
         invoker: Invoker,
         exclusive: Mapping[str, credentials.KubeContext] | None = None,
+        is_single_attempt: bool = False,
     ) -> None:
         super().__init__()
+        self._is_single_attempt = is_single_attempt
         self._registry = registry
         self._exclusive = exclusive
         self._settings = settings
@@ -104,7 +107,8 @@ class Activities:
                 if item.next_attempt_at > Attempt.now():
                     continue
                 cause_var.set(cause)
-                attempt = item.attempt(self._settings.execution.default_backoff)
+                retries = 1 if self._is_single_attempt else item.handler.retries
+                attempt = item.attempt(self._settings.execution.default_backoff, retries)
                 call_result = await self._invoker.invoke(
                     item.prepared, attempt, cause.kwargs, activity_logger, store_result=False, keep_error=True
                 )
@@ -131,7 +135,8 @@ class Activities:
         # A client library waits for its exec plugin without a limit, and the exit must not wait for both.
         # Executors of users get every call of users' functions.
         is_default = type(self._settings.execution.executor) is HandlerPool
-        return (handler._fallback or is_default) and self._settings.process.compat != COMPAT_VERSION
+        is_awaited = compatibility.of_settings(self._settings).waits_for_logins
+        return (handler._fallback or is_default) and not is_awaited
 
     async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
         """Get the credentials, by the ids of the login handlers, for the engine.
@@ -163,7 +168,7 @@ class _Pending:
         self.started = self.next_attempt_at = Attempt.now()
         self.retry = 0
 
-    def attempt(self, default_backoff: float) -> Attempt:
+    def attempt(self, default_backoff: float, retries: int | None) -> Attempt:
         handler = self.handler
         return Attempt(
             label=str(handler),
@@ -172,7 +177,7 @@ class _Pending:
             started=self.started,
             retry=self.retry,
             timeout=handler.timeout,
-            retries=handler.retries,
+            retries=retries,
         )
 
 

@@ -25,10 +25,13 @@ AuthenticateFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]
 
 
 class OperatorApi:
-    """Makes the argument for the handlers of one operator."""
+    """Makes the argument for the handlers of one operator. Without `retries`, failed requests raise at once."""
 
-    def __init__(self, settings: OperatorSettings, authenticate: AuthenticateFn) -> None:
+    def __init__(
+        self, settings: OperatorSettings, authenticate: AuthenticateFn, *, retries: bool = True
+    ) -> None:
         super().__init__()
+        self._retries = retries
         self._settings = settings
         self._authenticate = authenticate
         self._engine: Engine | None = None
@@ -92,6 +95,7 @@ class OperatorApi:
             namespace_known=namespace is not None or "namespace" not in kwargs,
             manager=settings.field_manager,
             timeout=settings.timeout,
+            retries=self._retries,
             run=cause.run if isinstance(cause, LazyReconcilingCause) else None,
         )
 

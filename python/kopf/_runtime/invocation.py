@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from kopf._intents import compatibility
 from kopf._intents.errors import (
     ErrorsMode,
     HandlerChildrenRetry,
@@ -25,7 +26,7 @@ from kopf._intents.errors import (
 )
 from kopf._intents.handlers import ActivityHandler, ChangingHandler, Handler, SpawningHandler
 from kopf._intents.lifecycles import LifeCycleFn
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
@@ -144,7 +145,7 @@ class Invoker:
             outcome = classify_error(attempt, e)
             if self.observe is not None:
                 self.observe(prepared.handler, e)
-            if outcome.traceback and self._settings.process.compat != COMPAT_VERSION:
+            if outcome.traceback and not compatibility.of_settings(self._settings).logs_whole_tracebacks:
                 add_hint(e)
                 # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
                 shown = logger.isEnabledFor(logging.DEBUG)
@@ -179,7 +180,8 @@ class Invoker:
         """Whether it is an error of a built-in login handler whose message is sufficient."""
         if not isinstance(handler, ActivityHandler) or not handler._fallback or error is None:
             return False
-        is_full = logger.isEnabledFor(logging.DEBUG) or self._settings.process.compat == COMPAT_VERSION
+        compatible = compatibility.of_settings(self._settings)
+        is_full = logger.isEnabledFor(logging.DEBUG) or compatible.logs_whole_tracebacks
         return not is_full and is_self_explanatory(error)
 
 

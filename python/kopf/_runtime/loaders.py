@@ -8,7 +8,7 @@ import os.path
 import sys
 from collections.abc import Iterable
 
-from kopf._intents.settings import COMPAT_1_45
+from kopf._intents import compatibility
 
 _PREFIX = "__kopf_script_"
 
@@ -52,7 +52,7 @@ def _load(name: str, path: str) -> None:
 
 def _add_note(error: Exception, note: LoadingNote) -> None:
     # Kopf 1.45 ends with the traceback of the error alone.
-    if not COMPAT_1_45:
+    if not compatibility.of_environment().adds_no_notes:
         error.add_note(note)
 
 

@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping, MutableMapping
 from typing import Any, TextIO
 
-from kopf._intents.settings import COMPAT_1_45, OperatorSettings
+from kopf._intents import compatibility
+from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import TRACES, Object
@@ -43,7 +44,7 @@ _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 def one_line(text: str) -> str:
     """The text with its control characters escaped, except tabs."""
-    if COMPAT_1_45 or text.isprintable():
+    if text.isprintable() or compatibility.of_environment().keeps_control_characters:
         return text
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 

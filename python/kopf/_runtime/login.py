@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from kopf._intents import compatibility
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.logging_types import Logger
@@ -57,7 +58,7 @@ def prefers_kubeconfig(settings: OperatorSettings) -> bool:
 
     It is if the environment names it, as for kubectl. Kopf 1.45 always prefers the service account.
     """
-    return bridge.has_named_kubeconfig() and settings.process.compat is None
+    return bridge.has_named_kubeconfig() and not compatibility.of_settings(settings).prefers_service_account
 
 
 def login_via_client(
@@ -127,7 +128,7 @@ _TOKEN_KEYS = ("BearerToken", "authorization")
 
 def _login_error(text: str, reason: Exception, settings: OperatorSettings) -> credentials.LoginError:
     """The error of a library, with the reason if there is a kubeconfig: it is logged without a traceback."""
-    is_broken = has_kubeconfig() and settings.process.compat is None
+    is_broken = has_kubeconfig() and not compatibility.of_settings(settings).hides_login_reasons
     return credentials.LoginError(f"{text} {reason}".rstrip() if is_broken else text)
 
 

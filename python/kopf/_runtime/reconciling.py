@@ -14,14 +14,14 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kopf._intents import matching
+from kopf._intents import compatibility, matching
 from kopf._intents.errors import ErrorsMode, PermanentError, ReconcileTimeoutError, TemporaryError
 from kopf._intents.handlers import ReconcilingHandler
 from kopf._intents.reconciling import Watched
 from kopf._intents.reconciling_settings import Backoff
 from kopf._intents.requeue import Requeue
 from kopf._intents.selectors import EVERYTHING
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.conditions import Conditions
 from kopf._objects.indices import Indexers
@@ -273,7 +273,7 @@ class Reconcilers:
             ErrorsMode.PERMANENT: "stop now",
             ErrorsMode.TEMPORARY: "try again later",
         }[mode]
-        if self._settings.process.compat != COMPAT_VERSION:
+        if not compatibility.of_settings(self._settings).logs_whole_tracebacks:
             add_hint(error)
             if not call.logger.isEnabledFor(logging.DEBUG):
                 error.__traceback__ = author_traceback(error.__traceback__)

@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from kopf._intents import serialization
+from kopf._intents import compatibility, serialization
+from kopf._intents.compatibility import Compatibility
 from kopf._intents.handlers import Handler, ReconcilingHandler, ResourceHandler
 from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
 from kopf._intents.registries import (
@@ -22,7 +23,7 @@ from kopf._intents.registries import (
     resource_handlers,
 )
 from kopf._intents.selectors import NamespacePattern
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo
@@ -105,6 +106,8 @@ class OperatorRunner:
         self._invoker = Invoker(settings, self._pool)
         self._shutdown = Shutdown(self._loop, self._invoker, settings)
         self._login_error: Exception | None = None
+        # A command must not wait for what may never succeed.
+        is_inspected = inspection is not None
         self._activities = Activities(
             registry=registry,
             settings=settings,
@@ -112,14 +115,22 @@ class OperatorRunner:
             indices=indexers.indices,
             invoker=self._invoker,
             exclusive=credentials_given if is_exclusive else None,
+            is_single_attempt=is_inspected,
         )
-        self._api = self._invoker.api = OperatorApi(settings, self._activities.authenticate)
+        self._api = self._invoker.api = OperatorApi(
+            settings, self._activities.authenticate, retries=not is_inspected
+        )
         self._tasks: list[Task] = []
 
     # They are empty before the first object, but they are there.
     def _ensure_indices(self) -> None:
         self._indexers.ensure(index_ids(self._registry))
         self._indexers.add_caches(cache_arguments(self._registry))
+
+    # Startup handlers can change it.
+    @property
+    def _compatibility(self) -> Compatibility:
+        return compatibility.of_settings(self._settings)
 
     def spawn(self) -> list[Task]:
         """Start the root tasks; when any of them ends, all must be ended."""
@@ -167,14 +178,13 @@ class OperatorRunner:
             logger.warning("OS signals are ignored: can't add signal handler in Windows.")
 
     def _stop_signals(self) -> tuple[signal.Signals, ...]:
-        # Kopf 1.45 receives SIGINT even if it is ignored.
-        is_kept = self._settings.process.compat != COMPAT_VERSION and is_interrupt_ignored()
+        is_kept = not self._compatibility.receives_ignored_interrupts and is_interrupt_ignored()
         return (signal.SIGTERM,) if is_kept else (signal.SIGINT, signal.SIGTERM)
 
     def _receive_signal(self, signum: signal.Signals) -> None:
         if not self._signalled.done():
             self._signalled.set_result(signum)
-        elif self._settings.process.compat != COMPAT_VERSION:
+        elif not self._compatibility.ignores_second_signal:
             self._shutdown.interrupt(signum)
 
     async def _check_stop_flags(self) -> None:
@@ -195,7 +205,7 @@ class OperatorRunner:
             logger.info("Stop-flag is raised. Operator is stopping.")
         else:
             logger.info(f"Stop-flag is set to {result!r}. Operator is stopping.")
-        if self._settings.process.compat != COMPAT_VERSION:
+        if not self._compatibility.ignores_second_signal:
             self._shutdown.begin()
 
     # It sleeps until the operator is stopping, and then schedules the kill of the process.
@@ -215,7 +225,7 @@ class OperatorRunner:
 
     def _log_handler_checks(self, handlers: Collection[Handler]) -> None:
         # An inspection reports the mistakes itself.
-        if self._settings.process.compat == COMPAT_VERSION or self._inspection is not None:
+        if self._compatibility.starts_silently or self._inspection is not None:
             return
         arguments = [*index_ids(self._registry), *cache_arguments(self._registry)]
         for text in handler_checks.check(handlers, arguments):
@@ -223,8 +233,8 @@ class OperatorRunner:
 
     def _log_banner(self, handlers: Collection[ResourceHandler]) -> None:
         # Applications that embed operators have their own logs.
-        compatible = self._settings.process.compat == COMPAT_VERSION
-        if handlers and self._shutdown.is_of_process and self._peering_command is None and not compatible:
+        is_operator = self._shutdown.is_of_process and self._peering_command is None
+        if handlers and is_operator and not self._compatibility.starts_silently:
             scope = banner.describe_namespaces(self._namespaces)
             logger.info(f"Serving {banner.describe_handlers(handlers)} in {scope}.")
 
@@ -239,7 +249,7 @@ class OperatorRunner:
 
     async def _start_and_clean_up(self) -> None:
         is_served = self._command is None and self._inspection is None and self._peering_command is None
-        if is_served and self._settings.process.compat != COMPAT_VERSION:
+        if is_served and not self._compatibility.has_no_health_checks:
             # Probes observe the startup handlers. The task of the engine reports the error, if there is one.
             with contextlib.suppress(OperationalError):
                 self._connect_status()
@@ -270,8 +280,7 @@ class OperatorRunner:
             logger.warning("Cleanup activity is not executed at all due to cancellation.")
             raise
         try:
-            # Kopf 1.45 does not call the cleanup handlers of an operator that never got credentials.
-            if self._login_error is not None and self._settings.process.compat == COMPAT_VERSION:
+            if self._login_error is not None and self._compatibility.skips_cleanup_without_login:
                 raise self._login_error
             await self._activities.run(Activity.CLEANUP)
         except asyncio.CancelledError:
@@ -329,14 +338,14 @@ class OperatorRunner:
         dispatcher.set_context(events)
         bridge.open()
         loop_monitor = contextlib.ExitStack()
-        if self._settings.process.compat != COMPAT_VERSION and any(
+        if not self._compatibility.ignores_blocked_loops and any(
             prepared.is_async for prepared in dispatcher.prepared_handlers
         ):
             loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
         try:
             engine.start()
             self._api.attach(engine)
-            if self._status is not None and self._settings.process.compat != COMPAT_VERSION:
+            if self._status is not None and not self._compatibility.has_no_health_checks:
                 from kopf._runtime.status import Heartbeat
 
                 loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._settings, self._loop))

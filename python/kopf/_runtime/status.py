@@ -9,10 +9,11 @@ import asyncio
 import time
 from types import TracebackType
 
+from kopf._intents import compatibility
 from kopf._intents.handlers import DaemonHandler
 from kopf._intents.registries import OperatorRegistry, activity_handlers
 from kopf._intents.serialization import has_status_address
-from kopf._intents.settings import COMPAT_VERSION, OperatorSettings
+from kopf._intents.settings import OperatorSettings
 from kopf._objects.reasons import Activity
 from kopf._runtime.bridge import Engine, StatusServer
 from kopf._runtime.errors import OperationalError
@@ -26,8 +27,10 @@ def start_status_server(
     liveness_endpoint: str | None, status_address: str | None, settings: OperatorSettings
 ) -> StatusServer:
     """Start to listen; raises `OperationalError` if an address is wrong."""
-    if settings.process.compat == COMPAT_VERSION and (status_address or has_status_address(settings)):
-        raise OperationalError(f"Kopf {COMPAT_VERSION} has no status address: unset it, or KOPF_COMPAT.")
+    is_wanted = status_address or has_status_address(settings)
+    if is_wanted and compatibility.of_settings(settings).has_no_health_checks:
+        version = compatibility.VERSION
+        raise OperationalError(f"Kopf {version} has no status address: unset it, or {compatibility.VARIABLE}.")
     address = status_address or (settings.health.address if has_status_address(settings) else None)
     return StatusServer(
         liveness=_parse_endpoint(liveness_endpoint) if liveness_endpoint else None,

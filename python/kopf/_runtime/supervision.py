@@ -7,7 +7,7 @@ import logging
 from collections.abc import Collection, Coroutine
 from typing import Any
 
-from kopf._intents.settings import COMPAT_1_45
+from kopf._intents import compatibility
 from kopf._runtime import errors
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -85,7 +85,7 @@ async def supervise(name: str, coroutine: Coroutine[Any, Any, None], *, finishab
         logger.debug(f"{title} is cancelled.")
         raise
     except Exception as e:
-        if COMPAT_1_45:
+        if compatibility.of_environment().logs_whole_tracebacks:
             logger.exception(f"{title} has failed: {e}")
         elif not getattr(e, _LOGGED_MARK, False):
             setattr(e, _LOGGED_MARK, True)

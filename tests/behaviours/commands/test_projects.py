@@ -2,7 +2,6 @@
 
 import json
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -11,32 +10,10 @@ import pytest
 import yaml
 from kopf.testing import Cluster
 
+from tests.support.commands import environment, kopf, unwrapped
+
 pytestmark = pytest.mark.kopf_embedded_only
 GOOD = "import kopf\n@kopf.on.create('{0}')\n@kopf.on.update('{0}')\ndef greet(**_):\n    pass\n"
-
-
-def environment(folder: pathlib.Path, **more: str) -> dict[str, str]:
-    known = {
-        name: value
-        for name, value in os.environ.items()
-        if name != "KUBECONFIG" and not name.startswith("KOPF_")
-    }
-    return {**known, "HOME": str(folder), "COLUMNS": "200", **more}
-
-
-def kopf(folder: pathlib.Path, *args: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "kopf", *args],
-        cwd=folder,
-        env=environment(folder, **more),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-def unwrapped(text: str) -> str:
-    return " ".join(text.split())
 
 
 def account_kubeconfig(cluster: Cluster) -> str:
@@ -482,12 +459,12 @@ def test_the_settings_of_the_operator_decide_which_permissions_are_checked(tmp_p
         done = kopf(tmp_path, "check", "handlers.py", "-A", "--kubeconfig", "config")
         before, after = done.stdout.split("cleanup\n")
         assert before == "login\n", done.stderr
-        peering = (
-            "clusterkopfpeerings of kopf.dev is missing. It is needed unless settings.peering.standalone"
-        )
+        unless = "is missing. It is needed unless settings.peering.standalone is True."
+        peering = "The permission to {} clusterkopfpeerings of kopf.dev"
         assert after.splitlines() == [
             *[f"- The permission to {verb} configmaps is missing." for verb in ("list", "watch", "patch")],
-            *[f"- The permission to {verb} {peering} is True." for verb in ("list", "watch", "patch")],
+            *[f"- {peering.format(verb)} {unless}" for verb in ("list", "watch")],
+            f"- {peering.format('patch')} named 'ours' {unless}",
             "1 handler of 1 kind (configmaps): 6 problems.",
         ]
         (tmp_path / "handlers.py").write_text(OPERATOR.replace("mandatory = True", "mandatory = False"))

@@ -1,0 +1,198 @@
+"""Permissions that Kopf needs for an operator, and those that are missing in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kopf._intents.handlers import ChangingHandler, ReconcilingHandler, SpawningHandler, WebhookHandler
+from kopf._intents.namespaces import Namespaces
+from kopf._intents.registries import OperatorRegistry, cache_declarations, resource_handlers
+from kopf._intents.selectors import Selector, is_exact_namespace
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.apierrors import ApiError
+from kopf._objects.resources import Resource
+from kopf._runtime import handler_checks
+from kopf._runtime.client.sync_api import SyncApi
+
+WEBHOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+WEBHOOK_GROUP = "admissionregistration.k8s.io"
+
+
+class Permission(NamedTuple):
+    """A permission of the operator in a namespace, or in the whole cluster (empty)."""
+
+    verb: str
+    resource: str
+    group: str
+    namespace: str = ""
+    unless: str = ""
+    """The setting with which the permission is not necessary; empty if there is none."""
+    name: str = ""
+    """The only object for which it is needed; empty for all objects."""
+
+    def describe(self) -> str:
+        """Describe the missing permission."""
+        condition = f" It is needed unless {self.unless}." if self.unless else ""
+        return f"The permission to {self} is missing.{condition}"
+
+    def __str__(self) -> str:
+        group = f" of {self.group}" if self.group else ""
+        name = f" named {self.name!r}" if self.name else ""
+        where = f" in the namespace {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}{group}{name}{where}"
+
+
+@dataclass(frozen=True, eq=False)
+class RequiredKind:
+    """A kind that a handler or a cache needs."""
+
+    source: str
+    """The place of the declaration."""
+    selector: Selector
+    is_written: bool = False
+    """Whether Kopf patches the objects."""
+    namespaces: Namespaces = None
+    """None: those of the operator."""
+
+
+Resolved = Mapping[RequiredKind, Collection[Resource]]
+
+
+def resolve(registry: OperatorRegistry, resources: Collection[Resource]) -> Resolved:
+    """The resources of the kinds that the handlers and caches of the registry need."""
+    return {kind: kind.selector.select(resources) for kind in _required_kinds(registry)}
+
+
+def _required_kinds(registry: OperatorRegistry) -> Iterator[RequiredKind]:
+    for handler in resource_handlers(registry):
+        if handler.selector is None or isinstance(handler, WebhookHandler):
+            continue
+        source = handler_checks.locate(handler.fn)
+        is_written = isinstance(handler, (ChangingHandler, SpawningHandler, ReconcilingHandler))
+        yield RequiredKind(source, handler.selector, is_written)
+        if isinstance(handler, ReconcilingHandler):
+            for owned in handler.owns:
+                yield RequiredKind(source, owned.selector)
+            for watched in handler.watches:
+                yield RequiredKind(source, watched.selector, namespaces=watched.namespaces)
+    for cache in cache_declarations(registry):
+        yield RequiredKind(f"the cache {cache.id!r}", cache.selector, namespaces=cache.namespaces)
+
+
+def required_permissions(
+    resolved: Resolved, namespaces: Collection[str], settings: OperatorSettings
+) -> list[Permission]:
+    """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty."""
+    served = _known_namespaces(namespaces)
+    found: list[Permission] = []
+    for kind, selected in resolved.items():
+        if kind.selector.is_specific and len(selected) > 1:
+            continue
+        for resource in sorted(selected, key=repr):
+            declared = [""] if kind.namespaces == "*" else kind.namespaces or served
+            for namespace in declared if resource.namespaced else [""]:
+                verbs = ["list", "watch", *(["patch"] if kind.is_written else [])]
+                plural, group = resource.plural, resource.group
+                found += [Permission(verb, plural, group, namespace) for verb in verbs]
+                if kind.is_written and "status" in resource.subresources:
+                    found.append(Permission("patch", f"{plural}/status", group, namespace))
+    if found:
+        if not settings.scanning.disabled:
+            found += _scanning_permissions(namespaces)
+        if settings.posting.enabled:
+            unless = "settings.posting.enabled is False"
+            found += [Permission("create", "events", "", namespace, unless) for namespace in served]
+    # What several parts need is described by the first one: handlers before options.
+    return list({item[:4]: item for item in reversed(found)}.values())[::-1]
+
+
+def _known_namespaces(namespaces: Collection[str]) -> list[str]:
+    """The namespaces if all of them are names, else all namespaces: patterns can match any."""
+    is_exact = namespaces and all(is_exact_namespace(name) for name in namespaces)
+    return list(namespaces) if is_exact else [""]
+
+
+def _scanning_permissions(namespaces: Collection[str]) -> Iterator[Permission]:
+    unless = "settings.scanning.disabled is True"
+    for verb in ("list", "watch"):
+        yield Permission(verb, "customresourcedefinitions", "apiextensions.k8s.io", "", unless)
+    for verb in ("list", "watch") if namespaces else ():
+        yield Permission(verb, "namespaces", "", "", unless)
+
+
+def webhook_permissions(registry: OperatorRegistry, settings: OperatorSettings) -> Iterator[Permission]:
+    """The permissions for the webhook configurations that Kopf manages, if there are admission handlers."""
+    name = settings.admission.managed
+    if name is None or not has_webhooks(registry):
+        return
+    unless = "settings.admission.managed is None"
+    for plural in WEBHOOKS:
+        # Names do not limit the creation of objects.
+        yield Permission("create", plural, WEBHOOK_GROUP, unless=unless)
+        yield Permission("patch", plural, WEBHOOK_GROUP, unless=unless, name=name)
+
+
+def has_webhooks(registry: OperatorRegistry) -> bool:
+    """Whether the registry has admission handlers."""
+    return any(isinstance(handler, WebhookHandler) for handler in resource_handlers(registry))
+
+
+def peering_permissions(
+    api: SyncApi, resources: Collection[Resource], namespaces: Collection[str], settings: OperatorSettings
+) -> Iterator[Permission]:
+    """The permissions for the peering objects, if the operator takes part in peering."""
+    peering = settings.peering
+    if peering.standalone:
+        return
+    plural = peering_plural(settings)
+    served = [item for item in resources if item.plural == plural and item.preferred]
+    unless = "settings.peering.standalone is True"
+    for resource in served:
+        group = resource.group
+        written = f"{plural}/status" if "status" in resource.subresources else plural
+        for namespace in _known_namespaces(namespaces) if resource.namespaced else [""]:
+            if not peering.mandatory and not _has_peering(api, resource, peering.name, namespace):
+                continue
+            # Kopf watches all peering objects, and patches its own.
+            for verb in ("list", "watch"):
+                yield Permission(verb, plural, group, namespace, unless)
+            yield Permission("patch", written, group, namespace, unless, name=peering.name)
+
+
+def peering_plural(settings: OperatorSettings) -> str:
+    """The plural name of the peering objects that the operator uses."""
+    return "clusterkopfpeerings" if settings.peering.clusterwide else "kopfpeerings"
+
+
+def _has_peering(api: SyncApi, resource: Resource, name: str, namespace: str) -> bool:
+    """Whether the peering object exists, as far as the operator can see it: it works without it."""
+    try:
+        found = api.list(resource, namespace or "*", fields={"metadata.name": name})
+        return len(found) > 0
+    except ApiError:
+        return False
+
+
+def missing_permissions(api: SyncApi, permissions: Iterable[Permission]) -> Iterator[Permission]:
+    """Those of the permissions that the credentials do not have, by access reviews."""
+    for item in permissions:
+        resource, _, subresource = item.resource.partition("/")
+        attributes = {
+            "verb": item.verb,
+            "group": item.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": item.namespace,
+            "name": item.name,
+        }
+        review: dict[str, Any] = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
+        }
+        if not api.request("POST", ACCESS_REVIEWS, body=review).json["status"].get("allowed"):
+            yield item
