@@ -29,8 +29,9 @@ def start_status_server(
     """Start to listen; raises `OperationalError` if an address is wrong."""
     is_wanted = status_address or has_status_address(settings)
     if is_wanted and compatibility.of_settings(settings).has_no_health_checks:
-        version = compatibility.VERSION
-        raise OperationalError(f"Kopf {version} has no status address: unset it, or {compatibility.VARIABLE}.")
+        raise OperationalError(
+            f"Kopf {compatibility.VERSION} has no status address: unset it, or {compatibility.VARIABLE}."
+        )
     address = status_address or (settings.health.address if has_status_address(settings) else None)
     return StatusServer(
         liveness=_parse_endpoint(liveness_endpoint) if liveness_endpoint else None,
