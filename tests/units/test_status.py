@@ -29,32 +29,38 @@ def heartbeat(engine, settings, running=()):
     return status.Heartbeat(engine, invoker, settings, asyncio.get_running_loop())
 
 
-async def test_the_event_loop_sends_heartbeats_until_the_end(monkeypatch):
+def test_the_event_loop_sends_heartbeats_until_the_end(monkeypatch):
     monkeypatch.setattr(status, "INTERVAL", 0.001)
-    engine = Engine()
-    with heartbeat(engine, kopf.OperatorSettings()) as beating:
-        await asyncio.wait_for(engine.arrived.wait(), 30)
-        assert not beating._next.cancelled()
-    assert beating._next.cancelled()
-    assert set(engine.calls) == {None}
+
+    async def main():
+        engine = Engine()
+        with heartbeat(engine, kopf.OperatorSettings()) as beating:
+            await asyncio.wait_for(engine.arrived.wait(), 30)
+            assert not beating._next.cancelled()
+        assert beating._next.cancelled()
+        assert set(engine.calls) == {None}
+
+    asyncio.run(main())
 
 
-async def test_heartbeats_have_the_age_of_the_oldest_call_apart_from_daemons():
+def test_heartbeats_have_the_age_of_the_oldest_call_apart_from_daemons():
     registry = kopf.OperatorRegistry()
     kopf.daemon("things", registry=registry)(lambda **_: None)
     kopf.on.create("things", registry=registry)(lambda **_: None)
     daemon = registry._spawning.get_all_handlers()[0]
     change = registry._changing.get_all_handlers()[0]
-    settings, engine, now = kopf.OperatorSettings(), Engine(), time.monotonic()
+    settings, now = kopf.OperatorSettings(), time.monotonic()
     settings.health.handler_limit = 60
-    with heartbeat(
-        engine, settings, [(daemon, None, now - 900), (change, None, now - 30), (change, None, now)]
-    ):
-        pass
-    with heartbeat(engine, settings, [(daemon, None, now - 900)]):
-        pass
-    [age, none] = engine.calls
-    assert 30 <= age < 60 and none is None
+
+    async def main(*running):
+        engine = Engine()
+        with heartbeat(engine, settings, running):
+            [age] = engine.calls
+        return age
+
+    calls = [(daemon, None, now - 900), (change, None, now - 30), (change, None, now)]
+    assert 30 <= asyncio.run(main(*calls)) < 60
+    assert asyncio.run(main(*calls[:1])) is None
 
 
 @pytest.mark.parametrize("compat", [None, "1.45"])
