@@ -57,7 +57,7 @@ async def create(name, spec, **_):
 @kopf.on.create("widgets", labels={"plant": "border"})
 def plant(**_):
     # Python does not take the tasks of the engine, but its event loop runs.
-    for bridge in [it for it in gc.get_objects() if isinstance(it, Bridge)]:
+    for bridge in [it for it in gc.get_objects() if type(it) is Bridge]:
         bridge._loop.call_soon_threadsafe(bridge._loop.remove_reader, bridge._fileno)
 
 

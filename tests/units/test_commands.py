@@ -39,6 +39,23 @@ def test_options_reach_the_operator(invoked):
     assert (kwargs["liveness_endpoint"], kwargs["peering_name"]) == ("http://h", "p")
 
 
+def test_the_status_address_is_a_host_and_a_port(invoked):
+    _, kwargs = invoked("--status-address", "0.0.0.0:8081")
+    assert kwargs["status_address"] == "0.0.0.0:8081"
+    _, kwargs = invoked(KOPF_RUN_STATUS_ADDRESS="[::]:8081")
+    assert kwargs["status_address"] == "[::]:8081"
+    for wrong in ("8081", ":8081", "host", "host:0", "host:x", "host:99999"):
+        result, _ = invoked("--status-address", wrong)
+        assert result.exit_code == 2
+        assert f"{wrong!r} is not an address such as 0.0.0.0:8080" in result.output
+
+
+def test_kopf_1_45_has_no_status_address(invoked):
+    result, _ = invoked("--status-address", "0.0.0.0:8081", KOPF_COMPAT="1.45")
+    assert result.exit_code == 2
+    assert "Kopf 1.45 has no such option" in result.output
+
+
 def test_scopes_exclude_each_other(invoked):
     result, _ = invoked("-A", "-n", "x")
     assert result.exit_code == 2

@@ -199,11 +199,10 @@ fn readiness(signals: &Signals, limits: &HealthLimits, extension: f64) -> [Check
     ]
 }
 
-/// The results before the engine runs: nothing can be known except that the startup goes on.
+/// The only check before the engine runs: the startup is in progress.
 pub fn evaluate_startup() -> Vec<CheckResult> {
-    let signals =
-        Signals { starting: Some("the startup handlers have not finished".to_owned()), ..Signals::default() };
-    evaluate(&signals, &HealthLimits::default(), 0.0)
+    let failure = Some("the startup handlers have not finished".to_owned());
+    vec![CheckResult { name: "started", endpoints: START_AND_READY, failure }]
 }
 
 /// The result of the probes: `None` if they have passed or if there are none.

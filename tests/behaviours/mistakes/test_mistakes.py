@@ -103,6 +103,12 @@ ALONE = [
         ("run", "-A", "-L", "localhost:8080", "handlers.py"),
     ),
     Row(
+        "a wrong status address",
+        ["Error: ", "'8080' is not an address such as 0.0.0.0:8080"],
+        2,
+        ("run", "-A", "--status-address", "8080", "handlers.py"),
+    ),
+    Row(
         "both scopes",
         ["Error: Either --namespace or --all-namespaces can be used, not both."],
         2,

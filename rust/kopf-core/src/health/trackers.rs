@@ -114,16 +114,16 @@ mod tests {
     fn a_suspension_extends_the_limits_for_its_length_or_for_30_seconds() {
         for (gap, lasts) in [(6.0, 30.0), (120.0, 120.0)] {
             let mut suspensions = Suspensions::default();
-            assert_eq!(suspensions.observe(0.0), 0.0);
-            assert_eq!(suspensions.observe(5.0), 0.0, "evaluations may be 5 s apart");
+            assert_eq!(Some(suspensions.observe(0.0)), Some(0.0));
+            assert_eq!(Some(suspensions.observe(5.0)), Some(0.0), "evaluations may be 5 s apart");
             let end = 5.0 + gap;
-            assert_eq!(suspensions.observe(end), gap);
+            assert_eq!(Some(suspensions.observe(end)), Some(gap));
             let mut now = end;
             while now + 4.0 < end + lasts {
                 now += 4.0;
-                assert_eq!(suspensions.observe(now), gap, "{now}");
+                assert_eq!(Some(suspensions.observe(now)), Some(gap), "{now}");
             }
-            assert_eq!(suspensions.observe(end + lasts), 0.0);
+            assert_eq!(Some(suspensions.observe(end + lasts)), Some(0.0));
         }
     }
 
@@ -133,35 +133,36 @@ mod tests {
         suspensions.observe(0.0);
         suspensions.observe(100.0);
         suspensions.observe(101.0);
-        assert_eq!(suspensions.observe(161.0), 160.0);
+        assert_eq!(Some(suspensions.observe(161.0)), Some(160.0));
         for now in 162..200 {
             suspensions.observe(f64::from(now));
         }
-        assert_eq!(suspensions.observe(200.0), 60.0);
+        assert_eq!(Some(suspensions.observe(200.0)), Some(60.0));
     }
 
     #[test]
     fn the_oldest_task_counts_until_it_is_taken() {
         let mut queue = QueueAge::default();
         let mut at =
-            |taken, submitted, now| queue.observe(QueuePosition { taken, submitted }, Some(0.5), now);
-        assert_eq!(at(0, 0, 0.0), 0.0);
-        assert_eq!(at(0, 3, 1.0), 0.0);
-        assert_eq!(at(2, 9, 5.0), 4.0, "the third task is not taken yet");
-        assert_eq!(at(3, 9, 6.0), 0.0);
-        assert_eq!(at(3, 9, 8.0), 2.0);
-        assert_eq!(at(9, 9, 9.0), 0.0);
-        assert_eq!(at(9, 9, 99.0), 0.0);
+            |taken, submitted, now| Some(queue.observe(QueuePosition { taken, submitted }, Some(0.5), now));
+        assert_eq!(at(0, 0, 0.0), Some(0.0));
+        assert_eq!(at(0, 3, 1.0), Some(0.0));
+        assert_eq!(at(2, 9, 5.0), Some(4.0), "the third task is not taken yet");
+        assert_eq!(at(3, 9, 6.0), Some(0.0));
+        assert_eq!(at(3, 9, 8.0), Some(2.0));
+        assert_eq!(at(9, 9, 9.0), Some(0.0));
+        assert_eq!(at(9, 9, 99.0), Some(0.0));
     }
 
     #[test]
     fn a_blocked_event_loop_does_not_count_as_a_blocked_queue() {
         let mut queue = QueueAge::default();
-        let mut at =
-            |heartbeat, now| queue.observe(QueuePosition { taken: 0, submitted: 1 }, Some(heartbeat), now);
-        assert_eq!(at(1.0, 0.0), 0.0);
-        assert_eq!(at(6.0, 5.0), 0.0);
-        assert_eq!(at(900.0, 899.0), 0.0);
-        assert_eq!(at(0.0, 900.0), 1.0);
+        let mut at = |heartbeat, now| {
+            Some(queue.observe(QueuePosition { taken: 0, submitted: 1 }, Some(heartbeat), now))
+        };
+        assert_eq!(at(1.0, 0.0), Some(0.0));
+        assert_eq!(at(6.0, 5.0), Some(0.0));
+        assert_eq!(at(900.0, 899.0), Some(0.0));
+        assert_eq!(at(0.0, 900.0), Some(1.0));
     }
 }

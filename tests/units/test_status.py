@@ -1,0 +1,94 @@
+"""The addresses of the status server, its heartbeats, and the settings of the checks."""
+
+import asyncio
+import time
+import types
+
+import kopf
+import pytest
+from kopf._intents.serialization import serialize_settings
+from kopf._runtime import status
+from kopf._runtime.errors import OperationalError
+
+
+class Engine:
+    """Collects heartbeats."""
+
+    def __init__(self) -> None:
+        self.calls = []
+        self.arrived = asyncio.Event()
+
+    def heartbeat(self, oldest_call=None):
+        self.calls.append(oldest_call)
+        if len(self.calls) == 3:
+            self.arrived.set()
+
+
+def heartbeat(engine, settings, running=()):
+    invoker = types.SimpleNamespace(running=dict(enumerate(running)))
+    return status.Heartbeat(engine, invoker, settings, asyncio.get_running_loop())
+
+
+def test_the_event_loop_sends_heartbeats_until_the_end(monkeypatch):
+    monkeypatch.setattr(status, "INTERVAL", 0.001)
+
+    async def main():
+        engine = Engine()
+        with heartbeat(engine, kopf.OperatorSettings()) as beating:
+            await asyncio.wait_for(engine.arrived.wait(), 30)
+            assert not beating._next.cancelled()
+        assert beating._next.cancelled()
+        assert set(engine.calls) == {None}
+
+    asyncio.run(main())
+
+
+def test_heartbeats_have_the_age_of_the_oldest_call_apart_from_daemons():
+    registry = kopf.OperatorRegistry()
+    kopf.daemon("things", registry=registry)(lambda **_: None)
+    kopf.on.create("things", registry=registry)(lambda **_: None)
+    daemon = registry._spawning.get_all_handlers()[0]
+    change = registry._changing.get_all_handlers()[0]
+    settings, now = kopf.OperatorSettings(), time.monotonic()
+    settings.health.handler_limit = 60
+
+    async def main(*running):
+        engine = Engine()
+        with heartbeat(engine, settings, running):
+            [age] = engine.calls
+        return age
+
+    calls = [(daemon, None, now - 900), (change, None, now - 30), (change, None, now)]
+    assert 30 <= asyncio.run(main(*calls)) < 60
+    assert asyncio.run(main(*calls[:1])) is None
+
+
+@pytest.mark.parametrize("compat", [None, "1.45"])
+def test_settings_of_the_checks_are_passed_only_if_they_are_used(compat):
+    settings = kopf.OperatorSettings()
+    settings.process.compat = compat
+    assert "health" not in serialize_settings(settings)
+    settings.health.loop_limit = None
+    passed = serialize_settings(settings)["health"]
+    assert passed["loop_limit"] is None and passed["deaf_limit"] == 300 and "address" not in passed
+
+
+@pytest.mark.parametrize(
+    "address", ["", "8080", "host", "host:", "host:x", "host:99999", "a@b:1", "h:1/path"]
+)
+def test_wrong_addresses_are_errors(address):
+    with pytest.raises(OperationalError, match="is not an address such as"):
+        status._parse_address(address)
+
+
+def test_addresses_are_a_host_and_a_port():
+    assert status._parse_address("0.0.0.0:8080") == ("0.0.0.0", 8080)
+    assert status._parse_address("[::1]:80") == ("::1", 80)
+
+
+def test_kopf_1_45_has_no_status_address():
+    settings = kopf.OperatorSettings()
+    settings.process.compat = "1.45"
+    settings.health.address = "127.0.0.1:8080"
+    with pytest.raises(OperationalError, match=r"Kopf 1\.45 has no status address"):
+        status.start_status_server(None, None, settings)
