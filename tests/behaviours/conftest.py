@@ -75,6 +75,15 @@ class Running:
         self.operator.stop()
 
 
+@pytest.fixture(autouse=True)
+def no_other_operators(request, caplog):
+    """No operator takes its own writes, or those of its previous run, for those of another operator."""
+    yield
+    if request.path.parent.name != "other_operators":
+        lines = [record.getMessage() for record in caplog.get_records("call")]
+        assert not [line for line in lines if line.startswith("Another operator handles")]
+
+
 @pytest.fixture
 def cluster(kopf_cluster):
     kopf_cluster.apply(WIDGETS)

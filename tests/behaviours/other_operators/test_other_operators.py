@@ -1,4 +1,7 @@
-"""Two operators of the same objects: one warning per operator and kind, and none if they coordinate or do not share state."""
+"""Two operators of the same objects: one warning per operator and kind.
+
+There is none if they coordinate through peering, or do not share their state.
+"""
 
 import itertools
 import threading
@@ -16,7 +19,7 @@ LIMIT = 60
 
 
 class Crew:
-    """Two operators with the same handlers, of which one is slow: its handlers end after those of the other."""
+    """Two operators with the same handlers; those of the slow one end after those of the other."""
 
     def __init__(self, cluster, make, last_key, caplog):
         self.cluster, self.make, self.last, self.caplog = cluster, make, last_key, caplog
@@ -54,7 +57,7 @@ class Crew:
             assert self.ended.wait_for(lambda: both <= set(self.calls), LIMIT), self.calls
 
     def handle_until_warned(self, slow, count):
-        """The slow operator receives the write of the other one sooner or later before its own handler ends."""
+        """Sooner or later, the slow operator receives the write of the other before its handler ends."""
         deadline = time.monotonic() + LIMIT
         while self.warnings() < count:
             assert time.monotonic() < deadline, "no warning"

@@ -2,7 +2,7 @@
 
 use super::Cycle;
 use crate::activation::log::LogMessage;
-use crate::persistence::foreign_write::{ForeignWrite, Local};
+use crate::persistence::foreign_write::{ForeignWrite, LocalOperator};
 use crate::persistence::pending_state;
 
 impl Cycle {
@@ -22,7 +22,7 @@ impl Cycle {
         if !memory.recognises_foreign_writes(settings) {
             return None;
         }
-        let local = Local { persistence: &settings.persistence, handlers: &self.resource_handlers };
+        let local = LocalOperator { persistence: &settings.persistence, handlers: &self.resource_handlers };
         local.younger_progress(pending_state.progress(), &self.received)
     }
 }

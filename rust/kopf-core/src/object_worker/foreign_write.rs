@@ -4,7 +4,7 @@ use super::{ObjectWorker, RunningCycle, WorkerContext};
 use crate::cause::EventType;
 use crate::cycle::Decision;
 use crate::persistence::consistency::contains;
-use crate::persistence::foreign_write::{ForeignWrite, Local};
+use crate::persistence::foreign_write::{ForeignWrite, LocalOperator};
 use crate::persistence::memory::HandlingStatus;
 
 impl ObjectWorker {
@@ -30,7 +30,7 @@ impl ObjectWorker {
         if version == latest_version || !contains(version, latest_version) {
             return None;
         }
-        let local = Local { persistence: &settings.persistence, handlers: context.resource_handlers };
+        let local = LocalOperator { persistence: &settings.persistence, handlers: context.resource_handlers };
         local.foreign_write_between(before, &latest.object)
     }
 }

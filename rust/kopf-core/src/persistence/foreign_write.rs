@@ -44,12 +44,12 @@ impl ObjectMemory {
 
 /// The settings and handlers of the operator.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Local<'a> {
+pub(crate) struct LocalOperator<'a> {
     pub(crate) persistence: &'a Persistence,
     pub(crate) handlers: &'a ResourceHandlers,
 }
 
-impl Local<'_> {
+impl LocalOperator<'_> {
     /// The foreign write between two states: `before` is being handled and contains all our writes, `after` is newer, and we have
     /// written nothing in between.
     pub(crate) fn foreign_write_between(self, before: &Object, after: &Object) -> Option<ForeignWrite> {
