@@ -9,8 +9,10 @@ import pathlib
 import re
 import textwrap
 
+import click
 import kopf
 from docutils import nodes
+from kopf import cli
 from sphinx.pycode import ModuleAnalyzer
 
 project = "Kopf with a Rust core"
@@ -38,6 +40,8 @@ python_maximum_signature_line_length = 80
 add_module_names = False
 # Docstrings mark code with single backticks, as Markdown does.
 default_role = "code"
+# Two hyphens are two hyphens, as in options.
+smartquotes = False
 napoleon_numpy_docstring = False
 # Options that decorators share are sections of their module; parameters that methods share, of their class.
 napoleon_custom_sections = [
@@ -98,9 +102,24 @@ def link_folders_to_their_pages(app, docname, source):
     source[0] = re.sub(r"\]\(((?:\.\./)*(?:examples/)?\d\d-[a-z-]+)/?\)", r"](\1/README.md)", source[0])
 
 
+def name_variables(app):
+    """Name the environment variables of options as click does: sphinx-click knows only explicit ones."""
+    for name, command in cli.main.commands.items():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.envvar:
+                option.envvar = f"KOPF_{name}_{option.name}".replace("-", "_").upper()
+
+
 def escape_help_texts(app, context, lines):
-    """Help texts are plain texts: an asterisk in them, as in `team-*`, is no markup."""
-    lines[:] = [line.replace("*", r"\*") for line in lines]
+    """Help texts are plain texts: an asterisk, as in `team-*`, is no markup. Formats are their values."""
+    texts = [line.replace("*", r"\*") for line in lines]
+    lines[:] = [re.sub(r"\bLogFormat\.(\w+)", lambda found: found[1].lower(), text) for text in texts]
+
+
+def keep_colons(app, what, name, obj, options, lines):
+    """Napoleon would take a text before a colon in the first line as the type of the attribute."""
+    if what in ("attribute", "data", "property"):
+        lines.insert(0, "")
 
 
 def describe_aliases(app, what, name, obj, options, lines):
@@ -144,7 +163,9 @@ def describe_site(app, exception):
 def setup(app):
     """Join in while pages are read and written."""
     app.connect("build-finished", describe_site)
-    app.connect("autodoc-process-docstring", describe_aliases)
+    app.connect("builder-inited", name_variables)
+    app.connect("autodoc-process-docstring", describe_aliases, priority=300)
+    app.connect("autodoc-process-docstring", keep_colons, priority=400)
     app.connect("html-page-context", describe_page)
     app.connect("sphinx-click-process-options", escape_help_texts)
     app.connect("source-read", add_contents)

@@ -288,10 +288,6 @@ def configure(
 ) -> None:
     """Set up the root logger: its level, and one handler to stderr.
 
-    `log_format` is one of the known formats, or a %-format; anything else is a `ValueError`.
-    `log_prefix` is whether messages begin with the object's name; None: for all formats but JSON.
-    `log_refkey` is the key of the object in JSON.
-
     Args:
         debug: Whether to log debug messages, also of the event loop and of the requests of the engine.
         verbose: Whether to log debug messages, without these.

@@ -45,10 +45,7 @@ def kubeconfig_environment(cluster: Cluster) -> dict[str, str | None]:
 class Cluster(ClusterApi):
     """A cluster for the duration of the `with` block.
 
-    `kind` is `embedded` (in the memory of this process, started in milliseconds), `assets` (etcd & kube-
-    apiserver from `KUBEBUILDER_ASSETS`), or `kubeconfig` (one that is there already: `kubeconfig=`, or the
-    environment's). Objects and CRDs that were created here are deleted from clusters that continue to run
-    without us.
+    Objects and CRDs that were created here are deleted from clusters that continue to run.
 
     Args:
         kind: `embedded`: in the memory of this process. `assets`: etcd and kube-apiserver from

@@ -63,7 +63,6 @@ class Operator:
     If it is `strict`, then unexpected exceptions of handlers are raised, too, as `UnexpectedError`: as soon
     as the test waits for something, or on exit. Expected are `TemporaryError` and `PermanentError`,
     exceptions of handlers with `errors=ErrorsMode.IGNORED`, and those of the types of `allow_errors`.
-    `timeout` is for the exit, `startup_timeout` for the startup handlers (seconds).
 
     Args:
         cluster: The cluster.

@@ -60,9 +60,6 @@ class WebhookServerBase:
 class WebhookServer(WebhookServerBase):
     """An HTTP(S) server in the operator's process; with no certificate given, a self-signed one.
 
-    `addr` and `port` are where to listen (by default, everywhere, on a random port), `host` and `path` are
-    for the URL that Kubernetes uses. `file_check_interval` is how often the files are checked (seconds).
-
     Args:
         addr: The address to listen at; None: all addresses.
         port: The port to listen at; None: a random one.
