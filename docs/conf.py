@@ -40,8 +40,6 @@ python_maximum_signature_line_length = 80
 add_module_names = False
 # Docstrings mark code with single backticks, as Markdown does.
 default_role = "code"
-# Two hyphens are two hyphens, as in options.
-smartquotes = False
 napoleon_numpy_docstring = False
 # Options that decorators share are sections of their module; parameters that methods share, of their class.
 napoleon_custom_sections = [
@@ -112,14 +110,25 @@ def name_variables(app):
 
 def escape_help_texts(app, context, lines):
     """Help texts are plain texts: an asterisk, as in `team-*`, is no markup. Formats are their values."""
-    texts = [line.replace("*", r"\*") for line in lines]
-    lines[:] = [re.sub(r"\bLogFormat\.(\w+)", lambda found: found[1].lower(), text) for text in texts]
+    for number, line in enumerate(lines):
+        text = re.sub(r"\bLogFormat\.(\w+)", lambda found: found[1].lower(), line.replace("*", r"\*"))
+        # Two hyphens would become a dash.
+        is_help = not text.startswith(".. option::")
+        lines[number] = re.sub(r"(?<=\s)(--[\w-]+)", r"``\1``", text) if is_help else text
 
 
-def keep_colons(app, what, name, obj, options, lines):
+attribute_docs = {}
+
+
+def keep_attribute_docs(app, what, name, obj, options, lines):
     """Napoleon would take a text before a colon in the first line as the type of the attribute."""
     if what in ("attribute", "data", "property"):
-        lines.insert(0, "")
+        attribute_docs[name] = list(lines)
+
+
+def restore_attribute_docs(app, what, name, obj, options, lines):
+    """Undo the change by napoleon."""
+    lines[:] = attribute_docs.pop(name, lines)
 
 
 def describe_aliases(app, what, name, obj, options, lines):
@@ -165,7 +174,8 @@ def setup(app):
     app.connect("build-finished", describe_site)
     app.connect("builder-inited", name_variables)
     app.connect("autodoc-process-docstring", describe_aliases, priority=300)
-    app.connect("autodoc-process-docstring", keep_colons, priority=400)
+    app.connect("autodoc-process-docstring", keep_attribute_docs, priority=400)
+    app.connect("autodoc-process-docstring", restore_attribute_docs, priority=600)
     app.connect("html-page-context", describe_page)
     app.connect("sphinx-click-process-options", escape_help_texts)
     app.connect("source-read", add_contents)
