@@ -114,7 +114,7 @@ def escape_help_texts(app, context, lines):
         text = re.sub(r"\bLogFormat\.(\w+)", lambda found: found[1].lower(), line.replace("*", r"\*"))
         # Two hyphens would become a dash.
         is_help = not text.startswith(".. option::")
-        lines[number] = re.sub(r"(?<=\s)(--[\w-]+)", r"``\1``", text) if is_help else text
+        lines[number] = re.sub(r"(?<=\s)(--[\w-]+(?:=\w+)?)", r"``\1``", text) if is_help else text
 
 
 attribute_docs = {}
