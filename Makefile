@@ -322,7 +322,7 @@ $(TYPING)/.installed:
 lint-typing: $(VENV)/.installed $(TYPING)/.installed
 	PYRIGHT=$(abspath $(TYPING)/bin/basedpyright) $(PYTEST) tests/contract/test_typing.py -k pyright
 
-# The HTML documentation, in site/; a broken link or reference is an error.
+# The HTML documentation, in site/; a broken link or reference is an error. API pages are made of the installed package.
 DOCS ?= .venvs/docs
 
 $(DOCS)/.installed: requirements-docs.txt
@@ -331,7 +331,9 @@ $(DOCS)/.installed: requirements-docs.txt
 	@touch $@
 
 .PHONY: docs
-docs: $(DOCS)/.installed
+docs: $(DOCS)/.installed $(WHEELS)/.built
+	$(DOCS)/bin/python -m pip install --quiet $(WHEELS)/kopf_rs-*.whl
+	$(DOCS)/bin/python -m pip install --quiet --force-reinstall --no-deps $(WHEELS)/kopf_rs-*.whl
 	rm -rf site
 	$(DOCS)/bin/sphinx-build -q -W --keep-going -c docs -d site/.doctrees . site
 

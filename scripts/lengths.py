@@ -26,7 +26,7 @@ TEST_LIMIT = 600
 # Tables and declarations, which are looked up rather than read, with their limits.
 TABLES = {
     "python/kopf/_kopf.pyi": 1000,
-    "python/kopf/on.py": 640,
+    "python/kopf/on.py": 740,
 }
 
 # A scan of the repository that sees fewer than this looks into a wrong folder.

@@ -4,8 +4,57 @@ The module is cheap to import: the implementation is loaded at the first use. Ea
 get the decorator; the decorator registers the function and returns it unchanged.
 
 Resources are selected by up to three positional arguments, or by names: `@kopf.on.create('kopfexamples')`,
-`@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`, `@kopf.on.create(kopf.EVERYTHING)`. Times are in seconds.
-Wrong declarations raise `TypeError` or `ValueError` at the declaration.
+`@kopf.on.create('kopf.dev', 'v1', 'kopfexamples')`, `@kopf.on.create(kopf.EVERYTHING)`. Wrong declarations
+raise `TypeError` or `ValueError` at the declaration.
+
+The options below are the same for all decorators that have them. Other options are described there.
+
+Resource options:
+    arg1: The first of up to three positional arguments: a group, a version, a name.
+    arg2: The second positional argument.
+    arg3: The third positional argument.
+    group: The API group of the resource.
+    version: The API version; by default, the preferred one of the group.
+    kind: The kind, such as `Pod`.
+    plural: The plural name, such as `pods`.
+    singular: The singular name, such as `pod`.
+    shortcut: A short name, such as `po`.
+    category: All resources of this category, such as `all`.
+
+Handler options:
+    id: The handler id, for logs, progress and results; by default, the name of the function.
+    param: Any value, passed to the handler as `param`.
+    errors: How to treat unexpected exceptions; by default, `kopf.ErrorsMode.TEMPORARY`, but
+        `IGNORED` for indices.
+    timeout: The seconds since the first attempt after which the handler fails permanently; by default, no
+        limit.
+    retries: The maximum number of attempts; by default, no limit.
+    backoff: The seconds before the next attempt after an unexpected exception; by default,
+        `settings.execution.default_backoff`. Reconcilers also take a `kopf.Backoff` or a function, and their
+        default is `settings.reconciling.backoff`.
+    registry: The registry of the handler; by default, the default one.
+
+Filter options:
+    labels: Labels that the object must have: values, callables, `kopf.PRESENT`, `kopf.ABSENT`.
+    annotations: Annotations that the object must have, in the same form.
+    when: A callable with the keyword arguments of the handler: whether to call the handler.
+    field: A field, such as `spec.replicas` or a tuple of keys: the handler is limited to it.
+    value: The value of the field; in change handlers, the new one or the old one.
+    old: The value of the field before the change.
+    new: The value of the field after the change.
+    metadata_only: Whether the handler needs only the metadata of objects.
+
+Admission options:
+    operations: The operations to review, such as `CREATE`; by default, all.
+    operation: Deprecated: one operation of `operations`.
+    subresource: The subresource to review, such as `status`; `*` for all; by default, only the object.
+    persistent: Whether to keep the webhook in the configuration when the operator exits.
+    side_effects: Whether the handler has side effects, except for dry runs.
+    ignore_failures: Whether the API server accepts the object if it cannot reach the operator.
+
+Background options:
+    initial_delay: The seconds before the first call: a number, or a callable with the keyword arguments of
+        the handler.
 """
 
 from __future__ import annotations
@@ -250,7 +299,11 @@ def resume(
     value: ValueFilter | None = None,
     registry: OperatorRegistry | None = None,
 ) -> ChangingDecorator:
-    """Call the function for each object that is there when the operator starts."""
+    """Call the function for each object that is there when the operator starts.
+
+    Args:
+        deleted: Whether to call the handler for objects that are marked for deletion, too.
+    """
     return _declaring("resume", locals())
 
 
@@ -346,7 +399,12 @@ def delete(
     value: ValueFilter | None = None,
     registry: OperatorRegistry | None = None,
 ) -> ChangingDecorator:
-    """Call the function when an object is being deleted; the deletion waits for it, unless it is optional."""
+    """Call the function when an object is being deleted; the deletion waits for it, unless it is optional.
+
+    Args:
+        optional: Whether to add no finalizer: Kopf calls the handler only if something else blocks the
+            deletion.
+    """
     return _declaring("delete", locals())
 
 
@@ -475,7 +533,15 @@ def daemon(
     metadata_only: bool = False,
     registry: OperatorRegistry | None = None,
 ) -> DaemonDecorator:
-    """Run the function in background for as long as the object exists and matches."""
+    """Run the function in background for as long as the object exists and matches.
+
+    Args:
+        cancellation_backoff: The seconds from the flag `stopped` to the cancellation; by default, none.
+        cancellation_timeout: The seconds from the cancellation until Kopf abandons the daemon; by default,
+            Kopf does not cancel it, and waits.
+        cancellation_polling: The seconds between two checks whether the daemon has stopped; by default,
+            `settings.background.cancellation_polling`.
+    """
     return _declaring("daemon", locals())
 
 
@@ -511,7 +577,14 @@ def timer(
     metadata_only: bool = False,
     registry: OperatorRegistry | None = None,
 ) -> TimerDecorator:
-    """Call the function again and again for as long as the object exists and matches."""
+    """Call the function again and again for as long as the object exists and matches.
+
+    Args:
+        interval: The seconds between two calls; by default, there is one call, or with
+            `idle`, one after each change.
+        sharp: Whether the interval is between the starts of two calls, not from the end to the start.
+        idle: The seconds without a change of the object before the timer is called.
+    """
     return _declaring("timer", locals())
 
 
@@ -556,7 +629,29 @@ def reconcile(
     value: ValueFilter | None = None,
     registry: OperatorRegistry | None = None,
 ) -> Callable[[F], F]:
-    """Call the function to bring the cluster in line with the object, whenever something relevant changes."""
+    """Call the function to bring the cluster in line with the object, whenever something relevant changes.
+
+    Args:
+        owns: The kinds of owned objects: names, or `kopf.owned()`.
+        watches: The kinds of other objects that affect the object: `kopf.watch()`.
+        changed: What counts as a change of the object: words, paths, functions; by default, `essence`.
+        initial: Which objects of the first list are reconciled: all, none (`False`), or `unobserved` ones.
+        deletion: Whether to call the function for objects that are marked for deletion, too, and hold these.
+        finalizer: The name of a separate finalizer; by default, that of the operator.
+        debounce: The seconds in which changes are merged into one call; by default,
+            `settings.reconciling.debounce`.
+        debounce_limit: The longest time from the first change to the call, in seconds; by default, ten times
+            `debounce`.
+        min_interval: The shortest time between the starts of two calls, in seconds; by default, none.
+        resync: The seconds after a success after which the function is called again; by default,
+            `settings.reconciling.resync`.
+        concurrency: How many objects are reconciled at the same time; by default,
+            `settings.reconciling.concurrency`.
+        reconcile_timeout: The timeout of one call in seconds; by default,
+            `settings.reconciling.reconcile_timeout`.
+        condition: The type of a status condition that shows the result of the last call.
+        observe: Whether to set `status.observedGeneration` after each call that has returned.
+    """
     return _declaring("reconcile", locals())
 
 
@@ -579,7 +674,9 @@ def subhandler(
 ) -> ChangingDecorator:
     """Declare a sub-handler of the handler that is being called now, with its own progress and retries.
 
-    Outside of handlers, it is a `LookupError`; in handlers other than of changes, a `TypeError`.
+    Raises:
+        LookupError: It is called outside of handlers.
+        TypeError: The handler is not a change handler.
     """
     options = locals()
 
@@ -605,7 +702,11 @@ def register(
     annotations: MetaFilters | None = None,
     when: WhenFilterFn | None = None,
 ) -> ChangingF:
-    """Declare the function as a sub-handler, the same as `subhandler` does."""
+    """Declare the function as a sub-handler, the same as `subhandler` does.
+
+    Args:
+        fn: The function to declare.
+    """
     decorator = subhandler(
         id=id,
         param=param,

@@ -37,12 +37,25 @@ def test_the_messages_of_the_page_are_those_of_the_code():
     sources = [*ROOT.glob("python/kopf/**/*.py"), *ROOT.glob("rust/*/src/**/*.rs")]
     code = "\n".join(path.read_text() for path in sources)
     assert len(sources) > 200
-    messages = [
-        text for row in re.findall(r"^\| (`.*?) \|", page, re.M) for text in re.findall(r"`([^`]+)`", row)
-    ]
-    assert len(messages) > 25
+    rows = [row for row in page.splitlines() if row.startswith("| <a ")]
+    assert len(rows) > 50
+    messages = [text for row in rows for text in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
+    assert len(messages) > len(rows)
     for message in messages:
         if message.startswith(OF_OTHERS):
             continue
         part = max(message.split("..."), key=len).strip(" :'")
         assert part.rpartition(".")[2] in code if part.startswith("kopf.") else part in code, message
+
+
+def test_each_row_of_the_messages_has_an_anchor():
+    page = (ROOT / "docs/reference/messages.md").read_text()
+    tables = re.findall(r"^\|(?: -+ |-+)\|.*\n((?:\|.*\n)+)", page, re.M)
+    rows = [row for table in tables for row in table.splitlines()]
+    anchors = [re.match(r'\| <a id="([a-z0-9]+(?:-[a-z0-9]+)*)"></a>`', row) for row in rows]
+    assert len(tables) == 4
+    assert [row for row, anchor in zip(rows, anchors, strict=True) if anchor is None] == []
+    names = [anchor[1] for anchor in anchors if anchor is not None]
+    headings = [re.sub(r"\W+", "-", text.lower()) for text in re.findall(r"^#+ (.+)$", page, re.M)]
+    assert len(set(names)) == len(names) > 50
+    assert set(names).isdisjoint(headings)

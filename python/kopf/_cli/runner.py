@@ -32,6 +32,16 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     how long the command can be stopping (seconds); if it takes longer, it is an error. With a `cluster`, the
     command connects only to that one: the results of login handlers are not used. The properties wait until
     the command has finished: use them only after the block.
+
+    Args:
+        *args: The arguments of `click.testing.CliRunner.invoke()`: the first one is a list of arguments of
+            the command.
+        reraise: Whether errors of the command are raised on exit from the block.
+        timeout: The timeout of the exit of the command, in seconds; None: no timeout.
+        registry: The registry of the operator; by default, the default one.
+        settings: The settings of the operator; by default, new ones.
+        cluster: The only cluster to which the command connects; by default, as usual.
+        **kwargs: The keyword arguments of `click.testing.CliRunner.invoke()`.
     """
 
     def __init__(

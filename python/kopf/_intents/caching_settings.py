@@ -17,10 +17,11 @@ class CachingSettings:
     """Caches: their fields and their memory. Read once, after startup handlers."""
 
     drop: list[FieldSpec] = field(default_factory=_default_drop)
-    """The fields that caches do not keep, unless a cache has its own `drop`."""
+    """The fields that caches do not keep, unless a cache has its own `drop`; by default,
+    `metadata.managedFields` and kubectl's annotation with the last applied object."""
 
     rest: float = 60
-    """The time after which an object that is not read is compressed."""
+    """The seconds after which an object that is not read is compressed."""
 
     warn_above: int = 256 * 2**20
     """The memory size of all caches in bytes from which on there is a warning, and at each doubling."""

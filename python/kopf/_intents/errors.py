@@ -10,7 +10,12 @@ class PermanentError(Exception):
 
 
 class TemporaryError(Exception):
-    """The handler has failed, but can succeed later: retry it in `delay` seconds (None: at once)."""
+    """The handler has failed, but can succeed later: retry it in `delay` seconds (None: at once).
+
+    Args:
+        msg: The message for logs.
+        delay: The seconds before the next attempt; None: at once.
+    """
 
     def __init__(self, msg: str | None = None, /, delay: float | None = 60) -> None:
         super().__init__(msg)
@@ -34,7 +39,12 @@ class HandlerChildrenRetry(TemporaryError):
 
 
 class AdmissionError(PermanentError):
-    """The request is denied, with this message and this HTTP-like code in the response."""
+    """The request is denied, with this message and this HTTP-like code in the response.
+
+    Args:
+        message: The message for the user.
+        code: The code in the response, such as an HTTP status.
+    """
 
     def __init__(self, message: str | None = "", code: int | None = 500) -> None:
         super().__init__(message)

@@ -46,7 +46,11 @@ def verify_filters(
 
 
 def not_(fn: FnT) -> FnT:
-    """A filter that passes when the other one does not."""
+    """A filter that passes when the other one does not.
+
+    Args:
+        fn: A filter: a callable with the keyword arguments of the handler, which returns whether it passes.
+    """
 
     def not_fn(*args: Any, **kwargs: Any) -> bool:
         return not fn(*args, **kwargs)
@@ -55,7 +59,11 @@ def not_(fn: FnT) -> FnT:
 
 
 def all_(fns: Collection[FnT]) -> FnT:
-    """A filter that passes when all of the others do; with no others, it passes."""
+    """A filter that passes when all of the others do; with no others, it passes.
+
+    Args:
+        fns: Filters: callables with the keyword arguments of the handler, which return whether they pass.
+    """
 
     def all_fn(*args: Any, **kwargs: Any) -> bool:
         return all(fn(*args, **kwargs) for fn in fns)
@@ -64,7 +72,11 @@ def all_(fns: Collection[FnT]) -> FnT:
 
 
 def any_(fns: Collection[FnT]) -> FnT:
-    """A filter that passes when any of the others does; with no others, it does not pass."""
+    """A filter that passes when any of the others does; with no others, it does not pass.
+
+    Args:
+        fns: Filters: callables with the keyword arguments of the handler, which return whether they pass.
+    """
 
     def any_fn(*args: Any, **kwargs: Any) -> bool:
         return any(fn(*args, **kwargs) for fn in fns)
@@ -73,7 +85,11 @@ def any_(fns: Collection[FnT]) -> FnT:
 
 
 def none_(fns: Collection[FnT]) -> FnT:
-    """A filter that passes when none of the others does; with no others, it passes."""
+    """A filter that passes when none of the others does; with no others, it passes.
+
+    Args:
+        fns: Filters: callables with the keyword arguments of the handler, which return whether they pass.
+    """
 
     def none_fn(*args: Any, **kwargs: Any) -> bool:
         return not any(fn(*args, **kwargs) for fn in fns)

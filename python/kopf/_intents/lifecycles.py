@@ -32,31 +32,57 @@ class LifeCycleFn(Protocol):
 
 
 def all_at_once(handlers: Handlers, **_: Any) -> Handlers:
-    """All handlers in their order."""
+    """All handlers in their order.
+
+    Args:
+        handlers: The handlers that are due.
+        **_: The keyword arguments of handlers.
+    """
     return handlers
 
 
 def one_by_one(handlers: Handlers, **_: Any) -> Handlers:
-    """The first handler."""
+    """The first handler.
+
+    Args:
+        handlers: The handlers that are due.
+        **_: The keyword arguments of handlers.
+    """
     return handlers[:1]
 
 
 def randomized(handlers: Handlers, **_: Any) -> Handlers:
-    """One handler, chosen by chance."""
+    """One handler, chosen by chance.
+
+    Args:
+        handlers: The handlers that are due.
+        **_: The keyword arguments of handlers.
+    """
     import random  # as slow to import as it is rarely needed
 
     return [random.choice(handlers)] if handlers else []
 
 
 def shuffled(handlers: Handlers, **_: Any) -> Handlers:
-    """All handlers in a random order."""
+    """All handlers in a random order.
+
+    Args:
+        handlers: The handlers that are due.
+        **_: The keyword arguments of handlers.
+    """
     import random
 
     return random.sample(handlers, k=len(handlers)) if handlers else []
 
 
 def asap(handlers: Handlers, *, state: Mapping[Any, Any], **_: Any) -> Handlers:
-    """The handler with the fewest attempts; so a failing handler does not block the others."""
+    """The handler with the fewest attempts; so a failing handler does not block the others.
+
+    Args:
+        handlers: The handlers that are due.
+        state: The progress of the handlers by their ids.
+        **_: The other keyword arguments of handlers.
+    """
     return sorted(handlers, key=lambda handler: state[handler.id].retries or 0)[:1]
 
 
@@ -72,7 +98,11 @@ def get_default_lifecycle() -> LifeCycleFn:
 
 
 def set_default_lifecycle(lifecycle: LifeCycleFn | None) -> None:
-    """Replace the lifecycle of operators that are started without one; None restores `asap`."""
+    """Replace the lifecycle of operators that are started without one; None restores `asap`.
+
+    Args:
+        lifecycle: The lifecycle, such as those of `kopf.lifecycles`; None: `asap`.
+    """
     global _default_lifecycle
     logger.warning(
         f"The default lifecycle is already set to {_default_lifecycle}, overriding it to {lifecycle}."

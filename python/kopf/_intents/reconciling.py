@@ -80,6 +80,13 @@ def owned(
     With `controller=True`, only the reference of the controller counts. With `echoes=False`, the reconciler
     is not called for changes by `api` or `kopf.apply` in its own calls, unless another client may have
     written in between.
+
+    Args:
+        kind: The kind: a name such as `pods`, a tuple of the group, the version and the name, or a resource.
+        labels: Labels that the objects must have; others do not cause calls.
+        changed: What counts as a change of the object: words, paths, functions.
+        controller: Whether only the reference of the controller counts.
+        echoes: Whether changes by `api` or `kopf.apply` in the reconciler's own calls cause calls, too.
     """
     verify_filters(labels=labels, annotations=None)
     return Owned(kind, parse_kind(kind), labels, parse_changed(changed), controller, echoes)
@@ -102,6 +109,16 @@ def watch(
 
     Objects are watched in the namespaces of the operator; with `namespaces="*"` in all namespaces, with a
     list in these.
+
+    Args:
+        kind: The kind: a name such as `pods`, a tuple of the group, the version and the name, or a resource.
+        map: A function that maps an object to its primaries.
+        by: A field of the primaries with the name of the object, or a `kopf.reference`.
+        labels: Labels that the objects must have.
+        annotations: Annotations that the objects must have.
+        when: A callable: whether the object counts.
+        changed: What counts as a change of the object: words, paths, functions.
+        namespaces: The namespaces; `*`: all of them; by default, those of the operator.
     """
     if (map is None) == (by is None):
         raise TypeError(f"kopf.watch({kind!r}) needs either map=, or by=, but not both.")
@@ -126,6 +143,10 @@ def reference(*, name: FieldSpec, namespace: FieldSpec = None) -> Reference:
     """The fields of a primary with the names of watched objects, and with their namespace.
 
     `[*]` in the path of the names stands for all items of a list. By default, the namespace is the primary's.
+
+    Args:
+        name: The path of the names; `[*]` stands for all items of a list.
+        namespace: The path of the namespace; by default, the namespace is the primary's.
     """
     path = name if isinstance(name, str) else ".".join(parse_field(name))
     if not path or not re.fullmatch(r"[^\[\]*]+(\[\*\][^\[\]*]*)*", path):
@@ -134,7 +155,11 @@ def reference(*, name: FieldSpec, namespace: FieldSpec = None) -> Reference:
 
 
 def by_label(key: str) -> MapFn:
-    """A mapping function for `kopf.watch`: the label names the primary, in the same namespace."""
+    """A mapping function for `kopf.watch`: the label names the primary, in the same namespace.
+
+    Args:
+        key: The key of the label whose value is the name of the primary.
+    """
 
     def map_by_label(labels: Mapping[str, str], **_: Any) -> str | None:
         return labels.get(key)

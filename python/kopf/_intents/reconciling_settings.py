@@ -10,6 +10,12 @@ class Backoff:
     """Growing delays after failures: `first·factorⁿ` seconds, at most `most`, plus up to a share of `jitter`.
 
     `n` counts the delays that have fully elapsed, not the failures.
+
+    Args:
+        first: The first delay in seconds.
+        factor: The factor from one delay to the next one.
+        most: The longest delay in seconds, without `jitter`.
+        jitter: The largest share of a delay that is added at random.
     """
 
     first: float = 1.0
@@ -31,25 +37,25 @@ class ReconcilingSettings:
     """The number of concurrent reconciliations per reconciler."""
 
     backoff: Backoff | float = field(default_factory=Backoff)
-    """The delays after failures."""
+    """The delays after failures: a number of seconds, or a `kopf.Backoff`, the default."""
 
     debounce: float = 0
-    """The window in which triggers by changes are merged."""
+    """The seconds in which triggers by changes are merged."""
 
     resync: float | None = None
-    """The time from a success to the next reconciliation; None: only on triggers."""
+    """The seconds from a success to the next reconciliation; None: only on triggers."""
 
     reconcile_timeout: float | None = None
-    """The timeout of one call; None: no timeout."""
+    """The timeout of one call in seconds; None: no timeout."""
 
     exit_timeout: float = 20
-    """The time that a call has to end after its flag `stopped` is set; then it is cancelled."""
+    """The seconds that a call has to end after its flag `stopped` is set; then it is cancelled."""
 
     pause_annotation: str = "kit.kopf.zalando.org/paused"
     """Objects with this annotation, and the value `true`, are not reconciled."""
 
     warn_after: float = 30
-    """The interval of warnings while reconcilers wait for kinds or permissions."""
+    """The seconds between warnings while reconcilers wait for kinds or permissions."""
 
     loop: int = 10
     """The number of reconciliations in a row, triggered by own writes only, that are a hot loop."""

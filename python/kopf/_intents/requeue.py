@@ -13,6 +13,10 @@ class Requeue(TemporaryError):
 
     The reason is logged, and is the message of the condition that `condition=` names. Handlers other than
     reconcilers are retried then, as after any `TemporaryError`.
+
+    Args:
+        after: The seconds before the next call, or a `timedelta`.
+        reason: The reason, for logs and for the condition.
     """
 
     __module__ = "kopf"

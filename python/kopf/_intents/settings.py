@@ -85,7 +85,7 @@ class ProcessSettings(ChangeTracked):
     """The process as a whole."""
 
     ultimate_exiting_timeout: float | None = 600
-    """The timeout of the exit; then the process is killed. None: no timeout."""
+    """The timeout of the exit in seconds; then the process is killed. None: no timeout."""
 
     compat: str | None = field(default_factory=environment_version, repr=False, compare=False)
     """Restores the behaviour of this version of Kopf: `1.45`; None: off. The default is the variable
@@ -106,16 +106,16 @@ class PostingSettings(ChangeTracked):
     """The lowest log level that is posted."""
 
     default_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
-    """The pauses between the attempts to post an event of `kopf.event()` and similar functions."""
+    """The pauses between the attempts to post an event of `kopf.event()` and similar ones, in seconds."""
 
     logging_backoffs: Backoffs = (1, 1, 2, 3, 5)
-    """The pauses between the attempts to post a log message."""
+    """The pauses between the attempts to post a log message, in seconds."""
 
     worker_limit: int | None = None
     """The number of objects whose events are posted at the same time; None: no limit."""
 
     idle_timeout: float = 1.0
-    """Accepted for compatibility, without effect: Kopf keeps no worker for idle objects."""
+    """Accepted for compatibility, without effect: Kopf keeps no worker for idle objects. In seconds."""
 
     reporting_component: str = "kopf"
     """The reporting controller of the events."""
@@ -138,10 +138,10 @@ class PeeringSettings(ChangeTracked):
     """Whether to hide keep-alives in the logs."""
 
     priority: int = 0
-    """The operator with the highest priority works, the others are paused."""
+    """The priority: the operator with the highest one works, the others are paused."""
 
     lifetime: int = 60
-    """How long an operator counts as alive after its last keep-alive."""
+    """The seconds after its last keep-alive for which an operator counts as alive."""
 
     mandatory: bool = False
     """Whether to pause while there is no peering object."""
@@ -167,16 +167,16 @@ class WatchingSettings(ChangeTracked):
     """Listing and watching of resources."""
 
     server_timeout: float | None = None
-    """The timeout of a watch request in the server."""
+    """The timeout of a watch request in the server, in seconds; None: chosen by the server."""
 
     client_timeout: float | None = None
-    """The timeout of a watch request in the client."""
+    """The timeout of a watch request in the client, in seconds; None: no timeout."""
 
     connect_timeout: float | None = None
-    """The connection timeout of watch requests; None: as for other requests."""
+    """The connection timeout of watch requests, in seconds; None: as for other requests."""
 
     reconnect_backoff: float = 0.1
-    """The pause between watch requests."""
+    """The seconds between watch requests."""
 
     inactivity_timeout: float = 70.0
     """The seconds without data before Kopf reconnects a watch; servers send a bookmark per minute."""
@@ -188,13 +188,13 @@ class WatchingSettings(ChangeTracked):
     """Whether to receive the initial objects through the watch instead of a list."""
 
     label_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
-    """Label selectors for the server, per resource; all matching ones are joined."""
+    """Label selectors for the server, per resource; all matching ones are joined. None by default."""
 
     field_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
-    """Field selectors for the server, per resource; all matching ones are joined."""
+    """Field selectors for the server, per resource; all matching ones are joined. None by default."""
 
     shard_selectors: SelectorMapping[str] = field(default_factory=SelectorMapping)
-    """Shard selectors for the server, per resource; the first matching one is used."""
+    """Shard selectors for the server, per resource; the first matching one is used. None by default."""
 
     derived_selectors: bool = False
     """Whether the server sends only objects whose labels match the filters of a handler."""
@@ -212,13 +212,13 @@ class QueueingSettings(ChangeTracked):
     for a retry, or after an error, do not count."""
 
     idle_timeout: float = 5.0
-    """Accepted for compatibility, without effect: an idle object has no worker."""
+    """Accepted for compatibility, without effect: an idle object has no worker. In seconds."""
 
     exit_timeout: float = 2.0
-    """The grace period for running handlers at the exit."""
+    """The grace period for running handlers at the exit, in seconds."""
 
     error_delays: Iterable[float] = (1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 610)
-    """The delays of an object after unexpected errors in a row; the last delay repeats."""
+    """The delays of an object after unexpected errors in a row, in seconds; the last delay repeats."""
 
     max_pending_events: int = 100
     """The number of events per object that wait for event handlers and indices; the oldest are skipped."""
@@ -261,10 +261,10 @@ class ExecutionSettings(ChangeTracked):
     """Calls of handlers."""
 
     default_backoff: float = 60
-    """The pause before a retry after an exception that sets no delay."""
+    """The seconds before a retry after an exception that sets no delay."""
 
     executor: concurrent.futures.Executor = field(default_factory=HandlerPool)
-    """The executor of synchronous handlers."""
+    """The executor of synchronous handlers; by default, a pool of threads of Kopf."""
 
     _max_workers: int | None = None
     # The executor that the limit is for.
@@ -299,13 +299,13 @@ class BackgroundSettings(ChangeTracked):
     """Daemons and timers."""
 
     cancellation_polling: float = 60
-    """The interval of checks whether a daemon has stopped."""
+    """The seconds between two checks whether a daemon has stopped."""
 
     instant_exit_timeout: float | None = None
-    """How long Kopf waits for a daemon to stop at once."""
+    """The seconds for which Kopf waits for a daemon to stop at once; None: for the next setting."""
 
     instant_exit_zero_time_cycles: int | None = 10
-    """How many iterations of the event loop Kopf waits for a daemon to stop at once."""
+    """The number of iterations of the event loop for which Kopf waits for a daemon to stop at once."""
 
 
 @dataclass(repr=False)
@@ -313,13 +313,13 @@ class NetworkingSettings(ChangeTracked):
     """Requests to the Kubernetes API."""
 
     request_timeout: float | None = 5 * 60
-    """The timeout of a request."""
+    """The timeout of a request in seconds; None: no timeout."""
 
     connect_timeout: float | None = None
-    """The timeout for establishing a connection; None: 30 seconds."""
+    """The timeout for establishing a connection, in seconds; None: 30 seconds."""
 
     error_backoffs: Backoffs = (1, 1, 2, 3, 5, 8, 13, 21)
-    """The pauses between the attempts of a request; with an endless iterable, Kopf retries forever."""
+    """The pauses between the attempts of a request, in seconds; an endless iterable retries forever."""
 
     enforce_retry_after: bool = False
     """Whether to wait for the time in `Retry-After` even if it is longer than the pause."""
@@ -331,7 +331,7 @@ class NetworkingSettings(ChangeTracked):
     """Whether responses may be compressed, for slow networks; not those of watches."""
 
     login_timeout: float = 60.0
-    """How long the operator logs in again after accepted credentials are rejected; then it exits."""
+    """The seconds for which the operator logs in again after credentials are rejected; then it exits."""
 
     request_limit: int | None = 50
     """The number of concurrent requests, without watches; None: no limit."""
@@ -345,10 +345,10 @@ class ClientSettings(ChangeTracked):
     """The field manager of the client's writes; None: `kopf`."""
 
     headers: dict[str, str] = field(default_factory=dict)
-    """Additional headers of all requests of the operator. Read once, after startup handlers."""
+    """Additional headers of all requests; none by default. Read once, after startup handlers."""
 
     timeout: float | None = None
-    """The timeout of a call with all its retries; None: only that of the single requests."""
+    """The timeout of a call with all its retries, in seconds; None: only that of the single requests."""
 
 
 @dataclass(repr=False)
@@ -359,13 +359,13 @@ class PersistenceSettings(ChangeTracked):
     """The finalizer that blocks the deletion of objects until they are handled."""
 
     progress_storage: ProgressStorage = field(default_factory=SmartProgressStorage)
-    """The storage of the progress of handlers."""
+    """The storage of the progress of handlers; by default, a `kopf.SmartProgressStorage`."""
 
     diffbase_storage: DiffBaseStorage = field(default_factory=AnnotationsDiffBaseStorage)
-    """The storage of the last handled essence."""
+    """The storage of the last handled essence; by default, a `kopf.AnnotationsDiffBaseStorage`."""
 
     consistency_timeout: float = 5.0
-    """The timeout of waiting for the watch event after a patch; 0: no waiting."""
+    """The timeout of waiting for the watch event after a patch, in seconds; 0: no waiting."""
 
 
 @dataclass(repr=False)

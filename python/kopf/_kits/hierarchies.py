@@ -31,6 +31,16 @@ def append_owner_reference(
 ) -> None:
     """Make the objects owned: they are deleted with their owner. An owner with the same uid is not added
     again.
+
+    Args:
+        objs: An object, or nested iterables of objects. They are changed in place.
+        owner: The body of the owner; by default, the handled object.
+        controller: The field `controller`; None: the field is absent.
+        block_owner_deletion: The field `blockOwnerDeletion`; None: the field is absent.
+
+    Raises:
+        LookupError: There is no owner: it is not given outside of handlers.
+        TypeError: Something else than an object is given.
     """
     owner = _owner_or_current(owner)
     ref = build_owner_reference(owner, controller=controller, block_owner_deletion=block_owner_deletion)
@@ -48,7 +58,16 @@ def append_owner_reference(
 
 
 def remove_owner_reference(objs: K8sObjects, owner: Body | None = None) -> None:
-    """Make the objects not owned by the owner anymore; it is recognised by its uid."""
+    """Make the objects not owned by the owner anymore; it is recognised by its uid.
+
+    Args:
+        objs: An object, or nested iterables of objects. They are changed in place.
+        owner: The body of the owner; by default, the handled object.
+
+    Raises:
+        LookupError: There is no owner: it is not given outside of handlers.
+        TypeError: Something else than an object is given.
+    """
     owner = _owner_or_current(owner)
     uid = build_owner_reference(owner).get("uid")
     for obj in _walk(objs):
@@ -72,6 +91,18 @@ def label(
     """Add labels to the objects and to their nested parts: the given ones, or those of the owner.
 
     The labels that are there already are kept, unless forced. The nested parts that do not exist are skipped.
+
+    Args:
+        objs: An object, or nested iterables of objects. They are changed in place.
+        labels: The labels and their values; by default, those of the handled object.
+        forced: Whether to replace labels that exist already.
+        nested: The fields with nested objects that get the labels, too, such as `spec.template`: a path or
+            several.
+        force: Deprecated: the same as `forced`.
+
+    Raises:
+        LookupError: No labels are given outside of handlers.
+        TypeError: Something else than an object is given.
     """
     if force is not None:
         warnings.warn(
@@ -105,6 +136,16 @@ def harmonize_naming(
     """Name the objects: after the given name, or after the owner; with a generated suffix, unless strict.
 
     The objects that have names are left as they are, unless forced.
+
+    Args:
+        objs: An object, or nested iterables of objects. They are changed in place.
+        name: The name; by default, that of the handled object.
+        forced: Whether to rename objects that have names.
+        strict: Whether to use exactly this name; otherwise, the server adds a generated suffix.
+
+    Raises:
+        LookupError: There is no name, or it is not given outside of handlers.
+        TypeError: Something else than an object is given.
     """
     if name is UNSET:
         name = _owner_or_current(None).get("metadata", {}).get("name", None)
@@ -139,6 +180,15 @@ def adjust_namespace(
 ) -> None:
     """Put the objects to the given namespace, or to that of the owner; those that have one are kept, unless
     forced.
+
+    Args:
+        objs: An object, or nested iterables of objects. They are changed in place.
+        namespace: The namespace; by default, that of the handled object. None: cluster-scoped.
+        forced: Whether to replace namespaces that exist already.
+
+    Raises:
+        LookupError: No namespace is given outside of handlers.
+        TypeError: Something else than an object is given.
     """
     if namespace is UNSET:
         namespace = _owner_or_current(None).get("metadata", {}).get("namespace", None)
@@ -161,7 +211,20 @@ def adopt(
     strict: bool = False,
     nested: str | Iterable[FieldSpec] | None = None,
 ) -> None:
-    """Make the objects children of the owner in all regards: ownership, names, the namespace, labels."""
+    """Make the objects children of the owner in all regards: ownership, names, the namespace, labels.
+
+    Args:
+        objs: An object, or nested iterables of objects. They are changed in place.
+        owner: The body of the owner; by default, the handled object.
+        forced: Whether to replace names, namespaces and labels that exist already.
+        strict: Whether to use exactly the name of the owner; otherwise, the server adds a generated suffix.
+        nested: The fields with nested objects that get the labels, too, such as `spec.template`: a path or
+            several.
+
+    Raises:
+        LookupError: There is no owner: it is not given outside of handlers.
+        TypeError: Something else than an object is given.
+    """
     # The objects are walked several times, and one-shot iterables are not for that.
     walkable = objs if isinstance(objs, (str, bytes, Mapping)) or not _is_iterator(objs) else list(objs)
     real_owner = _owner_or_current(owner)

@@ -71,7 +71,11 @@ class ApplyFailed(ExceptionGroup[Exception]):
         super().__init__(message, exceptions)
 
     def derive(self, excs: Sequence[Any], /) -> Any:
-        """A group of other exceptions with the same result."""
+        """A group of other exceptions with the same result.
+
+        Args:
+            excs: The exceptions.
+        """
         return ApplyFailed(self.message, excs, self.applied)
 
 

@@ -76,7 +76,11 @@ class Meta(MappingView[str, Any]):
 
 
 class Body(ReplaceableMappingView[str, Any]):
-    """A whole object: a read-only mapping, with views of its stanzas, which follow changes of the source."""
+    """A whole object: a read-only mapping, with views of its stanzas, which follow changes of the source.
+
+    Args:
+        src: The object as a mapping; it is not copied.
+    """
 
     def __init__(self, src: Mapping[str, Any], /) -> None:
         self._src, self._path = src, ()

@@ -29,6 +29,9 @@ class Conditions(Mapping[str, Condition]):
     """The conditions of an object by their types, with the changes made in this call.
 
     The changes are written after the call, onto the latest state of the object.
+
+    Args:
+        body: The object with the conditions in its status.
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
@@ -66,7 +69,14 @@ class Conditions(Mapping[str, Condition]):
         return len(self._conditions)
 
     def set(self, type: str, status: bool | None, *, reason: str, message: str = "") -> None:
-        """Set the condition: true, false, or (None) unknown. The reason is a word in CamelCase."""
+        """Set the condition: true, false, or (None) unknown. The reason is a word in CamelCase.
+
+        Args:
+            type: The type of the condition, such as `Ready`.
+            status: True, false, or None: unknown.
+            reason: The reason: one word in CamelCase.
+            message: The message for people.
+        """
         if not re.fullmatch(r"[A-Z][A-Za-z0-9]{0,1023}", reason):
             raise ValueError(f"The reason of a condition must be a word in CamelCase. Got {reason!r}.")
         known = self._conditions.get(type)
@@ -76,7 +86,11 @@ class Conditions(Mapping[str, Condition]):
         self._changes[type] = (status, reason, message)
 
     def drop(self, type: str) -> None:
-        """Remove the condition, if it is there."""
+        """Remove the condition, if it is there.
+
+        Args:
+            type: The type of the condition.
+        """
         self._conditions.pop(type, None)
         self._changes[type] = None
 

@@ -47,6 +47,25 @@ class ConnectionInfo(KubeContext):
 
     The `*_data` fields are PEM or base64 of PEM. Of those with the highest priority, any can be used.
     An expiration without a timezone is in UTC. Both a path and data for the same thing raise `ValueError`.
+
+    Args:
+        server: The URL of the API server.
+        priority: The credentials with the highest priority are used.
+        default_namespace: The namespace of the context, if there is one.
+        expiration: The time after which the credentials are not used; None: no limit.
+        ca_path: The path of the certificates of the server's authorities.
+        ca_data: These certificates themselves.
+        insecure: Whether the certificate of the server is not verified.
+        username: The name for basic authentication.
+        password: The password for basic authentication.
+        scheme: The scheme of the header `Authorization`; None: `Bearer`.
+        token: The token of the header `Authorization`.
+        certificate_path: The path of the client certificate.
+        certificate_data: The client certificate itself.
+        private_key_path: The path of its private key.
+        private_key_data: The private key itself.
+        proxy_url: The URL of the proxy; None: no proxy, unless by `trust_env`.
+        trust_env: Whether to use proxies and netrc of the environment.
     """
 
     ca_path: PathT | None = None
@@ -127,7 +146,15 @@ class ConnectionInfo(KubeContext):
 
 @dataclass(frozen=True, kw_only=True)
 class AiohttpSession(KubeContext):
-    """A session of aiohttp made by the user, with everything needed for authentication already in it."""
+    """A session of aiohttp made by the user, with everything needed for authentication already in it.
+
+    Args:
+        server: The URL of the API server.
+        priority: The credentials with the highest priority are used.
+        default_namespace: The namespace of the context, if there is one.
+        expiration: The time after which the session is not used; None: no limit.
+        aiohttp_session: The session.
+    """
 
     aiohttp_session: Any = field()
 

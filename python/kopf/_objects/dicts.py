@@ -9,7 +9,10 @@ from typing import Any, Final
 from kopf._objects import client_models
 
 FieldPath = tuple[str, ...]
+"""The path of a field: the keys from the object to the field."""
+
 FieldSpec = str | FieldPath | list[str] | None
+"""A field: a text with dots, such as `spec.replicas`, or its keys; None: the whole object."""
 
 
 class Unset(enum.Enum):

@@ -56,6 +56,11 @@ class Patch(dict[str, Any]):
     """A merge-patch under construction: a dict where None removes, and functions that edit the object.
 
     The stanzas are created when they are written to. The functions are applied after the dict.
+
+    Args:
+        src: The initial content.
+        body: The object, for `as_json_patch`.
+        fns: The initial functions.
     """
 
     def __init__(
@@ -132,6 +137,9 @@ class Patch(dict[str, Any]):
         """Express the patch as RFC 6902 operations on the body: the given one or the one of the patch.
 
         Changes that change nothing vanish. Without any body, a non-empty patch raises `ValueError`.
+
+        Args:
+            body: The object; by default, that of the patch.
         """
         if not self:
             return []

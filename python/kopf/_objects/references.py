@@ -28,7 +28,11 @@ class OwnerReference(TypedDict, total=False):
 
 
 def build_object_reference(body: Mapping[str, Any]) -> ObjectReference:
-    """Build a reference to the object, without the fields that are absent or empty."""
+    """Build a reference to the object, without the fields that are absent or empty.
+
+    Args:
+        body: The object, with any of its fields.
+    """
     metadata = body.get("metadata", {})
     fields = {
         "apiVersion": body.get("apiVersion"),
@@ -46,7 +50,13 @@ def build_owner_reference(
     controller: bool | None = True,
     block_owner_deletion: bool | None = True,
 ) -> OwnerReference:
-    """Build a reference to the object as an owner of others, without the fields that are absent (None)."""
+    """Build a reference to the object as an owner of others, without the fields that are absent (None).
+
+    Args:
+        body: The object, with any of its fields.
+        controller: The value of `controller`; None: the field is absent.
+        block_owner_deletion: The value of `blockOwnerDeletion`; None: the field is absent.
+    """
     metadata = body.get("metadata", {})
     fields = {
         "controller": controller,

@@ -14,7 +14,14 @@ Kind = str | tuple[str, ...] | Resource
 
 @dataclass(frozen=True)
 class Ref:
-    """A reference to an object; without a namespace, to a cluster-scoped one."""
+    """A reference to an object; without a namespace, to a cluster-scoped one.
+
+    Args:
+        kind: The kind: a name such as `pods`, a tuple of the group, the version and the name, or a resource.
+        name: The name of the object.
+        namespace: The namespace; None for cluster-scoped objects.
+        uid: The uid of the object; None: any.
+    """
 
     kind: Kind
     name: str
@@ -23,7 +30,11 @@ class Ref:
 
 
 def ref(body_or_reference: Mapping[str, Any], /) -> Ref:
-    """Make a reference to an object: from its body, from an object reference, or from an owner reference."""
+    """Make a reference to an object: from its body, from an object reference, or from an owner reference.
+
+    Args:
+        body_or_reference: The body, the object reference, or the owner reference.
+    """
     metadata = body_or_reference.get("metadata")
     source = metadata if isinstance(metadata, Mapping) else body_or_reference
     api_version, kind, name = (

@@ -9,7 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Resource:
-    """One kind of resources of one version of an API group. Its identity is group, version, and plural."""
+    """One kind of resources of one version of an API group. Its identity is group, version, and plural.
+
+    Attributes:
+        group: The API group; empty for the core API.
+        version: The API version.
+        plural: The plural name, such as `pods`.
+        kind: The kind, such as `Pod`.
+        singular: The singular name, such as `pod`.
+        shortcuts: The short names, such as `po`.
+        categories: The categories, such as `all`.
+        subresources: The names of the subresources, such as `status`.
+        namespaced: Whether its objects are in namespaces; None: not known.
+        preferred: Whether it is the preferred version of the group.
+        verbs: The verbs that the server supports, such as `list`.
+    """
 
     group: str
     version: str
@@ -53,6 +67,13 @@ class Resource:
 
         Raises `ValueError` if a subresource has no name, if a namespace is given for a cluster-scoped
         resource, or if one object of a namespaced resource has no namespace.
+
+        Args:
+            server: The URL of the API server; None: the path only.
+            namespace: The namespace; None: all namespaces.
+            name: The name of one object; None: all objects.
+            subresource: The subresource of the object.
+            params: The parameters of the query.
         """
         if subresource is not None and name is None:
             raise ValueError("Subresources can be used only with specific resources by their name.")

@@ -8,8 +8,13 @@ from typing import Any, Literal, Protocol, TypedDict
 from kopf._objects.typedefs import RawBody
 
 Headers = dict[str, str]
+"""The HTTP headers of a request to a webhook."""
+
 SSLPeer = dict[str, Any]
+"""The client certificate of a request to a webhook, as of `ssl.SSLSocket.getpeercert()`."""
+
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+"""An operation on an object that is reviewed."""
 
 
 class UserInfo(TypedDict):

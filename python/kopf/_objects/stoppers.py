@@ -208,5 +208,10 @@ class AsyncFlagPromise(FlagWaiter[ReasonT], Awaitable[AsyncFlagWaiter[ReasonT]])
 
 DaemonStopper = FlagSetter[DaemonStoppingReason]
 DaemonStopped = FlagWaiter[DaemonStoppingReason]
-SyncDaemonStopperChecker = SyncFlagWaiter[DaemonStoppingReason]  # deprecated
-AsyncDaemonStopperChecker = AsyncFlagWaiter[DaemonStoppingReason]  # deprecated
+"""The argument `stopped` of daemons."""
+
+SyncDaemonStopperChecker = SyncFlagWaiter[DaemonStoppingReason]
+"""Deprecated: the argument `stopped` of synchronous daemons."""
+
+AsyncDaemonStopperChecker = AsyncFlagWaiter[DaemonStoppingReason]
+"""Deprecated: the argument `stopped` of asynchronous daemons."""

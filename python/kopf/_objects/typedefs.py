@@ -9,7 +9,10 @@ HandlerId = NewType("HandlerId", str)
 """The id of a handler, as it is seen in annotations, in the status, and in the logs."""
 
 Labels = Mapping[str, str]
+"""The labels of an object."""
+
 Annotations = Mapping[str, str]
+"""The annotations of an object."""
 
 RawEventType = Literal[None, "ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 """The type of a watch event; None is for the objects found by the initial listing."""

@@ -82,6 +82,10 @@ class Cache(Collection[Body]):
 
         Without a namespace, it is that of the handled object. If there is none, and several namespaces have
         an object of the name, it raises `LookupError`.
+
+        Args:
+            name: The name of the object.
+            namespace: The namespace; by default, that of the handled object.
         """
         reader = self._reader()
         if namespace is not None:
@@ -99,7 +103,11 @@ class Cache(Collection[Body]):
         return Body(named[0]) if named else None
 
     def find(self, reference: Ref | ObjectReference | OwnerReference | Mapping[str, Any], /) -> Body | None:
-        """The object of a reference; None if there is none, or if it has another uid."""
+        """The object of a reference; None if there is none, or if it has another uid.
+
+        Args:
+            reference: A reference, or the body of an object.
+        """
         target = reference if isinstance(reference, Ref) else ref(cast(Mapping[str, Any], reference))
         found = self.get(target.name, target.namespace)
         is_other = found is not None and target.uid is not None and found.metadata.uid != target.uid
@@ -118,6 +126,13 @@ class Cache(Collection[Body]):
 
         `labels` are values, lists of values, `kopf.PRESENT`, `kopf.ABSENT`, or a selector; `fields` are paths
         and values; `owner` is a body or a uid; `by` are the declared keys.
+
+        Args:
+            namespace: The namespace; by default, all that are kept.
+            labels: Values, lists of values, `kopf.PRESENT`, `kopf.ABSENT`, or a selector.
+            fields: Paths and values.
+            owner: The owner: a body, a reference, or a uid.
+            **by: Values of the declared keys.
         """
         found = self._reader().select(
             namespace,
@@ -129,7 +144,11 @@ class Cache(Collection[Body]):
         return [Body(one) for one in found]
 
     def keys(self, by: str, /) -> list[Any]:
-        """The present values of a declared key."""
+        """The present values of a declared key.
+
+        Args:
+            by: The name of the declared key.
+        """
         return self._reader().keys(by)
 
     def __iter__(self) -> Iterator[Body]:
@@ -170,7 +189,11 @@ class Cache(Collection[Body]):
         return self._reader().memory_size
 
     async def ready(self, timeout: float | None = None) -> None:
-        """Wait until the first list is complete; `TimeoutError` after the timeout (seconds)."""
+        """Wait until the first list is complete; `TimeoutError` after the timeout (seconds).
+
+        Args:
+            timeout: The timeout in seconds; None: no timeout.
+        """
         from kopf._runtime.client.responses import current_responses  # other operators do not load it
 
         reader = self._reader()
@@ -178,7 +201,11 @@ class Cache(Collection[Body]):
         self._check_ready(reader.is_ready, timeout)
 
     def wait_ready(self, timeout: float | None = None) -> None:
-        """The same for threads: it blocks."""
+        """The same for threads: it blocks.
+
+        Args:
+            timeout: The timeout in seconds; None: no timeout.
+        """
         self._check_ready(self._reader().wait_ready(timeout), timeout)
 
     def _check_ready(self, is_ready: bool, timeout: float | None) -> None:
@@ -190,6 +217,9 @@ class Cache(Collection[Body]):
         """Iterate over the changes: first over the present objects (of the type None), then as they happen.
 
         A consumer that is far behind gets the newest states, never a gap. It ends with the operator.
+
+        Args:
+            initial: Whether to begin with the present objects.
         """
         from kopf._runtime.client.responses import current_responses
 
@@ -241,6 +271,29 @@ def cache(
     Handlers get it as an argument by its id, which is the plural name by default. `labels` and `fields`
     select the objects, `by` declares keys for `select()`: paths, in which `[*]` stands for all items of a
     list, or functions. Unless the cache is `optional`, no handler is called before it is filled.
+
+    Args:
+        arg1: Up to three positional arguments select the resource: a group, a version, a name.
+        arg2: The second positional argument.
+        arg3: The third positional argument.
+        group: The API group of the resource.
+        version: The API version; by default, the preferred one of the group.
+        kind: The kind, such as `Pod`.
+        plural: The plural name, such as `pods`.
+        singular: The singular name, such as `pod`.
+        shortcut: A short name, such as `po`.
+        category: A category of resources, such as `all`.
+        id: The name of the argument of handlers; by default, the plural name.
+        labels: The labels of the objects: values, lists of values, `kopf.PRESENT`, `kopf.ABSENT`, or a
+            selector.
+        fields: The fields of the objects and their values, as the server supports them in field selectors.
+        namespaces: The namespaces; `*`: all of them; by default, those of the operator.
+        by: The declared keys by their names: paths, in which `[*]` stands for all items of a list, or
+            functions.
+        metadata_only: Whether to keep only the metadata of objects.
+        drop: The fields that are not kept; by default, `settings.caching.drop`.
+        optional: Whether handlers are called before the cache is filled.
+        registry: The registry of the cache; by default, the default one.
     """
     declaration = make_declaration(locals())
     registry = registry if registry is not None else get_default_registry()

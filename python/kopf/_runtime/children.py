@@ -55,13 +55,23 @@ class Children(Mapping[Kind, list[Body]]):
         return len({owned.kind for owned in self._owns})
 
     def of(self, kind: Kind) -> list[Body]:
-        """The owned objects of the kind, by namespaces and names; `KeyError` if it is not in `owns=`."""
+        """The owned objects of the kind, by namespaces and names; `KeyError` if it is not in `owns=`.
+
+        Args:
+            kind: The kind, as it is declared in `owns=`.
+        """
         return self[kind]
 
     def get(  # type: ignore[override]
         self, kind: Kind, name: str, namespace: str | None = None
     ) -> Body | None:
-        """The owned object of this kind and name, by default in the namespace of the primary; or None."""
+        """The owned object of this kind and name, by default in the namespace of the primary; or None.
+
+        Args:
+            kind: The kind, as it is declared in `owns=`.
+            name: The name of the object.
+            namespace: The namespace; by default, that of the primary.
+        """
         reader = self._reader(kind)
         place = namespace if namespace is not None else self._namespace
         found = reader.get(name, place if reader.namespaced else None)

@@ -55,6 +55,10 @@ def get_default_registry() -> OperatorRegistry:
 
 
 def set_default_registry(registry: OperatorRegistry) -> None:
-    """Replace the default registry, for the whole process."""
+    """Replace the default registry, for the whole process.
+
+    Args:
+        registry: The registry for decorators and operators without an explicit one.
+    """
     global _default_registry
     _default_registry = registry

@@ -187,7 +187,12 @@ class ObjectPrefixingJsonFormatter(ObjectPrefixingMixin, ObjectJsonFormatter):
 
 
 class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
-    """A logger of one object; its messages can become Kubernetes events, if it is enabled in the settings."""
+    """A logger of one object; its messages can become Kubernetes events, if it is enabled in the settings.
+
+    Args:
+        body: The object of the log messages.
+        settings: The settings of the operator.
+    """
 
     def __init__(self, *, body: Body, settings: OperatorSettings) -> None:
         self.logger = logger
@@ -204,7 +209,12 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         return self._extra
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the reference to the object to what was given with the call."""
+        """Add the reference to the object to what was given with the call.
+
+        Args:
+            msg: The message.
+            kwargs: The keyword arguments of the call.
+        """
         kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
         return msg, kwargs
 
@@ -223,7 +233,12 @@ class LocalObjectLogger(ObjectLogger):
     """A logger of one object; its messages never become Kubernetes events."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """Add the reference to the object, and the mark that the message is only for logs."""
+        """Add the reference to the object, and the mark that the message is only for logs.
+
+        Args:
+            msg: The message.
+            kwargs: The keyword arguments of the call.
+        """
         msg, kwargs = super().process(msg, kwargs)
         kwargs["extra"]["k8s_skip"] = True
         return msg, kwargs
@@ -274,9 +289,16 @@ def configure(
 ) -> None:
     """Set up the root logger: its level, and one handler to stderr.
 
-    `log_format` is one of the known formats, or a %-format; anything else is a `ValueError`.
-    `log_prefix` is whether messages begin with the object's name; None: for all formats but JSON.
-    `log_refkey` is the key of the object in JSON.
+    Args:
+        debug: Whether to log debug messages, also of the event loop and of the requests of the engine.
+        verbose: Whether to log debug messages, without these.
+        quiet: Whether to log only warnings and errors.
+        log_format: One of the known formats, or a %-format.
+        log_prefix: Whether messages begin with the name of the object; None: for all formats but JSON.
+        log_refkey: The key of the object in JSON; None: `object`.
+
+    Raises:
+        ValueError: The format is neither known nor a %-format.
     """
     formatter = make_formatter(log_format=log_format, log_prefix=log_prefix, log_refkey=log_refkey)
     handler = KopfStreamHandler()

@@ -64,7 +64,16 @@ def prefers_kubeconfig(settings: OperatorSettings) -> bool:
 def login_via_client(
     *, logger: Logger, settings: OperatorSettings, **_: Any
 ) -> credentials.ConnectionInfo | None:
-    """Log in by the official client library; None if it is not installed, `LoginError` if it cannot."""
+    """Log in by the official client library; None if it is not installed, `LoginError` if it cannot.
+
+    Args:
+        logger: Not used.
+        settings: The settings of the operator.
+        **_: The other keyword arguments of handlers.
+
+    Raises:
+        LoginError: The library finds no credentials.
+    """
     try:
         import kubernetes.config as config
         from kubernetes.client import Configuration
@@ -92,7 +101,16 @@ def login_via_client(
 async def login_via_async_client(
     *, logger: Logger, settings: OperatorSettings, **_: Any
 ) -> credentials.ConnectionInfo | None:
-    """Log in by the asynchronous client library; None if it is not installed, `LoginError` if it cannot."""
+    """Log in by the asynchronous client library; None if it is not installed, `LoginError` if it cannot.
+
+    Args:
+        logger: Not used.
+        settings: The settings of the operator.
+        **_: The other keyword arguments of handlers.
+
+    Raises:
+        LoginError: The library finds no credentials.
+    """
     try:
         import kubernetes_asyncio.config as config
         from kubernetes_asyncio.client import Configuration
@@ -164,7 +182,16 @@ def _from_configuration(
 def login_via_pykube(
     *, logger: Logger, settings: OperatorSettings, **_: Any
 ) -> credentials.ConnectionInfo | None:
-    """Log in by pykube; None if it is not installed, `LoginError` if it cannot."""
+    """Log in by pykube; None if it is not installed, `LoginError` if it cannot.
+
+    Args:
+        logger: Not used.
+        settings: The settings of the operator.
+        **_: The other keyword arguments of handlers.
+
+    Raises:
+        LoginError: The library finds no credentials.
+    """
     try:
         import pykube
     except ImportError:
@@ -213,7 +240,12 @@ def login_via_pykube(
 
 
 def login_with_service_account(*, settings: OperatorSettings, **_: Any) -> credentials.ConnectionInfo | None:
-    """Log in as the service account of the pod; None if there is no token of it."""
+    """Log in as the service account of the pod; None if there is no token of it.
+
+    Args:
+        settings: The settings of the operator.
+        **_: The other keyword arguments of handlers.
+    """
     fields = bridge.read_service_account()
     if fields is None:
         return None
@@ -233,6 +265,10 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
     is also an error as in Kopf 1.45: `yaml.YAMLError` for files that cannot be parsed, `KeyError` for
     references to nothing. A missing file is a `FileNotFoundError`. A cluster without a server is an error
     later, when it is connected to.
+
+    Args:
+        settings: The settings of the operator.
+        **_: The other keyword arguments of handlers.
     """
     if not has_kubeconfig():
         return None

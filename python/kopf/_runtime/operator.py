@@ -54,7 +54,33 @@ async def spawn_tasks(
     memo: AnyMemo | None = None,
     _command: Coroutine[None, None, None] | None = None,
 ) -> Collection[Task]:
-    """Start an operator in the current event loop; its tasks are to be passed to `run_tasks`."""
+    """Start an operator in the current event loop; its tasks are to be passed to `run_tasks`.
+
+    Args:
+        lifecycle: Which of the due change handlers are called next; by default, the default lifecycle.
+        indexers: For tests of Kopf itself: the storage of indices; by default, a new one.
+        registry: The handlers; by default, those of the default registry.
+        settings: The settings, which startup handlers can change; by default, new ones.
+        memories: Accepted for compatibility, without effect.
+        insights: Accepted for compatibility, without effect.
+        identity: The identity in the peering; by default, a generated one.
+        standalone: Whether to ignore peering; None: by `settings.peering.standalone`.
+        priority: The priority in the peering: the operator with the highest one works; None: by the settings.
+        peering_name: The name of the peering, which must exist; None: by the settings.
+        liveness_endpoint: The URL at which to serve health checks, such as `http://0.0.0.0:8080/healthz`;
+            None: none.
+        clusterwide: Whether to serve the whole cluster.
+        namespaces: The namespaces to serve: names or patterns, such as `team-*`.
+        namespace: Deprecated: one namespace of `namespaces`.
+        stop_flag: A flag that stops the operator when it is set: an event or a future of threading or
+            asyncio.
+        ready_flag: A flag that the operator sets after its startup handlers: an event or a future.
+        vault: Credentials that are known before any login.
+        memo: The memo of the operator, of which objects get copies; by default, an empty `kopf.Memo`.
+
+    Raises:
+        TypeError: `namespaces` are combined with `namespace`, or with `clusterwide`.
+    """
     return _spawn_tasks(**locals(), peering_command=None)
 
 
@@ -73,7 +99,14 @@ def _with_arguments_of(
 
 @_with_arguments_of(spawn_tasks)
 async def operator(**kwargs: Any) -> None:
-    """Run an operator in the current event loop until it is stopped."""
+    """Run an operator in the current event loop until it is stopped.
+
+    Args:
+        **kwargs: The arguments of `kopf.spawn_tasks`.
+
+    Raises:
+        TypeError: `namespaces` are combined with `namespace`, or with `clusterwide`.
+    """
     existing_tasks = asyncio.all_tasks()
     tasks = await spawn_tasks(**kwargs)
     await run_tasks(tasks, ignored=existing_tasks)
@@ -103,7 +136,34 @@ def run(
     memo: AnyMemo | None = None,
     _command: Coroutine[None, None, None] | None = None,
 ) -> None:
-    """Run an operator until it is stopped: in the given event loop, or in a new one."""
+    """Run an operator until it is stopped: in the given event loop, or in a new one.
+
+    Args:
+        loop: The event loop, which must not run; by default, a new one.
+        lifecycle: Which of the due change handlers are called next; by default, the default lifecycle.
+        indexers: For tests of Kopf itself: the storage of indices; by default, a new one.
+        registry: The handlers; by default, those of the default registry.
+        settings: The settings, which startup handlers can change; by default, new ones.
+        memories: Accepted for compatibility, without effect.
+        insights: Accepted for compatibility, without effect.
+        identity: The identity in the peering; by default, a generated one.
+        standalone: Whether to ignore peering; None: by `settings.peering.standalone`.
+        priority: The priority in the peering: the operator with the highest one works; None: by the settings.
+        peering_name: The name of the peering, which must exist; None: by the settings.
+        liveness_endpoint: The URL at which to serve health checks, such as `http://0.0.0.0:8080/healthz`;
+            None: none.
+        clusterwide: Whether to serve the whole cluster.
+        namespaces: The namespaces to serve: names or patterns, such as `team-*`.
+        namespace: Deprecated: one namespace of `namespaces`.
+        stop_flag: A flag that stops the operator when it is set: an event or a future of threading or
+            asyncio.
+        ready_flag: A flag that the operator sets after its startup handlers: an event or a future.
+        vault: Credentials that are known before any login.
+        memo: The memo of the operator, of which objects get copies; by default, an empty `kopf.Memo`.
+
+    Raises:
+        TypeError: `namespaces` are combined with `namespace`, or with `clusterwide`.
+    """
     kwargs = {key: value for key, value in locals().items() if key != "loop"}
     with contextlib.suppress(asyncio.CancelledError):
         if loop is not None:

@@ -94,6 +94,17 @@ async def execute(
     """Execute the sub-handlers: the given ones, or (once per call of the parent) those that it has declared.
 
     If some of them are to be continued later, it raises an error that the parent must let through.
+
+    Args:
+        fns: The functions: an iterable, or a mapping with their ids.
+        handlers: Handlers, as a registry keeps them.
+        registry: A registry with the handlers.
+        lifecycle: Which of the sub-handlers are called next; by default, as for the parent.
+        cause: The cause; by default, that of the parent.
+
+    Raises:
+        TypeError: Several of `fns`, `handlers` and `registry` are given.
+        RuntimeError: The parent is not a change handler.
     """
     cause = cause if cause is not None else cause_var.get(None)
     if cause is None or isinstance(cause, ChangingCause):

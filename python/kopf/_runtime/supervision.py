@@ -24,6 +24,10 @@ async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] =
     """Wait until any of the operator's tasks ends, and end them all, and all others started since then.
 
     Raises the error of the task that failed, if any did.
+
+    Args:
+        root_tasks: The tasks of the operator: the result of `spawn_tasks`.
+        ignored: Tasks that are not ended: those that ran before the operator was started.
     """
     try:
         await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -68,6 +68,15 @@ def trigger(
     It can be called in handlers, in threads, and in other event loops of the process, and returns at once.
     Unknown objects are ignored. Without a running operator of the registry, it raises `LookupError`.
     In a handler, the registry is that of its operator by default.
+
+    Args:
+        primary: The object: a reference, a body, or a tuple of the kind, the name, and the namespace or None.
+        id: The id of the reconciler; by default, all reconcilers of the object.
+        registry: The registry of the operator; by default, that of the handler's operator, else the default
+            one.
+
+    Raises:
+        LookupError: No operator of the registry is running.
     """
     engine, handlers = _operator_of(registry)
     if isinstance(primary, tuple):
@@ -84,7 +93,16 @@ def trigger(
 
 
 def trigger_all(id: str, *, registry: OperatorRegistry | None = None) -> None:
-    """Call the reconciler with this id soon for all its objects; the same as `trigger()` otherwise."""
+    """Call the reconciler with this id soon for all its objects; the same as `trigger()` otherwise.
+
+    Args:
+        id: The id of the reconciler.
+        registry: The registry of the operator; by default, that of the handler's operator, else the default
+            one.
+
+    Raises:
+        LookupError: No operator of the registry is running.
+    """
     engine, handlers = _operator_of(registry)
     for number in _numbers_of(handlers, id):
         engine.trigger(number)

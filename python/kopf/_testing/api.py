@@ -25,7 +25,15 @@ Condition = Callable[[Object | None], Any] | Mapping[str, Any]
 
 
 class ClusterApi(EmbeddedFeatures):
-    """The verbs of a cluster, and waiting for states of its objects."""
+    """The verbs of a cluster, and waiting for states of its objects.
+
+    Common parameters:
+        kind: The kind: a name such as `pods` or `widgets.example.com`, or an object of the kind.
+        name: The name of the object.
+        namespace: The namespace; by default, that of the cluster object.
+        timeout: The timeout in seconds.
+        source: An object, a YAML text, a file or a folder of YAML, or a list of these.
+    """
 
     namespace: str
 
@@ -44,6 +52,12 @@ class ClusterApi(EmbeddedFeatures):
     def call(self, method: str, path: str, body: Any = None, content: str | None = None) -> Any:
         """Any request; the decoded response. The embedded server neither logs these requests nor applies
         faults to them.
+
+        Args:
+            method: The HTTP method.
+            path: The path in the server, with the query.
+            body: The body, sent as JSON.
+            content: The type of the body; None: by the method.
         """
         default = MERGE if method == "PATCH" else JSON
         if method in WRITE_METHODS and handler_var.get(None) is not None:
@@ -90,6 +104,11 @@ class ClusterApi(EmbeddedFeatures):
 
         Clients that follow the log get the lines at once. The log ends with the pod, and when its phase is
         `Succeeded` or `Failed`.
+
+        Args:
+            pod: The name of the pod.
+            container: The container; by default, the first one.
+            logs: The lines.
         """
         body = self.get("pods", pod, namespace)
         name = container if container is not None else body["spec"]["containers"][0]["name"]
@@ -120,7 +139,11 @@ class ClusterApi(EmbeddedFeatures):
         *,
         labels: str = "",
     ) -> Objects:
-        """The objects of the namespace; `*` for all namespaces."""
+        """The objects of the namespace; `*` for all namespaces.
+
+        Args:
+            labels: A label selector.
+        """
         mapping = self._mapping(kind)
         target_namespace = None if namespace == "*" else namespace or self.namespace
         query = f"?labelSelector={urllib.parse.quote(labels)}" if labels else ""
@@ -137,7 +160,12 @@ class ClusterApi(EmbeddedFeatures):
         *,
         subresource: str | None = None,
     ) -> Object:
-        """Merge into the object; None removes."""
+        """Merge into the object; None removes.
+
+        Args:
+            patch: The changes; None removes.
+            subresource: The subresource, such as `status`.
+        """
         mapping = self._mapping(kind)
         return dict(self.call("PATCH", mapping.path(namespace or self.namespace, name, subresource), patch))
 
@@ -148,7 +176,11 @@ class ClusterApi(EmbeddedFeatures):
         self.call("DELETE", self._mapping(kind).path(namespace or self.namespace, name))
 
     def events(self, about: str | None = None, namespace: str | None = None) -> Objects:
-        """The Kubernetes events, maybe only those about the objects of that name; the oldest first."""
+        """The Kubernetes events, maybe only those about the objects of that name; the oldest first.
+
+        Args:
+            about: The name of the objects; by default, events about all objects.
+        """
         found = self.list("v1/events", namespace)
         found = [item for item in found if about is None or item["involvedObject"].get("name") == about]
         return sorted(found, key=lambda item: int(item["metadata"]["resourceVersion"]))
@@ -167,6 +199,13 @@ class ClusterApi(EmbeddedFeatures):
         The condition is a function of the object (None while there is none), or what the object must
         contain; by default, the object must only exist. After the timeout, it is a `TimeoutError` with the
         difference between the expected part and the last state.
+
+        Args:
+            condition: A function of the object, or of None, or what the object must contain; by default, it
+                must exist.
+
+        Raises:
+            TimeoutError: The condition does not hold in time.
         """
         __tracebackhide__ = True
         predicate = as_function(condition)

@@ -45,10 +45,18 @@ def kubeconfig_environment(cluster: Cluster) -> dict[str, str | None]:
 class Cluster(ClusterApi):
     """A cluster for the duration of the `with` block.
 
-    `kind` is `embedded` (in the memory of this process, started in milliseconds), `assets` (etcd & kube-
-    apiserver from `KUBEBUILDER_ASSETS`), or `kubeconfig` (one that is there already: `kubeconfig=`, or the
-    environment's). Objects and CRDs that were created here are deleted from clusters that continue to run
-    without us.
+    Objects and CRDs that were created here are deleted from clusters that continue to run.
+
+    Args:
+        kind: `embedded`: in the memory of this process. `assets`: etcd and kube-apiserver from
+            `KUBEBUILDER_ASSETS`. `kubeconfig`: a cluster that runs already.
+        kubeconfig: The path of the kubeconfig; by default, that of the environment.
+        namespace: The default namespace of the methods.
+        port: The port of the embedded server; 0: a random one.
+        tls: Whether the embedded server uses TLS.
+        token: The token that the embedded server requires; None: a generated one.
+        controllers: Whether the embedded server simulates the built-in controllers of Kubernetes.
+        access: Whether the embedded server checks permissions, by RBAC.
     """
 
     def __init__(
@@ -197,7 +205,11 @@ class Cluster(ClusterApi):
         return [name for mapping, _, name in self._created if mapping == CRDS]
 
     def remove_crds(self, names: Iterable[str]) -> None:
-        """Remove CRDs that were created elsewhere, maybe by several processes."""
+        """Remove CRDs that were created elsewhere, maybe by several processes.
+
+        Args:
+            names: The names of the CRDs.
+        """
         self._created += [(CRDS, None, name) for name in set(names)]
         self._remove_created()
 
@@ -206,7 +218,11 @@ class Cluster(ClusterApi):
         self._created = [item for item in self._created if item[0] != CRDS]
 
     def hand_over_crds(self, other: Cluster) -> None:
-        """Let the other instance for the same cluster remove the CRDs that were created here."""
+        """Let the other instance for the same cluster remove the CRDs that were created here.
+
+        Args:
+            other: The other instance.
+        """
         other._created += [item for item in self._created if item[0] == CRDS]
         self.disown_crds()
 

@@ -40,16 +40,23 @@ class Request:
     """A request to the embedded server: of the operator, or of another client."""
 
     at: float
-    """Seconds since the server's start."""
+    """The seconds since the server's start."""
     method: str
+    """The HTTP method."""
     path: str
+    """The path, without the query."""
     query: str
+    """The query, encoded."""
     content_type: str
+    """The `Content-Type` header."""
     agent: str
+    """The `User-Agent` header."""
     body: bytes
+    """The body."""
     code: int
-    """0 if the connection was reset on request."""
+    """The HTTP status; 0 if the connection was reset on request."""
     user: str
+    """The user, by the credentials or by impersonation."""
     accept: str
     """The `Accept` header."""
 
@@ -74,11 +81,19 @@ class EmbeddedFeatures:
         self._checks: list[Callable[[], None]] = []
 
     def add_check(self, check: Callable[[], None]) -> None:
-        """Call the function during all waits of this cluster; an exception of it ends the wait."""
+        """Call the function during all waits of this cluster; an exception of it ends the wait.
+
+        Args:
+            check: The function.
+        """
         self._checks.append(check)
 
     def remove_check(self, check: Callable[[], None]) -> None:
-        """Do not call the function any more."""
+        """Do not call the function any more.
+
+        Args:
+            check: The function.
+        """
         if check in self._checks:
             self._checks.remove(check)
 
@@ -127,13 +142,21 @@ class EmbeddedFeatures:
         The duration is seconds, a `datetime.timedelta`, or a text such as `3 days` or `1h 30m`. All
         that becomes due in this time runs, in order. Handlers and requests take real time, of at most
         `timeout` seconds. If time was not frozen, it continues afterwards, ahead of the real time.
+
+        Args:
+            time: The duration: seconds, a `datetime.timedelta`, or a text such as `3 days` or `1h 30m`.
+            timeout: The timeout of handlers and requests in seconds of real time.
         """
         __tracebackhide__ = True
         self.clock.advance(to_seconds(time), timeout)
         self._check()
 
     def wait_until_idle(self, *, timeout: float = 10) -> None:
-        """Wait until the server and all operators of this process are idle."""
+        """Wait until the server and all operators of this process are idle.
+
+        Args:
+            timeout: The timeout in seconds.
+        """
         __tracebackhide__ = True
         self.clock.wait_until_idle(timeout)
         self._check()
@@ -144,7 +167,11 @@ class EmbeddedFeatures:
         return self.requests_since(0)[1]
 
     def requests_since(self, count: int) -> tuple[int, Requests]:
-        """How many requests there have been, and those after the first so many."""
+        """How many requests there have been, and those after the first so many.
+
+        Args:
+            count: The number of requests to leave out.
+        """
         total, entries = self._embedded.request_log(count)
         return total, [item for item in (Request(*entry) for entry in entries) if item.agent != USER_AGENT]
 
@@ -153,6 +180,10 @@ class EmbeddedFeatures:
 
         The predicate is called at once, and after each request that the embedded server has served, such as
         one of the operator. Nothing is polled in between, and no thread waits.
+
+        Args:
+            predicate: The function, which is called without arguments.
+            timeout: The timeout in seconds; None: no timeout.
         """
         async with asyncio.timeout(timeout):
             while True:
@@ -165,6 +196,9 @@ class EmbeddedFeatures:
         """Make many requests in one step: (method, path, body) each. They are not in the request log.
 
         If one is rejected, it is an error, and those after it are not made.
+
+        Args:
+            requests: The requests: the method, the path, and the body of each.
         """
         self._embedded.call_all(list(requests))
 
@@ -188,6 +222,14 @@ class EmbeddedFeatures:
         `stale`; of `cut-off`, whether (1) or not (0) the request is done. The resource is a plural name;
         `widgets/status` selects only the subresource, and `example.com/v1` the discovery of that API version.
         The first `after` matching requests are served as usual.
+
+        Args:
+            fault: The kind of the fault.
+            number: The number of the fault: seconds, an HTTP status, or a version; see above.
+            verb: Only requests with this verb, such as `patch`; empty: all.
+            resource: Only requests for this resource, such as `widgets/status`; empty: all.
+            times: How many requests are affected; None: all, until `clear_faults()`.
+            after: How many matching requests are served as usual before.
         """
         self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
 
@@ -207,7 +249,11 @@ class EmbeddedFeatures:
         self._embedded.clear_faults()
 
     def drop_watches(self, resource: str = "") -> None:
-        """Close the open watches of a resource, or all."""
+        """Close the open watches of a resource, or all.
+
+        Args:
+            resource: The plural name of the resource; empty: all resources.
+        """
         self._embedded.cut_watches(resource)
 
     def compact(self) -> None:

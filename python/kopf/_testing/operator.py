@@ -63,7 +63,23 @@ class Operator:
     If it is `strict`, then unexpected exceptions of handlers are raised, too, as `UnexpectedError`: as soon
     as the test waits for something, or on exit. Expected are `TemporaryError` and `PermanentError`,
     exceptions of handlers with `errors=ErrorsMode.IGNORED`, and those of the types of `allow_errors`.
-    `timeout` is for the exit, `startup_timeout` for the startup handlers (seconds).
+
+    Args:
+        cluster: The cluster.
+        *handlers: Files with handlers, and functions that declare handlers.
+        registry: The registry of the operator; by default, a new one.
+        settings: The settings of the operator; by default, new ones.
+        lifecycle: Which of the due change handlers are called next; by default, the default lifecycle.
+        namespaces: The namespaces to serve; by default, the whole cluster, or the namespace of a cluster of
+            the kind `kubeconfig`.
+        memo: The memo of the operator.
+        standalone: Whether to ignore peering.
+        priority: The priority in the peering.
+        identity: The identity in the peering; by default, a generated one.
+        timeout: The timeout of the exit in seconds.
+        startup_timeout: The timeout of the startup handlers in seconds.
+        strict: Whether unexpected exceptions of handlers are raised.
+        allow_errors: The types of exceptions that are expected.
     """
 
     def __init__(
@@ -252,6 +268,10 @@ class Operator:
 
         Handlers that wait for their next attempt are idle, and so are daemons that wait. With the embedded
         server, this is known for certain; with others, nothing must start for the pause (seconds).
+
+        Args:
+            pause: How long nothing must start, in seconds; only for clusters that are not embedded.
+            timeout: The timeout in seconds.
         """
         __tracebackhide__ = True
         deadline = time.monotonic() + timeout

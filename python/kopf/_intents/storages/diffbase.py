@@ -25,7 +25,21 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class DiffBaseStorage(StorageKeyMarkingConvention, StorageStanzaCleaner, metaclass=ABCMeta):
-    """Keeps the last handled essence with the object. To be inherited from; all methods are synchronous."""
+    """Keeps the last handled essence with the object. To be inherited from; all methods are synchronous.
+
+    Common parameters:
+        body: The object.
+        patch: The patch for the object, which is written after the handlers.
+        essence: The essence: the object without system fields and without status.
+        ignored_fields: The fields that are not a part of the essence.
+        extra_fields: Fields that are a part of the essence, in addition to the usual ones.
+        storages: The storages, in their order.
+        prefix: The prefix of annotations, before the slash; an empty one is a `ValueError`.
+        key: The name of the annotation, after the slash.
+        v1: Whether to write the annotations of earlier versions of Kopf, too.
+        name: The name for `{name}` in the field.
+        field: The field, such as `status.{name}`: a path, or a tuple of keys.
+    """
 
     def __init__(self, ignored_fields: Iterable[dicts.FieldSpec] | None = None) -> None:
         super().__init__()

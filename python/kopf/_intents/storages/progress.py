@@ -22,7 +22,24 @@ _ABSENT = object()
 
 
 class ProgressStorage(StorageStanzaCleaner, metaclass=ABCMeta):
-    """Keeps one record per handler with the object. To be inherited from; all methods are synchronous."""
+    """Keeps one record per handler with the object. To be inherited from; all methods are synchronous.
+
+    Common parameters:
+        key: The id of the handler.
+        record: The record of the handler.
+        body: The object.
+        patch: The patch for the object, which is written after the handlers.
+        value: The dummy value; None removes it.
+        essence: The essence: the object without system fields and without status.
+        storages: The storages, in their order.
+        prefix: The prefix of annotations, before the slash; an empty one is a `ValueError`.
+        verbose: Whether fields without values are written, too.
+        touch_key: The name of the annotation with the dummy value, after the slash.
+        v1: Whether to write the annotations of earlier versions of Kopf, too.
+        name: The name for `{name}` in the fields.
+        field: The field of the records: a path, or a tuple of keys.
+        touch_field: The field of the dummy value: a path, or a tuple of keys.
+    """
 
     @abstractmethod
     def fetch(self, *, key: HandlerId, body: Body) -> ProgressRecord | None:

@@ -60,8 +60,25 @@ class WebhookServerBase:
 class WebhookServer(WebhookServerBase):
     """An HTTP(S) server in the operator's process; with no certificate given, a self-signed one.
 
-    `addr` and `port` are where to listen (by default, everywhere, on a random port), `host` and `path` are
-    for the URL that Kubernetes uses. `file_check_interval` is how often the files are checked (seconds).
+    Args:
+        addr: The address to listen at; None: all addresses.
+        port: The port to listen at; None: a random one.
+        path: The path of the URL, for the server and for Kubernetes.
+        host: The host name of the URL for Kubernetes; None: by the kind of the server.
+        cadata: The certificates of the authorities, in PEM, for Kubernetes.
+        cafile: The file with these certificates.
+        cadump: The file to which to write the certificates for Kubernetes.
+        context: The TLS context; None: one by the other options.
+        insecure: Whether to serve without TLS.
+        certfile: The file with the certificate of the server; None: a self-signed one.
+        pkeyfile: The file with its private key.
+        password: The password of the private key.
+        extra_sans: Additional names and addresses of a self-signed certificate.
+        verify_mode: Whether clients need certificates.
+        verify_cafile: The file with the authorities of client certificates.
+        verify_capath: The folder with the authorities of client certificates.
+        verify_cadata: The authorities of client certificates themselves.
+        file_check_interval: The seconds between two checks whether the files have changed.
     """
 
     DEFAULT_HOST: ClassVar[str | None] = None
@@ -203,7 +220,12 @@ class WebhookServer(WebhookServerBase):
 
     @staticmethod
     def build_certificate(hostnames: Iterable[str], password: str | None = None) -> tuple[bytes, bytes]:
-        """Make a self-signed certificate and its private key, both in PEM."""
+        """Make a self-signed certificate and its private key, both in PEM.
+
+        Args:
+            hostnames: The names and addresses of the server.
+            password: The password of the private key; None: not encrypted.
+        """
         return bridge.build_certificate(list(hostnames), password)
 
 

@@ -20,6 +20,14 @@ class WebhookNgrokTunnel(WebhookServerBase):
     """A tunnel from the internet by ngrok, with a server behind it.
 
     The server listens without encryption: on the loopback interface, unless `addr` is another address.
+
+    Args:
+        addr: The address to listen at; None: the loopback interface.
+        port: The port to listen at; None: a random one.
+        path: The path of the URL.
+        token: The token of ngrok; None: that of its configuration.
+        region: The region of ngrok.
+        binary: The path of the program; None: that of the library.
     """
 
     def __init__(
@@ -71,7 +79,13 @@ class WebhookNgrokTunnel(WebhookServerBase):
 
 
 class WebhookAutoTunnel(ClusterDetector, WebhookServerBase):
-    """A server for a cluster on the same machine, if it is recognised; else a tunnel."""
+    """A server for a cluster on the same machine, if it is recognised; else a tunnel.
+
+    Args:
+        addr: The address to listen at; None: by the server or tunnel.
+        port: The port to listen at; None: a random one.
+        path: The path of the URL.
+    """
 
     def __init__(
         self,

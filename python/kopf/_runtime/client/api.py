@@ -56,7 +56,23 @@ class AsyncListing:
 
 
 class Api(AsyncStreams):
-    """The API client for coroutines. Its methods raise `kopf.ApiError` and its subclasses."""
+    """The API client for coroutines. Its methods raise `kopf.ApiError` and its subclasses.
+
+    Common parameters:
+        kind: A name as in decorators, a name such as `apps/v1/deployments`, a `kopf.Resource`, or an object.
+        name: The name of the object.
+        namespace: The namespace; by default, that of the body, else that of the client. `*`: all namespaces.
+        subresource: A subresource, such as `status`; `None`: the object itself.
+        metadata_only: Whether to read only the metadata.
+        labels: A label selector: a text, or a mapping of labels to values.
+        fields: A field selector: a text, or a mapping of fields to values.
+        uid: The uid of the object; if another object has this name, it is not touched.
+        version: The resource version that the object must have.
+        propagation: The deletion of dependents: `foreground`, `background`, or none: `orphan`.
+        grace: The grace period in seconds; `None`: by the object.
+        manager: The field manager; `None`: that of the client.
+        body: The object: a mapping, or a model of a client library.
+    """
 
     __module__ = "kopf.client"
 
@@ -82,7 +98,15 @@ class Api(AsyncStreams):
         retries: bool | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Api:
-        """The same client with other options: it shares the connections and everything else."""
+        """The same client with other options: it shares the connections and everything else.
+
+        Args:
+            dry_run: Whether the server stores nothing.
+            timeout: The timeout of a call with all its retries, in seconds.
+            validation: The treatment of unknown fields by the server: `strict`, `warn` or `ignore`.
+            retries: Whether failed requests are repeated.
+            headers: Additional headers.
+        """
         view = self._view.using(
             headers, dry_run=dry_run, manager=manager, timeout=timeout, validation=validation, retries=retries
         )
@@ -96,7 +120,13 @@ class Api(AsyncStreams):
         uid: str | None = None,
         extra: Mapping[str, str | Sequence[str]] | None = None,
     ) -> Api:
-        """The same client as another user: the credentials need the permission to impersonate."""
+        """The same client as another user: the credentials need the permission to impersonate.
+
+        Args:
+            user: The name of the user.
+            groups: The groups.
+            extra: Other attributes.
+        """
         return type(self)(self._client, self._view.impersonating(user, groups, uid, extra))
 
     def in_namespace(self, namespace: str) -> Api:
@@ -145,7 +175,9 @@ class Api(AsyncStreams):
     ) -> AsyncListing:
         """List objects: `async for` reads page by page (`chunk` objects each), `await` reads them all.
 
-        `namespace="*"` is all namespaces; `most` limits the number of objects.
+        Args:
+            chunk: The number of objects per request.
+            most: The limit of the number of objects; `None`: no limit.
         """
         query = operations.selection(labels, fields)
         return AsyncListing(self, ListQuery(kind, namespace, query, chunk, most, metadata_only))
@@ -153,7 +185,11 @@ class Api(AsyncStreams):
     async def scale(
         self, kind: Kind, name: str, replicas: int | None = None, namespace: str | None = None
     ) -> int:
-        """Set the desired number of replicas, or read it; return it."""
+        """Set the desired number of replicas, or read it; return it.
+
+        Args:
+            replicas: The desired number of replicas; `None`: read it.
+        """
         return await self._run(operations.scale(kind, name, replicas, namespace))
 
     async def discover(self, kind: Kind) -> Resource:
@@ -177,7 +213,11 @@ class Api(AsyncStreams):
         *,
         subresource: str | None = None,
     ) -> bool:
-        """Whether the user of this client has the permission; `namespace="*"` is all namespaces."""
+        """Whether the user of this client has the permission; `namespace="*"` is all namespaces.
+
+        Args:
+            verb: The verb, such as `list`.
+        """
         return await self._run(operations.allowed(verb, kind, name, namespace, subresource))
 
     # --- Writing.
@@ -206,6 +246,10 @@ class Api(AsyncStreams):
         """Patch an object: merge a mapping into it, or execute the operations of a list (RFC 6902).
 
         With `version`, only if this is still the resource version of the object.
+
+        Args:
+            patch: A mapping to be merged, in which None removes; or a list of operations.
+            strategic: Whether a mapping is a strategic merge patch.
         """
         operation = operations.patch(kind, name, patch, namespace, subresource, version, strategic)
         return await self._run(operation)
@@ -222,6 +266,9 @@ class Api(AsyncStreams):
         """Apply an object, server-side: create it, or set its fields and remove those applied earlier.
 
         `ApplyConflict` if others own some of the fields, with other values; `force` takes them over.
+
+        Args:
+            force: Whether to take over fields of other managers.
         """
         api = self if manager is None else self.using(manager=manager)
         return await api._run(operations.apply(body, namespace, subresource, force))
@@ -239,6 +286,10 @@ class Api(AsyncStreams):
         """Read an object, let the function change it in place or return a new one, and send the difference.
 
         If the object has changed meanwhile, this is repeated. Nothing is sent if nothing differs.
+
+        Args:
+            fn: The function of the object; it changes the object in place, or returns a new one.
+            attempts: The number of attempts if the object changes meanwhile; then `Conflict`.
         """
         edit = Edit(kind, name, namespace, subresource, attempts)
         while True:
@@ -274,6 +325,9 @@ class Api(AsyncStreams):
         """Delete an object; return it if it still exists because of finalizers or a grace period.
 
         With `uid` or `version`, `Conflict` if it is another object or another version.
+
+        Args:
+            missing_ok: Whether it is no error if there is no such object.
         """
         try:
             return await self._run(operations.delete(kind, name, namespace, propagation, grace, uid, version))
@@ -316,7 +370,16 @@ class Api(AsyncStreams):
         content_type: str | None = None,
         accept: str | None = None,
     ) -> Answer:
-        """Send any request. A body that is not bytes is sent as JSON."""
+        """Send any request. A body that is not bytes is sent as JSON.
+
+        Args:
+            method: The HTTP method.
+            path: The path in the server.
+            body: The body: bytes, or anything that can be JSON.
+            params: The parameters of the query.
+            content_type: The type of the body; `None`: JSON.
+            accept: The accepted types of the response; `None`: JSON.
+        """
         return await self._run(operations.raw(method, path, body, params, content_type, accept))
 
     # --- Watching and waiting.
@@ -334,6 +397,10 @@ class Api(AsyncStreams):
         """Wait until the condition holds for the object, or for `None` if there is none; return its state.
 
         With `uid`, another object of this name counts as none. `TimeoutError` after the timeout (seconds).
+
+        Args:
+            condition: A function of the body, or of None if there is none; `kopf.client` has usual ones.
+            timeout: The timeout in seconds; `None`: no timeout.
         """
         wait = waiting.Wait(kind, name, condition, timeout, uid)
         try:

@@ -108,7 +108,24 @@ def apply_sync(
     dry_run: bool = False,
     api: SyncApi | None = None,
 ) -> Applied:
-    """Apply the children of an owner; the same as `kopf.apply`, for threads."""
+    """Apply the children of an owner; the same as `kopf.apply`, for threads.
+
+    Args:
+        children: An object, or nested iterables of objects.
+        owner: Their owner; by default, the handled object.
+        name: The name of the set of children, for a label.
+        prune: Delete the former children of the owner that are not among these.
+        conflict: If other managers own some of the fields: fail, take them over (`"force"`), or leave them
+            out (`"yield"`).
+        yields: Only the fields under these paths may be left out.
+        immutable: If an immutable field would change: fail, or delete the object and create it again.
+        takeover: The field managers whose fields are taken over before the first apply.
+        share: Apply objects that belong to other owners, too, and leave them to these.
+        order: Apply the kinds that others need first, and wait for them.
+        manager: The field manager; by default, that of the settings, or `kopf-<plural>.<group>` of the owner.
+        dry_run: Store nothing.
+        api: The client; by default, that of the operator.
+    """
     options = _options(name, prune, conflict, yields, immutable, takeover, share, order)
     call = _Call(children, owner, options)
     if api is None:

@@ -38,6 +38,9 @@ class AsyncStreams:
 
         Failures of the connection are recovered: missed changes follow, and none is delivered twice.
         Closing the iterator closes the stream.
+
+        Args:
+            initial: Whether to begin with the objects that exist.
         """
         request = operations.watch(kind, namespace, operations.selection(labels, fields), metadata_only)
         stream = self._open(request, initial=initial, timeout=None)
@@ -65,6 +68,14 @@ class AsyncStreams:
 
         `since` is a time, or an age (seconds, `timedelta`); `tail` the number of the last lines. After a
         broken connection, the next line follows: none is missing, and none is repeated.
+
+        Args:
+            container: The container; `None`: the only one.
+            follow: Whether to continue until the container ends.
+            since: A time, or an age: seconds, or a `timedelta`; `None`: everything.
+            tail: The number of the last lines; `None`: all.
+            previous: Whether to read the log of the previous run of the container.
+            timestamps: Whether each line begins with its time.
         """
         request = operations.logs(name, namespace, container, follow, since, tail, previous)
         stream = self._opened(self._client.logs(request, self._view.native, timestamps=timestamps))

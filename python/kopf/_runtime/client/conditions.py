@@ -12,27 +12,49 @@ Condition = Callable[[Body | None], bool]
 
 
 def exists(body: Body | None) -> bool:
-    """The object exists, and is not being deleted."""
+    """The object exists, and is not being deleted.
+
+    Args:
+        body: The object, or None if there is none.
+    """
     return body is not None and not body.metadata.deletion_timestamp
 
 
 def gone(body: Body | None) -> bool:
-    """The object does not exist any more; another one of the same name counts as gone."""
+    """The object does not exist any more; another one of the same name counts as gone.
+
+    Args:
+        body: The object, or None if there is none.
+    """
     return body is None
 
 
 def complete(body: Body | None) -> bool:
-    """The job has succeeded."""
+    """The job has succeeded.
+
+    Args:
+        body: The object, or None if there is none.
+    """
     return condition("Complete")(body)
 
 
 def established(body: Body | None) -> bool:
-    """The CRD is served."""
+    """The CRD is served.
+
+    Args:
+        body: The object, or None if there is none.
+    """
     return condition("Established")(body) and condition("NamesAccepted")(body)
 
 
 def condition(type: str, status: bool | str = True, *, current: bool = True) -> Condition:
-    """The condition of this type has this status; with `current`, it is not of an older generation."""
+    """The condition of this type has this status; with `current`, it is not of an older generation.
+
+    Args:
+        type: The type of the condition, such as `Ready`.
+        status: The status: a boolean, or a text such as `Unknown`.
+        current: Whether a condition of an older generation does not count.
+    """
     expected = status if isinstance(status, str) else str(status)
 
     def holds(body: Body | None) -> bool:
@@ -48,7 +70,12 @@ def condition(type: str, status: bool | str = True, *, current: bool = True) -> 
 
 
 def field(path: str, value: Any) -> Condition:
-    """The field of the object has this value; the path is as in `spec.replicas`."""
+    """The field of the object has this value; the path is as in `spec.replicas`.
+
+    Args:
+        path: The path of the field, such as `spec.replicas`.
+        value: The value.
+    """
     keys = dicts.parse_field(path)
 
     def holds(body: Body | None) -> bool:
@@ -62,7 +89,11 @@ def field(path: str, value: Any) -> Condition:
 
 
 def ready(body: Body | None) -> bool:
-    """The object is ready, by the rules of its kind, for its current generation."""
+    """The object is ready, by the rules of its kind, for its current generation.
+
+    Args:
+        body: The object, or None if there is none.
+    """
     if body is None or body.metadata.deletion_timestamp or not is_current(body, None):
         return False
     group, _, _ = str(body.get("apiVersion") or "").rpartition("/")

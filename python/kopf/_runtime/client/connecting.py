@@ -32,6 +32,13 @@ async def connect(
     The credentials are those of `info`; else of the kubeconfig (`KUBECONFIG`, or `~/.kube/config`), with
     its current or with another context; else of the pod's service account. The connection is closed at the
     end of the block.
+
+    Args:
+        info: The server and the credentials; by default, those of the kubeconfig, else of the service
+            account.
+        context: A context of the kubeconfig; by default, its current one.
+        kubeconfig: The path of the kubeconfig; by default, `KUBECONFIG`, or `~/.kube/config`.
+        user_agent: The user agent of the requests.
     """
     client = open_client(info, context=context, kubeconfig=kubeconfig, user_agent=user_agent)
     try:
@@ -48,7 +55,15 @@ def connect_sync(
     kubeconfig: KubeconfigPath | None = None,
     user_agent: str | None = None,
 ) -> Iterator[SyncApi]:
-    """Connect to a cluster without an operator, for threads; the same as `connect()` otherwise."""
+    """Connect to a cluster without an operator, for threads; the same as `connect()` otherwise.
+
+    Args:
+        info: The server and the credentials; by default, those of the kubeconfig, else of the service
+            account.
+        context: A context of the kubeconfig; by default, its current one.
+        kubeconfig: The path of the kubeconfig; by default, `KUBECONFIG`, or `~/.kube/config`.
+        user_agent: The user agent of the requests.
+    """
     client = open_client(info, context=context, kubeconfig=kubeconfig, user_agent=user_agent)
     try:
         yield SyncApi(client, View())

@@ -22,6 +22,17 @@ async def wait_for(
     """Wait until the condition holds for the object; the same as `Api.wait_for` of the current operator.
 
     Raises `RuntimeError` if it is not called by a handler of an object.
+
+    Args:
+        kind: A name as in decorators, a name such as `apps/v1/deployments`, a `kopf.Resource`, or an object.
+        name: The name of the object.
+        condition: A function of the body, or of None if there is none; `kopf.client` has usual ones.
+        namespace: The namespace; by default, that of the handled object.
+        timeout: The timeout in seconds; None: no timeout.
+        uid: The uid of the object; another object of this name counts as none.
+
+    Raises:
+        TimeoutError: The condition does not hold in time.
     """
     invoker = subinvoker_var.get(None)
     cause = cause_var.get(None)
