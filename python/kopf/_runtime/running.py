@@ -35,10 +35,10 @@ from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import Bridge, Engine, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.engine_failures import Failure, to_exception
-from kopf._runtime.errors import OperationalError
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
+from kopf._runtime.liveness import parse_endpoint
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.settings_sync import SettingsSync
@@ -359,7 +359,7 @@ class OperatorRunner:
             agent=f"kopf/{__version__}",
             make_resource=make_resource,
             identity=self._identity,
-            liveness=_parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
+            liveness=parse_endpoint(self._liveness_endpoint) if self._liveness_endpoint else None,
             credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
             command=self._peering_command,
         )
@@ -414,13 +414,3 @@ class OperatorRunner:
         if failure is None and self._peering_command is None and not webhooks.ended:
             logger.warning("The engine has finished unexpectedly.")
         return failure
-
-
-def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
-    """The host, the port, and the path of the health endpoint."""
-    import urllib.parse
-
-    parts = urllib.parse.urlsplit(endpoint)
-    if parts.scheme != "http":
-        raise OperationalError(f"Unsupported scheme: {endpoint}")
-    return parts.hostname or "localhost", parts.port or 80, parts.path or "/"
