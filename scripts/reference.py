@@ -54,7 +54,10 @@ failures are JSON lines, too.
 
 ## Machine-readable output
 
-`kopf check -o json` prints one JSON object to stdout. Fields are only added, never renamed:
+With `-o json`, a command prints one JSON document to stdout, and all messages to stderr. Exit codes are the
+same. Fields are only added, never renamed. If a command fails, it prints an error to stderr and no document.
+
+### The document of kopf check
 
 | field | value |
 |---|---|
@@ -78,6 +81,29 @@ A permission has these fields:
 | `unless` | the setting with which it is not necessary, or an empty string |
 
 The output of your handlers goes to stderr.
+
+### The document of kopf freeze and kopf resume
+
+| field | value |
+|---|---|
+| `command` | `freeze` or `resume` |
+| `identity` | the identity of the record in the peering objects |
+| `peering` | the name of the peering |
+| `priority`, `lifetime` | those of the record; null for `resume` |
+| `objects` | the peering objects that were written; `resume` removes the record from them |
+| `objects[].resource`, `group` | such as `kopfpeerings` and `kopf.dev` |
+| `objects[].namespace` | empty for cluster-scoped objects |
+| `objects[].name` | the name of the object |
+
+### The document of kopf cluster and kopf dev
+
+The document is printed when the server is ready and the manifests are applied; the command continues until it
+is stopped. Log lines and the output of your handlers go to stderr.
+
+| field | value |
+|---|---|
+| `server` | the URL of the API server |
+| `kubeconfig` | the absolute path of the kubeconfig, which exists until the command ends |
 
 ## Configuration file
 
