@@ -519,6 +519,14 @@ class ObjectDeleted:
     uid: str
 
 @final
+class PeeringWritten:
+    """The command has written its record to this peering object, or removed it."""
+
+    resource: Resource
+    namespace: str | None
+    name: str
+
+@final
 class EngineStopped:
     """The engine has ended: as it was asked to, or by a failure of this kind, with this message and maybe an
     explanation.
@@ -554,6 +562,7 @@ Item = (
     | CycleClosed
     | CancelCycle
     | ObjectDeleted
+    | PeeringWritten
     | EngineStopped
 )
 

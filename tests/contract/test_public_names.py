@@ -39,7 +39,7 @@ ALLOWED = {
 }
 # Additions of kopf-rs, which are documented.
 ADDED_COMMANDS = {"check", "cluster", "completion", "dev", "help", "init", "manifests"}
-ADDED_PARAMETERS = {"kubeconfig", "context", "status_address"}
+ADDED_PARAMETERS = {"kubeconfig", "context", "output", "status_address"}
 ADDED_TO_TESTING = {
     "Cluster",
     "NotSupportedError",

@@ -7,9 +7,6 @@ known. Other handlers are not called. Kopf only reads the cluster. With `--offli
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +16,7 @@ import click
 from kopf._cli.error_report import explain
 from kopf._cli.inspection import run_inspection
 from kopf._cli.namespace_check import describe_unmatched
+from kopf._cli.output import Output, document_output
 from kopf._cli.permissions import (
     Permission,
     Resolved,
@@ -45,8 +43,6 @@ from kopf._runtime.banner import describe_handlers
 from kopf._runtime.client.sync_api import SyncApi
 from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.handler_api import OperatorApi
-
-Output = Literal["text", "json"]
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ def check(
     """
     found: list[Problem] = []
     # The output of the author's code must not be in the report.
-    with contextlib.redirect_stdout(sys.stderr) if output == "json" else contextlib.nullcontext():
+    with document_output(output) as print_document:
         loaders.preload(paths=paths, modules=modules)
         registry = get_default_registry()
         omission = "--offline is set." if offline else _find_omission(registry)
@@ -91,7 +87,7 @@ def check(
     summary = describe_handlers(resource_handlers(registry))
     if output == "json":
         report = {"operator": summary, "skipped": omission, "problems": [item.to_json() for item in problems]}
-        click.echo(json.dumps(report, indent=2))
+        print_document(report)
         return 1 if problems else 0
     for problem in problems:
         click.echo(f"- {problem.text}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,6 +24,7 @@ from kopf._cli.options import (
     logging_parameters,
     namespaces_option,
     option,
+    output_option,
     status_address_option,
 )
 from kopf._cli.project_commands import check, completion, init, manifests, show_help
@@ -32,7 +33,9 @@ from kopf._intents import compatibility
 if TYPE_CHECKING:
     import pathlib
 
+    from kopf._cli.output import Output
     from kopf._objects.log_formats import LogFormat
+    from kopf._runtime.running import PeeringCommand
 
 DEV_PRIORITY = 666
 
@@ -190,6 +193,7 @@ def run(
 @option("-p", "--priority", type=int, default=100, help="Operators with a lower priority are paused.")
 @option("-t", "--lifetime", type=int, required=True, metavar="SECONDS", help="The duration.")
 @option("-m", "--message", type=str, help="Accepted, but not used.")
+@output_option
 @click.make_pass_decorator(CLIControls, ensure=True)
 def freeze(
     controls: CLIControls,
@@ -201,6 +205,7 @@ def freeze(
     peering_name: str,
     dev: bool | None,
     priority: int,
+    output: Output,
 ) -> None:
     """Pause the operators of a peering."""
     check_scope(namespaces, clusterwide)
@@ -212,6 +217,7 @@ def freeze(
         controls,
         "freeze",
         id,
+        output,
         settings=settings,
         namespaces=namespaces,
         clusterwide=clusterwide,
@@ -235,6 +241,7 @@ def freeze(
     metavar="NAME",
     help="The peering.",
 )
+@output_option
 @click.make_pass_decorator(CLIControls, ensure=True)
 def resume(
     controls: CLIControls,
@@ -242,6 +249,7 @@ def resume(
     namespaces: Collection[str],
     clusterwide: bool,
     peering_name: str,
+    output: Output,
 ) -> None:
     """Resume the operators of a peering."""
     check_scope(namespaces, clusterwide)
@@ -249,6 +257,7 @@ def resume(
         controls,
         "resume",
         id,
+        output,
         settings=controls.settings,
         namespaces=namespaces,
         clusterwide=clusterwide,
@@ -257,29 +266,11 @@ def resume(
 
 
 def _run_peering_command(
-    controls: CLIControls, command: Literal["freeze", "resume"], identity: str | None, **kwargs: Any
+    controls: CLIControls, command: PeeringCommand, identity: str | None, output: Output, **kwargs: Any
 ) -> None:
-    import asyncio
+    from kopf._cli import peering_commands
 
-    from kopf._cli.event_loop import event_loop
-    from kopf._runtime import operator
-    from kopf._runtime.identity import detect_own_id
-
-    with event_loop(controls.loop) as loop:
-        coroutine = operator.run_peering_command(
-            command,
-            identity=identity if identity is not None else detect_own_id(manual=True),
-            registry=controls.registry,
-            stop_flag=controls.stop_flag,
-            ready_flag=controls.ready_flag,
-            vault=controls.vault,
-            **kwargs,
-        )
-        with contextlib.suppress(asyncio.CancelledError):
-            if loop is not None:
-                loop.run_until_complete(coroutine)
-            else:
-                asyncio.run(coroutine)
+    peering_commands.run(controls, command, identity, output, **kwargs)
 
 
 @main.command()
@@ -290,7 +281,8 @@ def _run_peering_command(
     default=True,
     help="Imitate built-in controllers (Deployments, Jobs, Services).",
 )
-def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> None:
+@output_option
+def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool, output: Output) -> None:
     """Run an embedded Kubernetes API server.
 
     It is for development and has no nodes. Without --kubeconfig, its kubeconfig is .kopf/kubeconfig in the
@@ -298,7 +290,7 @@ def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> No
     """
     from kopf._cli import dev
 
-    dev.serve(kubeconfig, port, controllers=controllers)
+    dev.serve(kubeconfig, port, controllers=controllers, output=output)
 
 
 @main.command(name="dev")
@@ -317,6 +309,7 @@ def cluster(kubeconfig: pathlib.Path | None, port: int, controllers: bool) -> No
     "-n", "--namespace", "namespaces", multiple=True, metavar="PATTERN", help="Serve these namespaces only."
 )
 @liveness_option
+@output_option
 @handlers_options
 def develop(
     paths: Collection[str],
@@ -334,6 +327,7 @@ def develop(
     log_prefix: bool | None,
     namespaces: Collection[str],
     liveness_endpoint: str | None,
+    output: Output,
 ) -> None:
     """Run an operator with an embedded API server.
 
@@ -361,6 +355,7 @@ def develop(
         kubeconfig=kubeconfig,
         port=port,
         options=options,
+        output=output,
     )
     raise SystemExit(code)
 

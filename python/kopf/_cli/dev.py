@@ -26,6 +26,7 @@ import yaml
 
 from kopf._cli import autoreload
 from kopf._cli.activity_log import ActivityEntry, ActivityLog
+from kopf._cli.output import Output, document_output
 from kopf._testing import snapshot
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster, kubeconfig_environment
@@ -36,6 +37,7 @@ from kopf._testing.private_files import write_private
 OPERATOR = "kopf._cli.dev_operator"
 KUBECONFIG = ".kopf/kubeconfig"  # in the current folder
 
+STDERR = 2  # the descriptor: the streams of tests have none
 POLL_INTERVAL = 0.3  # seconds between looks at the operator
 STOP_TIMEOUT = 15.0
 STOP_POLL_INTERVAL = 0.1
@@ -44,13 +46,15 @@ _COLOURS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERRO
 _LEVEL = re.compile(r"\[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*\]")
 
 
-def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool) -> None:
+def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool, output: Output) -> None:
     """Run the server until Ctrl+C or SIGTERM."""
     with (
+        document_output(output) as print_document,
         _stop_signals() as stop,
         _running_cluster(Cluster(port=port, controllers=controllers)) as cluster,
         _published_kubeconfig(cluster, kubeconfig) as path,
     ):
+        print_document(_describe_server(cluster, path))
         click.echo(f"The cluster is at {cluster.url}; stop it with Ctrl+C. Try:")
         for command in _example_commands(path, "namespaces"):
             click.echo(f"  {command}")
@@ -67,11 +71,13 @@ def develop(
     kubeconfig: pathlib.Path | None,
     port: int,
     options: Collection[str],
+    output: Output,
 ) -> int:
     """Run the server and the operator until Ctrl+C or SIGTERM; the exit code of the operator, if it ends
     itself.
     """
     with contextlib.ExitStack() as stack:
+        print_document = stack.enter_context(document_output(output))
         stop = stack.enter_context(_stop_signals())
         cluster = stack.enter_context(_running_cluster(Cluster(port=port, controllers=True)))
         path = stack.enter_context(_published_kubeconfig(cluster, kubeconfig))
@@ -80,13 +86,14 @@ def develop(
         objects = _Manifests(cluster)
         for manifest in manifests:
             objects.apply(manifest)
+        print_document(_describe_server(cluster, path))
         _print(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
         for command in _example_commands(path, _example_resource(manifests)):
             _print(f"  {command}")
         try:
             with contextlib.nullcontext() if "--quiet" in options else ActivityLog(cluster, _print_entry):
                 arguments = [*options, *(f"--module={name}" for name in modules), *paths]
-                operator = _Supervisor(arguments, cluster)
+                operator = _Supervisor(arguments, cluster, stdout=STDERR if output == "json" else None)
                 return operator.run(stop, objects, _create_watcher(paths, manifests) if reload else None)
         finally:
             if state_file is not None:
@@ -193,6 +200,11 @@ class _Manifests:
             _print(f"Applied: {_describe(applied)}.")
 
 
+def _describe_server(cluster: Cluster, kubeconfig: pathlib.Path) -> dict[str, str]:
+    """The document of `-o json`."""
+    return {"server": cluster.url, "kubeconfig": str(kubeconfig.absolute())}
+
+
 def _describe(body: Mapping[str, Any]) -> str:
     meta = body.get("metadata") or {}
     return f"{body.get('kind')} {meta.get('name')}"
@@ -201,10 +213,11 @@ def _describe(body: Mapping[str, Any]) -> str:
 class _Supervisor:
     """Keeps one operator running: the one of the newest files."""
 
-    def __init__(self, arguments: Collection[str], cluster: Cluster) -> None:
+    def __init__(self, arguments: Collection[str], cluster: Cluster, *, stdout: int | None) -> None:
         super().__init__()
         self._arguments = arguments
         self._cluster = cluster
+        self._stdout = stdout
 
     def run(self, stop: StopSignals, objects: _Manifests, watcher: autoreload.FileWatcher | None) -> int:
         """Run until it is stopped; the exit code. Without a watch, also until the operator ends itself."""
@@ -244,6 +257,7 @@ class _Supervisor:
             [sys.executable, "-m", OPERATOR, "run", *self._arguments],
             env=_environment(self._cluster),
             stdin=subprocess.DEVNULL,
+            stdout=self._stdout,
             stderr=subprocess.PIPE if coloured else None,
             text=True,
             errors="replace",

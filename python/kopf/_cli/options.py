@@ -145,6 +145,11 @@ def check_scope(namespaces: Collection[str], clusterwide: bool) -> None:
         raise click.UsageError("Either --namespace or --all-namespaces can be used, not both.")
 
 
+output_option = option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="The output format."
+)
+
+
 def handlers_options(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Add the modules and the files with the handlers to a command."""
     modules = option("-m", "--module", "modules", multiple=True, metavar="MODULE", help="Import this module.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,10 +16,13 @@ from kopf._cli.options import (
     handlers_options,
     namespaces_option,
     option,
+    output_option,
 )
 
 if TYPE_CHECKING:
     import pathlib
+
+    from kopf._cli.output import Output
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -29,7 +32,7 @@ SHELLS = ("bash", "zsh", "fish")
 @all_namespaces_option("Check the whole cluster.")
 @namespaces_option("Check the permissions in these namespaces.")
 @option("--offline", is_flag=True, help="Check only the declarations; call no handlers, check no cluster.")
-@option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="The output format.")
+@output_option
 @handlers_options
 def check(
     paths: Collection[str],
@@ -37,7 +40,7 @@ def check(
     namespaces: Collection[str],
     clusterwide: bool,
     offline: bool,
-    output: Literal["text", "json"],
+    output: Output,
 ) -> None:
     """Check an operator without serving its resources.
 

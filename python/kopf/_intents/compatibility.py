@@ -42,8 +42,8 @@ class Compatibility:
     raises_command_errors: bool = False
     """Commands end with the traceback of their error, without a report."""
 
-    adds_no_notes: bool = False
-    """Errors of files and declarations have no notes on what has failed."""
+    keeps_errors_unchanged: bool = False
+    """Errors of files and declarations do not contain what has failed."""
 
     accepts_bare_decorators: bool = False
     """A handler after a decorator without arguments is taken as a selector of resources."""

@@ -114,7 +114,7 @@ def declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistry
     try:
         _declare(decorator, fn, options, registry)
     except (TypeError, ValueError) as e:
-        if not compatibility.of_environment().adds_no_notes:
+        if not compatibility.of_environment().keeps_errors_unchanged:
             e.add_note(f"In the declaration of @kopf.on.{decorator}(...) for {fn!r}.")
         raise
 

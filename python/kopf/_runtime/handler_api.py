@@ -25,7 +25,10 @@ AuthenticateFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]
 
 
 class OperatorApi:
-    """Makes the argument for the handlers of one operator. Without `retries`, failed requests raise at once."""
+    """Makes the argument for the handlers of one operator.
+
+    `retries` is whether failed requests are retried, as usual; otherwise, they raise at once.
+    """
 
     def __init__(
         self, settings: OperatorSettings, authenticate: AuthenticateFn, *, retries: bool = True

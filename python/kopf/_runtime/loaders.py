@@ -52,7 +52,7 @@ def _load(name: str, path: str) -> None:
 
 def _add_note(error: Exception, note: LoadingNote) -> None:
     # Kopf 1.45 ends with the traceback of the error alone.
-    if not compatibility.of_environment().adds_no_notes:
+    if not compatibility.of_environment().keeps_errors_unchanged:
         error.add_note(note)
 
 

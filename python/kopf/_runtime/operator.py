@@ -17,7 +17,7 @@ from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo, Memo
-from kopf._runtime.bridge import __version__
+from kopf._runtime.bridge import PeeringWritten, __version__
 from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.identity import detect_own_id
 from kopf._runtime.running import Inspection, OperatorRunner, PeeringCommand
@@ -81,7 +81,7 @@ async def spawn_tasks(
     Raises:
         TypeError: `namespaces` are combined with `namespace`, or with `clusterwide`.
     """
-    return _spawn_tasks(**locals(), peering_command=None)
+    return _make_runner(**locals(), peering_command=None).spawn()
 
 
 def _with_arguments_of(
@@ -172,29 +172,33 @@ def run(
             asyncio.run(operator(**kwargs))
 
 
-async def run_peering_command(peering_command: PeeringCommand, **kwargs: Any) -> None:
-    """Let an operator do one thing instead of working, with the same arguments as of `spawn_tasks`."""
+async def run_peering_command(peering_command: PeeringCommand, **kwargs: Any) -> list[PeeringWritten]:
+    """Let an operator do one thing instead of working, with the same arguments as of `spawn_tasks`.
+
+    Returns the peering objects that it has written.
+    """
     existing_tasks = asyncio.all_tasks()
     defaults = inspect.signature(spawn_tasks).parameters.values()
-    tasks = _spawn_tasks(
+    runner = _make_runner(
         **{**{arg.name: arg.default for arg in defaults}, **kwargs}, peering_command=peering_command
     )
-    await run_tasks(tasks, ignored=existing_tasks)
+    await run_tasks(runner.spawn(), ignored=existing_tasks)
+    return runner.written_peerings
 
 
 async def run_inspection(inspection: Inspection, **kwargs: Any) -> None:
     """Let an operator call only its startup, login and cleanup handlers, with the inspection in between."""
     existing_tasks = asyncio.all_tasks()
     defaults = inspect.signature(spawn_tasks).parameters.values()
-    tasks = _spawn_tasks(
+    runner = _make_runner(
         **{**{arg.name: arg.default for arg in defaults}, **kwargs},
         peering_command=None,
         inspection=inspection,
     )
-    await run_tasks(tasks, ignored=existing_tasks)
+    await run_tasks(runner.spawn(), ignored=existing_tasks)
 
 
-def _spawn_tasks(
+def _make_runner(
     *,
     lifecycle: LifeCycleFn | None,
     indexers: Any,
@@ -218,7 +222,7 @@ def _spawn_tasks(
     _command: Coroutine[None, None, None] | None,
     peering_command: PeeringCommand | None,
     inspection: Inspection | None = None,
-) -> Collection[Task]:
+) -> OperatorRunner:
     scope = _scope(namespaces=namespaces, namespace=namespace, clusterwide=clusterwide)
     logger.debug(f"Starting Kopf {__version__}.")
     settings = settings if settings is not None else OperatorSettings()
@@ -231,7 +235,7 @@ def _spawn_tasks(
         settings.peering.standalone = standalone
     if priority is not None:
         settings.peering.priority = priority
-    runner = OperatorRunner(
+    return OperatorRunner(
         registry=registry,
         settings=settings,
         lifecycle=lifecycle if lifecycle is not None else lifecycles.get_default_lifecycle(),
@@ -248,7 +252,6 @@ def _spawn_tasks(
         peering_command=peering_command,
         inspection=inspection,
     )
-    return runner.spawn()
 
 
 def _scope(

@@ -32,7 +32,7 @@ from kopf._objects.resources import make_resource
 from kopf._runtime import banner, handler_checks, posting
 from kopf._runtime.activities import Activities, serialize_credentials
 from kopf._runtime.admission import Admission, WebhookServerTask
-from kopf._runtime.bridge import Bridge, Engine, StatusServer, __version__
+from kopf._runtime.bridge import Bridge, Engine, PeeringWritten, StatusServer, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.engine_failures import Failure, to_exception
 from kopf._runtime.errors import OperationalError
@@ -121,6 +121,7 @@ class OperatorRunner:
             settings, self._activities.authenticate, retries=not is_inspected
         )
         self._tasks: list[Task] = []
+        self.written_peerings: list[PeeringWritten] = []
 
     # They are empty before the first object, but they are there.
     def _ensure_indices(self) -> None:
@@ -321,6 +322,7 @@ class OperatorRunner:
             dispatcher.request_handlers |= caches.request_handlers()
             self._invoker.caches = caches.readers
             self._invoker.children = caches.children
+        dispatcher.request_handlers[PeeringWritten] = self.written_peerings.append
         bridge = Bridge(engine, dispatcher.request_handlers, self._loop)
         bridge.before_completion = SettingsSync(engine, self._settings, iterated).push_if_changed
         dispatcher.complete = bridge.complete

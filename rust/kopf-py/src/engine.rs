@@ -28,7 +28,9 @@ use crate::commands::caching::ComputeKeys;
 use crate::commands::daemons::{CallDaemon, DaemonEnded, GetInitialDelay, ObjectUpdated, StopDaemons};
 use crate::commands::login::{Login, read_credentials};
 use crate::commands::matching::{MatchNamespaces, MatchResources};
-use crate::commands::notifications::{CancelCycle, CycleClosed, EngineStopped, ObjectDeleted};
+use crate::commands::notifications::{
+    CancelCycle, CycleClosed, EngineStopped, ObjectDeleted, PeeringWritten,
+};
 use crate::commands::patch_fns::ApplyPatchFns;
 use crate::commands::probe::Probe;
 use crate::commands::reconcile;
@@ -352,6 +354,10 @@ impl Engine {
             }
             HostItem::Task(HostTask::ObjectDeleted(uid)) => {
                 Py::new(py, ObjectDeleted { uid: uid.to_string() })?.into_any()
+            }
+            HostItem::Task(HostTask::PeeringWritten { resource, namespace, name }) => {
+                let resource = self.resource(py, &resource)?;
+                Py::new(py, PeeringWritten { resource, namespace, name })?.into_any()
             }
             HostItem::Task(HostTask::Login(task)) => Py::new(py, Login::new(task))?.into_any(),
             HostItem::Task(HostTask::AdmissionReview(task)) => {

@@ -75,7 +75,9 @@ mod _kopf {
     #[pymodule_export]
     use crate::commands::matching::{MatchNamespaces, MatchResources};
     #[pymodule_export]
-    use crate::commands::notifications::{CancelCycle, CycleClosed, EngineStopped, ObjectDeleted};
+    use crate::commands::notifications::{
+        CancelCycle, CycleClosed, EngineStopped, ObjectDeleted, PeeringWritten,
+    };
     #[pymodule_export]
     use crate::commands::patch_fns::ApplyPatchFns;
     #[pymodule_export]

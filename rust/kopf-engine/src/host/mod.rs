@@ -110,6 +110,15 @@ pub enum HostTask {
         /// The reasons to set on its stop flag, which may still be referenced.
         reasons: StopReasons,
     },
+    /// A one-shot command has written its record to a peering object, or removed it.
+    PeeringWritten {
+        /// The peering resource.
+        resource: Arc<Resource>,
+        /// The namespace of the object; none if it is cluster-scoped.
+        namespace: Option<String>,
+        /// The name of the object.
+        name: String,
+    },
     /// Get credentials from the login handlers.
     Login(LoginTask),
     /// Call the handlers of an admission review.

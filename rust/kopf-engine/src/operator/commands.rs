@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::scan::{Scope, scan};
 use crate::error::{Failure, RequestError};
-use crate::host::LogRecord;
+use crate::host::{HostTask, LogRecord};
 use crate::peering::{GROUPS, is_peering, plural, write_records};
 use crate::task_context::TaskContext;
 
@@ -29,7 +29,7 @@ pub enum Command {
     Resume,
 }
 
-/// Runs the command.
+/// Runs the command. The host is notified of each written peering object.
 ///
 /// # Errors
 /// If there is no peering resource, or if none of the peering objects exists.
@@ -86,7 +86,13 @@ async fn write(
     let me = Peer { id: identity.to_owned(), priority, lifetime, lastseen };
     let record = (me.id.clone(), me.record());
     let found = write_records(&shared.client, resource, place, &settings.name, [record]).await?.is_some();
-    if !found {
+    if found {
+        shared.host.submit(HostTask::PeeringWritten {
+            resource: Arc::clone(resource),
+            namespace: place.map(str::to_owned),
+            name: settings.name.clone(),
+        });
+    } else {
         let place = place.map_or_else(|| "cluster-wide".to_owned(), |place| format!("in '{place}'"));
         let text = format!("There is no {resource} named {:?} {place}.", settings.name);
         shared.host.log(LogRecord::general(Level::Warning, LOGGER, text));

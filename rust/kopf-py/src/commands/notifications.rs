@@ -22,6 +22,15 @@ pub(crate) struct ObjectDeleted {
     pub(crate) uid: String,
 }
 
+/// The command has written its record to a peering object, or removed it. The namespace is none if the object is
+/// cluster-scoped.
+#[pyclass(frozen, get_all, module = "kopf._kopf")]
+pub(crate) struct PeeringWritten {
+    pub(crate) resource: Py<PyAny>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+}
+
 /// The engine has ended: after a stop, or by a failure of this kind, with this message and maybe an explanation.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
 pub(crate) struct EngineStopped {
