@@ -151,7 +151,8 @@ impl Patching<'_> {
     ) -> Result<WriteResult, PatchFailure> {
         let has_subresource = self.resource.has_subresource("status");
         let status = patch.get("status").filter(|status| has_subresource && !status.is_null());
-        let body = PatchPart(&patch, has_subresource.then_some("status"));
+        let separate = has_subresource.then_some("status");
+        let body = PatchPart(&patch, separate);
         if let Some((_, persistence)) = self.release_cleanup.filter(|_| status.is_some() && !body.is_empty())
         {
             let requests = merge_requests(object, &patch, &final_progress.0, persistence);
@@ -174,6 +175,9 @@ impl Patching<'_> {
                 return self.unmerged_without_object(object, patch, applied);
             }
         }
+        let rest =
+            written.rejection.as_mut().map(|rejection| self.defer_progress(object, body.to_map(), rejection));
+        let body = || rest.as_ref().map_or(PatchPart(&patch, separate), |rest| PatchPart(rest, None));
         // The subresource may not exist any more: then the status is an ordinary field.
         let is_missing = written.rejection.as_ref().is_some_and(|it| it.error.status() == Some(404));
         let sent = if is_missing { self.merge_body(object, PatchPart(&patch, None)).await } else { Ok(None) };
@@ -181,14 +185,14 @@ impl Patching<'_> {
             Ok(Some(last)) => Ok(Some(last)),
             Err(error) if !is_rejection(&error) => Err(error),
             // The status may be the reason.
-            _ => self.merge_body(object, body).await,
+            _ => self.merge_body(object, body()).await,
         };
         let sent = match sent {
             Ok(last) => last,
             Err(error) => {
                 let parts = match status {
                     Some(status) if !self.compat => {
-                        Parts::after_status(&patch, status, &written, response.is_some())
+                        Parts::after_status(body().to_map(), status, &written, response.is_some())
                     }
                     _ => Parts::unwritten(patch),
                 };
@@ -199,7 +203,10 @@ impl Patching<'_> {
         response = sent.or(response);
         if let Some(status) = status {
             let may_be_accepted = match &written.rejection {
-                Some(rejection) => may_retry && is_body_written && !is_final(&rejection.error),
+                Some(rejection) => {
+                    let is_all = rejection.patch.keys().eq(["status"]);
+                    may_retry && is_body_written && is_all && !is_final(&rejection.error)
+                }
                 None => self.compat,
             };
             // The server responds again, or the body had to be written first.
@@ -261,6 +268,14 @@ impl Patching<'_> {
                     ..rejection
                 });
             } else {
+                // What follows a rejected diff-base waits with it.
+                let part = match &mut written.rejection {
+                    Some(rejection) => self.defer_progress(object, part, rejection),
+                    None => part,
+                };
+                if part.is_empty() {
+                    continue;
+                }
                 match self.merge_body(object, PatchPart(&part, None)).await {
                     Ok(last) => {
                         accepted.merge(part);
