@@ -16,6 +16,13 @@ fn base_in_status() -> Persistence {
     Persistence { diffbase_storage, ..Persistence::default() }
 }
 
+/// Progress in the status, and the diff-base in an annotation.
+fn progress_in_status() -> Persistence {
+    let storage =
+        json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "dummy"]});
+    Persistence { progress_storage: serde_json::from_value(storage).unwrap(), ..Persistence::default() }
+}
+
 /// All rejected parts.
 fn rejected(rejections: Vec<Rejection>) -> Value {
     let mut rejected = Patch::default();
@@ -124,4 +131,33 @@ async fn other_rejected_fields_of_the_status_do_not_keep_the_progress() {
     let applied = outcome.result.unwrap();
     assert_eq!(rejected(applied.rejections), json!({"status": {"bad": 1}}));
     assert!(applied.merged.contains_key("metadata"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_follows_a_failed_request_is_unwritten_and_all_before_it_is_not() {
+    let base = json!({"metadata": {"annotations": {"kopf.zalando.org/last-handled-configuration": "{}"}}});
+    for is_denied in [false, true] {
+        let patch = json!({
+            "status": {"result": 1, "progress": {"h": null}},
+            "metadata": base["metadata"],
+        });
+        let persistence = progress_in_status();
+        let outcome =
+            apply_with(Some(&persistence), body("1", json!({})), change(patch), move |got| {
+                match got.path.ends_with("/status") {
+                    true if is_denied => failure_response(403, None),
+                    true => (200, Some(body("2", json!({"status": {"result": 1}})))),
+                    false => failure_response(422, None),
+                }
+            })
+            .await;
+        assert_eq!(outcome.sent(), ["PATCH /status", "PATCH"]);
+        let PatchFailure { applied, .. } = outcome.result.unwrap_err();
+        let unwritten = json!({"metadata": base["metadata"], "status": {"progress": {"h": null}}});
+        assert_eq!(Value::Object(applied.unwritten), unwritten, "{is_denied}");
+        let result = json!({"status": {"result": 1}});
+        let (merged, rejected) = (Value::Object(applied.merged), rejected(applied.rejections));
+        let expected = if is_denied { (json!({}), result) } else { (result, json!({})) };
+        assert_eq!((merged, rejected), expected);
+    }
 }
