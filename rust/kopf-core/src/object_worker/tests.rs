@@ -329,6 +329,36 @@ fn after_a_deletion_only_later_watch_events_count() {
 }
 
 #[test]
+fn an_error_in_the_cycle_of_a_deletion_does_not_keep_the_object() {
+    for compat in [false, true] {
+        let settings = json!({"compat": compat, "queueing": {"error_delays": [3.0]}});
+        let failed = || Decision { error: Some("boo".to_owned()), ..Decision::default() };
+        let mut scene = Scene::new("changing", &settings);
+        let deleted = started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
+        let DecisionResult::Finished(Finished { log: Some(line), .. }) =
+            scene.conclude(deleted.clone(), failed(), 0.0)
+        else {
+            panic!("the error is logged")
+        };
+        let expected = if compat {
+            "Throttling for 3 seconds due to an unexpected error: boo"
+        } else {
+            "An unexpected error, not throttled: boo"
+        };
+        assert_eq!(line.text(), expected);
+        assert!(scene.worker.gone && !scene.worker.needs_driver());
+        // The same, but another object has the name already: its handling is not delayed.
+        let mut scene = Scene::new("changing", &settings);
+        started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
+        scene.worker.memory.fully_handled_once = true;
+        scene.take(QueuedEvent::of(EventType::Added, object(3)));
+        scene.conclude(deleted, failed(), 0.0);
+        assert!(!scene.worker.gone && !scene.worker.memory.fully_handled_once);
+        assert_eq!(version(&scene.next(0.0).next), Some("3"));
+    }
+}
+
+#[test]
 fn a_deselected_object_is_stale_after_a_write_or_a_delay() {
     let mut scene = Scene::new("changing", &json!({}));
     scene.worker.selector_match = SelectorMatch::Deselected;

@@ -127,7 +127,11 @@ impl ObjectWorker {
         let event = running.event().clone();
         self.phase = Phase::Free;
         if let Some(error) = decision.error {
+            let is_deleted = event.kind == EventType::Deleted;
             let log = Some(self.requeue_failed(event, error, true, context, now));
+            if is_deleted {
+                self.finish_deleted();
+            }
             return DecisionResult::Finished(Finished { log, ..Finished::default() });
         }
         self.memory.fully_handled_once |= decision.fully_handled_once;
@@ -313,7 +317,7 @@ impl ObjectWorker {
         (delay > 0.0).then(|| WorkerLog::of(&event.object, WorkerMessage::SkippedSleep(delay)))
     }
 
-    /// Applies the error back-off; the state is handled again afterwards.
+    /// Applies the error back-off; the state is handled again afterwards, unless the object is deleted.
     fn requeue_failed(
         &mut self,
         event: QueuedEvent,
@@ -322,13 +326,13 @@ impl ObjectWorker {
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> WorkerLog {
-        let delay = self.fail(context, now);
+        let compat = context.startup_config.settings.compat;
+        // A deleted object is not handled again, so there is no back-off; Kopf 1.45 logs one.
+        let is_repeated = event.kind != EventType::Deleted;
+        let delay = if is_repeated || compat { self.fail(context, now) } else { None };
         let line = WorkerLog::of(&event.object, WorkerMessage::Failed { delay, error, with_exception });
         // Kopf 1.45 drops the event; here, the object must not wait for its next change.
-        if event.kind != EventType::Deleted
-            && !context.startup_config.settings.compat
-            && self.pending().next().is_none()
-        {
+        if is_repeated && !compat && self.pending().next().is_none() {
             let queue = self.queue.get_or_insert_default();
             queue.pending.push_back(QueuedEvent { requeued: true, ..event });
         }

@@ -5,6 +5,9 @@
 //! the diff-base is written. The order is: first the changes and results of handlers; then the diff-base; then progress. Two
 //! requests suffice, unless the first and the last of these steps belong to one endpoint (main or status) and the second
 //! step to the other.
+//!
+//! If the diff-base is in the status, and only the status is rejected, the progress waits for both: see
+//! [`deferred_progress`].
 
 use crate::json::merge_patch::{Patch, subtract};
 use crate::json::value::{Map, Value};
@@ -12,6 +15,7 @@ use crate::object::Object;
 use crate::persistence::Persistence;
 
 use super::own_annotations::{annotations_of, own_annotations, own_base, progress_records};
+use super::pending_state::overlaid;
 
 /// One merge patch.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,6 +80,28 @@ pub fn merge_requests(
     };
     let (one, other) = (starting_with(true), starting_with(false));
     if other.len() < one.len() { other } else { one }
+}
+
+/// The progress in a patch for the main endpoint that is written only after a rejected part of the changes, as that
+/// contains the diff-base. It is empty if the patch itself writes the diff-base that the object has afterwards.
+pub fn deferred_progress(
+    object: &Object,
+    patch: &Map<String, Value>,
+    rejected: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let storage = &persistence.diffbase_storage;
+    let base = own_base(object, patch, persistence);
+    let is_written = || {
+        let mut whole = Patch(base.clone());
+        whole.merge(rejected.clone());
+        let base_after = |patch| storage.fetch(overlaid(object, patch)?.as_ref()).ok()?;
+        !base.is_empty() && base_after(&base) == base_after(&whole.0)
+    };
+    if own_base(object, rejected, persistence).is_empty() || is_written() {
+        return Map::new();
+    }
+    subtract(own_annotations(object, patch, persistence), &base)
 }
 
 /// The final records that are removed or replaced with the diff-base; others would stay on the object.
@@ -191,5 +217,55 @@ mod tests {
         let patch = json!({"status": {"result": 1, "base": "{}", "progress": {"h": null}}});
         assert_eq!(requests(&patch, &persistence(true, true)), [patch]);
         assert!(requests(&json!({}), &persistence(true, true)).is_empty());
+    }
+
+    #[test]
+    fn progress_waits_for_a_rejected_diffbase() {
+        let (object, keep) = (Object::decode("{}").unwrap(), Map::new());
+        let patch = json!({"metadata": {"annotations": {RECORD: null, "mine": null}}, "spec": {"x": 1}});
+        let progress = json!({"metadata": {"annotations": {RECORD: null}}});
+        let (patch, progress) = (patch.as_object().unwrap(), progress.as_object().unwrap());
+        for (rejected, base_in_status, expected) in [
+            (json!({"status": {"base": "{}"}}), true, progress),
+            (json!({"status": {"result": 1}}), true, &keep),
+            (json!({}), true, &keep),
+            (json!({"status": {"base": "{}"}}), false, &keep),
+        ] {
+            let persistence = persistence(false, base_in_status);
+            let deferred = deferred_progress(&object, patch, rejected.as_object().unwrap(), &persistence);
+            assert_eq!(&deferred, expected, "{rejected}");
+        }
+    }
+
+    #[test]
+    fn progress_does_not_wait_if_the_diffbase_is_also_written_elsewhere() {
+        let own = |order: [&str; 2]| {
+            let storage = |kind: &str| match kind {
+                "Status" => json!({"type": "Status", "field": ["status", "base"]}),
+                _ => serde_json::to_value(&Persistence::default().diffbase_storage).unwrap(),
+            };
+            let storages = json!({"type": "Multi", "storages": order.map(storage)});
+            Persistence {
+                diffbase_storage: serde_json::from_value(storages).unwrap(),
+                ..persistence(false, false)
+            }
+        };
+        let patch = json!({"metadata": {"annotations": {RECORD: null, BASE: "{\"spec\":{}}"}}});
+        let rejected = json!({"status": {"base": "{\"spec\":{}}"}});
+        let older = r#"{"status": {"base": "{}"}}"#;
+        for (object, order, waits) in [
+            ("{}", ["Status", "Annotations"], false),
+            (older, ["Annotations", "Status"], false),
+            // The older diff-base in the status hides the newer one in the annotation.
+            (older, ["Status", "Annotations"], true),
+        ] {
+            let (patch, rejected) = (patch.as_object().unwrap(), rejected.as_object().unwrap());
+            let deferred = deferred_progress(&Object::decode(object).unwrap(), patch, rejected, &own(order));
+            assert_eq!(!deferred.is_empty(), waits, "{object} {order:?}");
+            assert!(
+                !waits
+                    || deferred == *json!({"metadata": {"annotations": {RECORD: null}}}).as_object().unwrap()
+            );
+        }
     }
 }

@@ -164,6 +164,7 @@ impl PendingState {
     pub(super) fn accept(&mut self, keys: &[String], persistence: &Persistence) -> Map<String, Value> {
         let accepted = std::mem::take(&mut self.unwritten);
         self.final_progress = Map::new();
+        self.rejected_patch.remove(&accepted);
         self.own.merge(own_progress(&accepted, keys, persistence));
         accepted
     }
@@ -203,15 +204,18 @@ impl PendingState {
             final_progress.clone_from(&self.final_progress);
             missing_patch = self.with_final_records(missing_patch, persistence);
         }
-        let rejected_patch =
-            self.rejected_patch.due().map(|due| (Patch(unconfirmed(self.rejected_patch.patch())), due));
+        let rejected_patch = self.rejected_patch.due().map(|due| {
+            let rejected = unconfirmed(self.rejected_patch.patch());
+            (Patch(subtract(rejected, &self.unwritten)), due)
+        });
         let rejected_patch = rejected_patch.filter(|(patch, _)| !patch.is_empty());
         // Changes of handlers outside of the status are not overlaid before the API server accepts them: it may reject or
         // change them.
-        let mut ours =
-            Patch(rejected_patch.as_ref().map(|(patch, _)| status_of(&patch.0)).unwrap_or_default());
-        ours.merge(own_annotations(object, &missing_patch.0, persistence));
-        ours.merge(status_of(&missing_patch.0));
+        let mut ours = Patch::default();
+        for patch in rejected_patch.iter().map(|(patch, _)| patch).chain([&missing_patch]) {
+            ours.merge(own_annotations(object, &patch.0, persistence));
+            ours.merge(status_of(&patch.0));
+        }
         let ours = ours.0;
         let unfinished = urgent
             && self.is_closing(object, persistence)

@@ -102,8 +102,15 @@ impl Patching<'_> {
         }
         let body = PatchPart(&rejected_patch, has_subresource.then_some("status"));
         if !body.is_empty() && !applied.gone {
-            let Value::Object(patch) = body.to_value() else { return applied };
-            let document = self.body_document(object, &body);
+            let mut patch = body.to_map();
+            // Also progress that was kept for an older diff-base waits for a newer one.
+            for rejection in &mut applied.rejections {
+                patch = self.defer_progress(object, patch, rejection);
+            }
+            if patch.is_empty() {
+                return applied;
+            }
+            let document = self.body_document(object, &PatchPart(&patch, None));
             match self.send(object, None, RequestBody::MergePatch(&document), true).await {
                 Ok(response) => applied = self.accepted(object, Some(response), patch, applied),
                 Err(error) => {

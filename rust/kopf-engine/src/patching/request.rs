@@ -8,7 +8,6 @@ use kopf_core::object::Object;
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::Accepted;
 
-use super::documents::PatchPart;
 use super::rejections::Rejection;
 use super::status::{StatusWritten, as_patch};
 use crate::error::RequestError;
@@ -106,14 +105,13 @@ impl Parts {
         Self { accepted: Map::new(), left: patch }
     }
 
-    /// The status was sent first.
+    /// The status was sent first, and then the rest, which is left.
     pub(super) fn after_status(
-        patch: &Map<String, Value>,
+        left: Map<String, Value>,
         status: &Value,
         written: &StatusWritten,
         is_accepted: bool,
     ) -> Self {
-        let left = PatchPart(patch, Some("status")).to_map();
         let accepted = match &written.rejection {
             _ if !is_accepted => Map::new(),
             Some(rejection) => subtract(as_patch(status), &rejection.patch),

@@ -2,16 +2,18 @@
 //!
 //! Handlers count as finished when their progress is written. Their status is written first, so that it is not lost if
 //! the operator crashes in between. The progress and the finalizers follow, even if the server rejects the status. The
-//! part that was not written is a [`Rejection`], and is sent again later.
+//! part that was not written is a [`Rejection`], and is sent again later. If it contains the diff-base, the progress of
+//! the completed handling waits with it; the rest of the patch does not.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use kopf_core::backoff::Backoff;
-use kopf_core::json::merge_patch::subtract;
+use kopf_core::json::merge_patch::{Patch, subtract};
 use kopf_core::json::value::{Map, Value, python_repr};
 use kopf_core::object::Object;
 use kopf_core::object::redaction::shown;
+use kopf_core::persistence::merge_requests::deferred_progress;
 use serde_json::json;
 
 use super::identity::is_gone;
@@ -66,6 +68,22 @@ impl Patching<'_> {
         }
         let rejection = Rejection { patch: whole, is_status: true, error };
         StatusWritten { response: None, rejection: Some(rejection) }
+    }
+
+    /// Moves the progress in a patch for the body to a rejected part with the diff-base. Returns the rest.
+    pub(super) fn defer_progress(
+        &self,
+        object: &Object,
+        patch: Map<String, Value>,
+        rejection: &mut Rejection,
+    ) -> Map<String, Value> {
+        let Some((_, persistence)) = self.release_cleanup else { return patch };
+        let progress = deferred_progress(object, &patch, &rejection.patch, persistence);
+        let rest = subtract(patch, &progress);
+        let mut rejected = Patch(std::mem::take(&mut rejection.patch));
+        rejected.merge(progress);
+        rejection.patch = rejected.0;
+        rest
     }
 
     /// Sends a status. With a version, it must not change an object of another version that is not this object.
@@ -142,6 +160,11 @@ fn is_temporary(error: &RequestError, is_versioned: bool) -> bool {
 /// Whether the server has rejected the request, as opposed to a temporary failure or a missing response.
 pub(super) fn is_final(error: &RequestError) -> bool {
     matches!(error.status(), Some(400..=428 | 430..=499))
+}
+
+/// Whether the status may be accepted right after the body, and none of the body waits for it.
+pub(super) fn may_follow_body(rejection: &Rejection) -> bool {
+    rejection.patch.keys().eq(["status"]) && !is_final(&rejection.error)
 }
 
 pub(super) fn as_patch(status: &Value) -> Map<String, Value> {

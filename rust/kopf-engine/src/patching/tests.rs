@@ -1,5 +1,6 @@
 //! The requests of patching, their order, and the reactions to rejections, against a server that is a function.
 
+use kopf_core::handler::registry::Registry;
 use kopf_core::persistence::finalizer::Edit;
 use serde_json::json;
 use tokio::time::Instant;
@@ -7,6 +8,8 @@ use tokio::time::Instant;
 use super::*;
 use crate::host::HostTask;
 use crate::testing::{FakeResponse, Fixture, Got, resource};
+
+mod order;
 
 /// A host whose transformation functions set `spec.x`, and `status.done` of objects with a status. It collects log lines.
 #[derive(Default)]
@@ -76,11 +79,22 @@ async fn apply(
     change: WriteRequest,
     respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static,
 ) -> Outcome {
+    apply_with(None, object, change, respond).await
+}
+
+/// As `apply`, but Kopf's own parts of the patch are recognised by this persistence.
+async fn apply_with(
+    persistence: Option<&Persistence>,
+    object: Value,
+    change: WriteRequest,
+    respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static,
+) -> Outcome {
     let fixture = Fixture::new(&json!({}), respond);
     let mut things = (*resource("example.com", "things", true)).clone();
     things.subresources.insert("status".to_owned());
     let fake = Arc::new(FakeHost::default());
     let host: Arc<dyn Host> = Arc::<FakeHost>::clone(&fake);
+    let handlers = Arc::new(Registry::default()).handlers_of(&Arc::new(things.clone()), &|_| true);
     let patching = Patching {
         client: &fixture.shared.base.client,
         host: &host,
@@ -88,7 +102,7 @@ async fn apply(
         finalizer: "f",
         compat: false,
         is_deleted: &|| false,
-        release_cleanup: None,
+        release_cleanup: persistence.map(|persistence| (&handlers, persistence)),
     };
     let object = Arc::new(Object::decode(&object.to_string()).unwrap());
     let start = Instant::now();

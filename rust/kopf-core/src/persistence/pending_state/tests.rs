@@ -7,6 +7,7 @@ use crate::activation::log::LogMessage;
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 
 mod crashes;
+mod deferred_progress;
 mod other_operators;
 mod removed_annotations;
 mod scene;

@@ -428,3 +428,29 @@ fn the_accepted_part_of_a_failed_patch_replaces_the_earlier_progress() {
     let pending_state = scene.memory.pending_state.as_ref().unwrap();
     assert_eq!((&pending_state.own.0, &pending_state.unwritten), (&newer, &patch));
 }
+
+#[test]
+fn the_accepted_part_of_a_failed_patch_is_no_change_for_its_handlers() {
+    let mut scene = Scene::new(false);
+    let (settings, handlers) = (Arc::clone(&scene.config.settings), Arc::clone(&scene.handlers));
+    let seen = |object: &Object| essence(object, &settings.persistence, &handlers.extra_fields);
+    let object = Object::decode(&scene.object.to_string()).unwrap();
+    let mut observed = ObservedEssences::default();
+    observed.add(&seen(&object));
+    let Value::Object(patch) = json!({"status": {"c1": 1}}) else { panic!("no patch") };
+    let unwritten = Unwritten { patch, ..Unwritten::default() };
+    scene.memory.failed(&object, unwritten, HandlingStatus::Ongoing(observed), &settings, &handlers);
+    // The handler's change of the spec was accepted before the rest failed.
+    scene.object["spec"]["y"] = json!(1);
+    let latest = Object::decode(&scene.object.to_string()).unwrap();
+    let Value::Object(patch) = json!({"spec": {"y": 1}}) else { panic!("no patch") };
+    let accepted = Accepted { patch: &patch, latest: Some(&latest) };
+    scene.memory.record_part(&latest, accepted, &settings, &handlers);
+    scene.set(2);
+    let changed = Object::decode(&scene.object.to_string()).unwrap();
+    let pending_state = scene.memory.pending_state.as_ref().unwrap();
+    for present in [&latest, &changed] {
+        let observed = pending_state.observed_essences(present, &settings.persistence, &handlers);
+        assert_eq!(observed.first.as_deref(), Some(&seen(&latest)));
+    }
+}

@@ -9,7 +9,8 @@ use crate::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::Registry;
 use crate::handling::attempt::CallResult;
-use crate::persistence::memory::{Accepted, ObjectMemory, Unwritten};
+use crate::persistence::memory::{Accepted, HandlingStatus, ObjectMemory, Unwritten};
+use crate::persistence::merge_requests::deferred_progress;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 use std::collections::HashMap;
@@ -29,6 +30,8 @@ pub(super) struct Scene {
     pub(super) writes: HashMap<&'static str, (&'static str, Value)>,
     /// Called handlers fail with a temporary error and this delay in seconds.
     pub(super) fails: Option<f64>,
+    /// The API server rejects the status, but not the rest of a patch.
+    pub(super) rejects_status: bool,
     /// Another client removes the annotations during the next cycle, and a pause of the operator begins and ends.
     pub(super) is_paused_and_stripped: bool,
     pub(super) now: Timestamp,
@@ -73,6 +76,7 @@ impl Scene {
             patches: HashMap::new(),
             writes: HashMap::new(),
             fails: None,
+            rejects_status: false,
             is_paused_and_stripped: false,
             now: Timestamp::from_micros(0),
         }
@@ -156,6 +160,7 @@ impl Scene {
                     let (patch, handling_status) =
                         (conclusion.patch.0.clone(), conclusion.handling_status.clone());
                     if written {
+                        let (patch, rejected) = self.split(&object, patch);
                         apply_merge(&mut self.object, &patch);
                         let latest = Object::decode(&self.object.to_string()).unwrap();
                         let accepted = Accepted { patch: &patch, latest: Some(&latest) };
@@ -166,6 +171,8 @@ impl Scene {
                             &settings,
                             &self.handlers,
                         );
+                        self.memory.accepted(&patch);
+                        self.memory.rejected(rejected, now, &settings);
                     } else {
                         self.memory.failed(
                             &object,
@@ -185,6 +192,29 @@ impl Scene {
                 other @ Effect::Spawn(_) => panic!("{other:?}"),
             };
         }
+    }
+
+    /// The part of a patch that is written, and the one that is not, as its status is rejected.
+    fn split(&self, object: &Object, patch: Map<String, Value>) -> (Map<String, Value>, Map<String, Value>) {
+        let status = status_of(&patch);
+        if !self.rejects_status || status.is_empty() {
+            return (patch, Map::new());
+        }
+        let body = subtract(patch, &status);
+        let progress = deferred_progress(object, &body, &status, &self.config.settings.persistence);
+        let mut rejected = Patch(status);
+        rejected.merge(progress.clone());
+        (subtract(body, &progress), rejected.0)
+    }
+
+    /// The API server accepts what it has rejected before.
+    pub(super) fn accept(&mut self, rejected: &Map<String, Value>) {
+        apply_merge(&mut self.object, rejected);
+        let latest = Object::decode(&self.object.to_string()).unwrap();
+        let (accepted, settings) =
+            (Accepted { patch: rejected, latest: Some(&latest) }, Arc::clone(&self.config.settings));
+        self.memory.record_write(&latest, accepted, HandlingStatus::Before, &settings, &self.handlers);
+        self.memory.accepted(rejected);
     }
 
     /// Runs cycles until one writes nothing.
