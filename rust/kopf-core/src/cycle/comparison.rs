@@ -12,7 +12,7 @@ use crate::json::value::{Value, equal};
 use crate::object::Object;
 use crate::persistence::Persistence;
 use crate::persistence::diffbase::DiffBaseStorage;
-use crate::persistence::essence::{Comparison, LazyEssence, compare, essence};
+use crate::persistence::essence::{Comparison, LazyEssence, compare, essence, serialize_raw};
 use crate::persistence::memory::ObjectMemory;
 use crate::persistence::progress::ProgressStorage;
 use std::borrow::Cow;
@@ -35,9 +35,9 @@ pub(super) struct EssenceComparison {
 impl EssenceComparison {
     /// Reads both from the object. An unreadable diff-base counts as absent.
     pub(super) fn read(
-        object: &Object,
-        resource_handlers: &ResourceHandlers,
-        config: &OperatorConfig,
+        object: &Arc<Object>,
+        resource_handlers: &Arc<ResourceHandlers>,
+        config: &Arc<OperatorConfig>,
         memory: &ObjectMemory,
         log_messages: &mut Vec<LogMessage>,
     ) -> Self {
@@ -54,19 +54,20 @@ impl EssenceComparison {
 
     /// The comparison if the diff-base is absent on the object or unreadable: it may still be known in memory.
     fn from_memory(
-        object: &Object,
-        resource_handlers: &ResourceHandlers,
-        config: &OperatorConfig,
+        object: &Arc<Object>,
+        resource_handlers: &Arc<ResourceHandlers>,
+        config: &Arc<OperatorConfig>,
         memory: &ObjectMemory,
     ) -> Self {
         if memory.handled.is_none() {
             return Self::unknown();
         }
-        let new = essence(object, &config.settings.persistence, &resource_handlers.extra_fields);
+        let new = lazy_essence(object, resource_handlers, config);
         if !memory.was_handled(object, &new, &config.settings) {
-            return Self::unknown();
+            return Self { new: Some(new), ..Self::unknown() };
         }
-        Self { lost: true, ..Self::different(new.clone(), new) }
+        let (diff, old) = (Some(Arc::default()), Some(Arc::clone(&new)));
+        Self { known: true, differs: true, diff, old, new: Some(new), lost: true }
     }
 
     /// The comparison of the essences that Python has loaded from custom storages.
@@ -118,13 +119,7 @@ impl EssenceComparison {
         resource_handlers: &Arc<ResourceHandlers>,
         config: &Arc<OperatorConfig>,
     ) -> (Option<&Arc<LazyEssence>>, &Arc<LazyEssence>) {
-        let new = &*self.new.get_or_insert_with(|| {
-            let (object, resource_handlers, config) =
-                (Arc::clone(object), Arc::clone(resource_handlers), Arc::clone(config));
-            LazyEssence::new(move || {
-                essence(&object, &config.settings.persistence, &resource_handlers.extra_fields)
-            })
-        });
+        let new = &*self.new.get_or_insert_with(|| lazy_essence(object, resource_handlers, config));
         let old = if self.known && !self.differs { Some(new) } else { self.old.as_ref() };
         (old, new)
     }
@@ -164,6 +159,20 @@ impl EssenceComparison {
         let initial = initial && reason != Reason::Create;
         Change::new((reason, initial), old, new, self.diff.clone())
     }
+}
+
+fn lazy_essence(
+    object: &Arc<Object>,
+    resource_handlers: &Arc<ResourceHandlers>,
+    config: &Arc<OperatorConfig>,
+) -> Arc<LazyEssence> {
+    let parts = (Arc::clone(object), Arc::clone(resource_handlers), Arc::clone(config));
+    let (object, resource_handlers, config) = parts.clone();
+    let build = move || essence(&object, &config.settings.persistence, &resource_handlers.extra_fields);
+    let (object, resource_handlers, config) = parts;
+    let serialize =
+        move || serialize_raw(&object, &config.settings.persistence, &resource_handlers.extra_fields);
+    LazyEssence::new(build, serialize)
 }
 
 /// Whether a field has the same value in the essence as in the object: its stanza is neither cleaned nor has ignored fields.

@@ -11,6 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::convert::option_to_python;
+use crate::json_text::text_to_python;
 
 /// The old value, the new value, and the diff.
 type Essences<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>);
@@ -47,13 +48,13 @@ impl ChangeView {
     /// The essence at the last completed handling.
     #[getter]
     fn old<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.old, self.change.old())
+        lazily(py, &self.old, self.change.old_text(), || self.change.old())
     }
 
     /// The current essence.
     #[getter(new)]
     fn new_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.new, self.change.new_())
+        lazily(py, &self.new, self.change.new_text(), || self.change.new_())
     }
 
     /// The diff, as tuples of the operation, the path, the old and the new value.
@@ -86,13 +87,18 @@ impl ChangeView {
     }
 }
 
-fn lazily<'py>(
+/// Converts the text, if there is one: that takes less than the value.
+fn lazily<'py, 'v>(
     py: Python<'py>,
     cell: &PyOnceLock<Py<PyAny>>,
-    value: Option<&Value>,
+    text: Option<&str>,
+    value: impl Fn() -> Option<&'v Value>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let value = cell.get_or_try_init(py, || option_to_python(py, value).map(Bound::unbind))?;
-    Ok(value.bind(py).clone())
+    let converted = cell.get_or_try_init(py, || match text {
+        Some(text) => text_to_python(py, text).map(Bound::unbind),
+        None => option_to_python(py, value()).map(Bound::unbind),
+    })?;
+    Ok(converted.bind(py).clone())
 }
 
 /// The diff of an object that was never handled: all of it is added. The core would copy the whole essence for it.
