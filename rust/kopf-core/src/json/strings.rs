@@ -148,89 +148,54 @@ pub(crate) fn code_unit(text: &str, at: usize) -> Option<u32> {
 }
 
 /// Unescapes a string that was validated before.
-///
-/// Most escaped strings are JSON within JSON, where the runs between escapes are short: a copy of a constant size is faster than
-/// a search and a copy of each run. So eight bytes are copied at a time, up to eight beyond the end of a run.
 fn unescape(inner: &str) -> String {
     let bytes = inner.as_bytes();
-    let mut out = Unescaped { bytes: vec![0; bytes.len() + size_of::<u64>()], length: 0 };
+    let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
-    while let Some(word) = eight(bytes, at) {
-        let slash = word ^ (ONES * u64::from(b'\\'));
-        // The lowest mark is never false.
-        let run = (slash.wrapping_sub(ONES) & !slash & HIGHS).trailing_zeros() as usize / 8;
-        out.push_part(word.to_le_bytes(), run);
-        at += run;
-        if run < 8 {
-            at += out.push_escaped(inner, at);
-        }
-    }
     while let Some(&byte) = bytes.get(at) {
-        if byte == b'\\' {
-            at += out.push_escaped(inner, at);
-        } else {
-            out.push_part([byte], 1);
-            at += 1;
+        if byte != b'\\' {
+            at += copy_run(&mut out, bytes, at);
+            continue;
         }
-    }
-    out.bytes.truncate(out.length);
-    // The input is UTF-8 and only whole characters are added, so this cannot fail.
-    String::from_utf8(out.bytes).unwrap_or_default()
-}
-
-/// Text that is being unescaped. Its buffer is as long as the escaped text, and a word more: it never grows.
-struct Unescaped {
-    bytes: Vec<u8>,
-    length: usize,
-}
-
-impl Unescaped {
-    /// Adds the first `length` bytes; the others are overwritten later.
-    #[inline]
-    fn push_part<const N: usize>(&mut self, bytes: [u8; N], length: usize) {
-        if let Some(place) = self.bytes.get_mut(self.length..).and_then(<[u8]>::first_chunk_mut::<N>) {
-            *place = bytes;
-            self.length += length;
-        }
-    }
-
-    /// Adds the character of the escape at an offset; returns the number of bytes of the escape.
-    #[inline]
-    fn push_escaped(&mut self, inner: &str, at: usize) -> usize {
-        match inner.as_bytes().get(at + 1) {
-            Some(b'u') => self.push_unit(inner, at),
-            Some(escape) => {
-                self.push_part([unescaped(*escape)], 1);
-                2
+        let escape = bytes.get(at + 1).copied();
+        at += 2;
+        match escape {
+            Some(b'b') => out.push(0x8),
+            Some(b'f') => out.push(0xc),
+            Some(b'n') => out.push(b'\n'),
+            Some(b'r') => out.push(b'\r'),
+            Some(b't') => out.push(b'\t'),
+            Some(b'u') => {
+                let c = escaped_char(inner, at - 2);
+                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+                // Skip the digits, and the other half of a surrogate pair.
+                at += 6 * c.len_utf16() - 2;
             }
-            None => 1,
+            Some(byte) => out.push(byte),
+            None => {}
         }
     }
-
-    #[cold]
-    fn push_unit(&mut self, inner: &str, at: usize) -> usize {
-        let c = escaped_char(inner, at);
-        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            self.push_part([byte], 1);
-        }
-        // A surrogate pair has two escapes.
-        6 * c.len_utf16()
-    }
+    // The input is UTF-8 and only whole characters are added, so this cannot fail.
+    String::from_utf8(out).unwrap_or_default()
 }
 
-/// The character of an escape of two bytes.
+/// Copies at most eight bytes, up to the next backslash, and at least one byte; returns their number.
+///
+/// Most escaped strings are JSON within JSON, where the runs between escapes are short: a copy of a constant size is faster than
+/// a search and a copy of each run.
 #[inline]
-fn unescaped(escape: u8) -> u8 {
-    if matches!(escape, b'"' | b'\\' | b'/') {
-        return escape;
-    }
-    match escape {
-        b'b' => 0x8,
-        b'f' => 0xc,
-        b'n' => b'\n',
-        b'r' => b'\r',
-        _ => b'\t',
-    }
+fn copy_run(out: &mut Vec<u8>, bytes: &[u8], at: usize) -> usize {
+    let Some(word) = eight(bytes, at) else {
+        out.extend(bytes.get(at));
+        return 1;
+    };
+    let slash = word ^ (ONES * u64::from(b'\\'));
+    // The lowest mark is never false.
+    let run = (slash.wrapping_sub(ONES) & !slash & HIGHS).trailing_zeros() as usize / 8;
+    let length = out.len();
+    out.extend_from_slice(&word.to_le_bytes());
+    out.truncate(length + run);
+    run
 }
 
 /// The character of `\uXXXX`, or of a surrogate pair, at an offset.
