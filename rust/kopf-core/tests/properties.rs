@@ -8,7 +8,7 @@ use kopf_core::json::path::{self, FieldPath, resolve};
 use kopf_core::json::value::{Map, Value, equal, to_python_json};
 use kopf_core::object::{Object, decode_page, decode_watch_line};
 use kopf_core::persistence::diffbase::DiffBaseStorage;
-use kopf_core::persistence::essence::{Comparison, Storages, compare, essence, serialize_raw};
+use kopf_core::persistence::essence::{Comparison, Difference, Storages, compare, essence, serialize_raw};
 use kopf_core::persistence::progress::{ProgressStorage, Record};
 use kopf_core::time::Timestamp;
 use proptest::collection::vec;
@@ -309,7 +309,8 @@ proptest! {
                 let mut old = old;
                 progress.clear(&mut old);
                 let new = essence(&handled, storages, &extra);
-                let expected = if equal(&old, &new) { Comparison::Same } else { Comparison::Different { old, new } };
+                let different = || Comparison::Different(Difference::of_values(old.clone(), new.clone()));
+                let expected = if equal(&old, &new) { Comparison::Same } else { different() };
                 prop_assert_eq!(compare(&handled, storages, &extra), Ok(expected));
             }
         }

@@ -6,13 +6,13 @@ use crate::cause::{EssenceChange, Reason};
 use crate::handler::filters::OldAndNew;
 use crate::handler::registry::ResourceHandlers;
 use crate::handling::change::Change;
-use crate::json::diff::{DiffItem, diff};
+use crate::json::diff::DiffItem;
 use crate::json::path::{FieldPath, resolve};
 use crate::json::value::{Value, equal};
 use crate::object::Object;
 use crate::persistence::Persistence;
 use crate::persistence::diffbase::DiffBaseStorage;
-use crate::persistence::essence::{Comparison, LazyEssence, compare, essence, serialize_raw};
+use crate::persistence::essence::{Comparison, Difference, LazyEssence, compare, essence, serialize_raw};
 use crate::persistence::memory::ObjectMemory;
 use crate::persistence::progress::ProgressStorage;
 use std::borrow::Cow;
@@ -43,7 +43,7 @@ impl EssenceComparison {
     ) -> Self {
         match compare(object, &config.settings.persistence, &resource_handlers.extra_fields) {
             Ok(Comparison::Same) => Self::same(None),
-            Ok(Comparison::Different { old, new }) => Self::different(old, new),
+            Ok(Comparison::Different(difference)) => Self::different(difference),
             Ok(Comparison::Absent) => Self::from_memory(object, resource_handlers, config, memory),
             Err(malformed) => {
                 log_messages.push(LogMessage::Malformed(malformed));
@@ -75,7 +75,7 @@ impl EssenceComparison {
         match old {
             None => Self { new: Some(LazyEssence::of(new)), ..Self::unknown() },
             Some(old) if equal(&old, &new) => Self::same(Some(LazyEssence::of(new))),
-            Some(old) => Self::different(old, new),
+            Some(old) => Self::different(Difference::of_values(old, new)),
         }
     }
 
@@ -83,9 +83,9 @@ impl EssenceComparison {
         Self { known: true, differs: false, diff: Some(Arc::default()), old: None, new, lost: false }
     }
 
-    fn different(old: Value, new: Value) -> Self {
-        let diff = Some(diff(Some(&old), Some(&new)).into());
-        let (old, new) = (Some(LazyEssence::of(old)), Some(LazyEssence::of(new)));
+    fn different(difference: Difference) -> Self {
+        let Difference { old, new, diff } = difference;
+        let (diff, old, new) = (Some(diff.into()), Some(old), Some(new));
         Self { known: true, differs: true, diff, old, new, lost: false }
     }
 

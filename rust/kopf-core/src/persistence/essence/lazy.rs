@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::json::value::Value;
+use crate::json::value::{Value, parse_checked};
 
 /// An essence that is built on first use, at most once: as a value, and as text. Usable from any thread.
 pub struct LazyEssence {
@@ -36,9 +36,18 @@ impl LazyEssence {
         })
     }
 
+    /// An essence whose text is known; it must be JSON.
+    pub fn of_text(text: String) -> Arc<Self> {
+        let (value, text) = (OnceLock::new(), OnceLock::from(Some(text)));
+        Arc::new(Self { value, text, build: None, serialize: None })
+    }
+
     /// The essence; builds it on first use.
     pub fn get(&self) -> &Value {
-        self.value.get_or_init(|| self.build.as_ref().map(|build| build()).unwrap_or_default())
+        self.value.get_or_init(|| match &self.build {
+            Some(build) => build(),
+            None => self.text().and_then(|text| parse_checked(text).ok()).unwrap_or_default(),
+        })
     }
 
     /// The serialized essence, if it can be had without the value: that takes half of the time.
@@ -50,6 +59,12 @@ impl LazyEssence {
     /// Whether the essence is built as a value.
     pub fn is_built(&self) -> bool {
         self.value.get().is_some()
+    }
+}
+
+impl PartialEq for LazyEssence {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
     }
 }
 
