@@ -286,8 +286,12 @@ proptest! {
 
     #[test]
     fn handled_objects_compare_as_same_and_both_comparisons_agree(
-        body in objects(), other in objects(), extra in prop::option::of(paths(0..4)),
+        body in objects(), other in objects(), edits in vec((paths(1..4), values()), 1..3), extra in prop::option::of(paths(0..4)),
     ) {
+        let mut edited = body.clone();
+        for (field, value) in edits {
+            path::ensure(&mut edited["spec"], field.keys(), value);
+        }
         let progress = ProgressStorage::default();
         let extra: Vec<FieldPath> = extra.into_iter().chain([FieldPath::parse("spec.a")]).collect();
         for diffbase in [
@@ -295,7 +299,7 @@ proptest! {
             serde_json::from_value(json!({"type": "Annotations", "prefix": "my.org", "key": "last", "v1": true})).unwrap(),
         ] {
             let storages = Storages { diffbase: &diffbase, progress: &progress };
-            for source in [&body, &other] {
+            for source in [&body, &other, &edited] {
                 let old = essence(&decode(source), storages, &extra);
                 if let Some(text) = serialize_raw(&decode(source), storages, &extra) {
                     prop_assert_eq!(text, to_python_json(&old));
