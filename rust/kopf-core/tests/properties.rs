@@ -8,7 +8,7 @@ use kopf_core::json::path::{self, FieldPath, resolve};
 use kopf_core::json::value::{Map, Value, equal, to_python_json};
 use kopf_core::object::{Object, decode_page, decode_watch_line};
 use kopf_core::persistence::diffbase::DiffBaseStorage;
-use kopf_core::persistence::essence::{Comparison, Storages, compare, essence, serialize_raw};
+use kopf_core::persistence::essence::{Comparison, Difference, Storages, compare, essence, serialize_raw};
 use kopf_core::persistence::progress::{ProgressStorage, Record};
 use kopf_core::time::Timestamp;
 use proptest::collection::vec;
@@ -286,8 +286,12 @@ proptest! {
 
     #[test]
     fn handled_objects_compare_as_same_and_both_comparisons_agree(
-        body in objects(), other in objects(), extra in prop::option::of(paths(0..4)),
+        body in objects(), other in objects(), edits in vec((paths(1..4), values()), 1..3), extra in prop::option::of(paths(0..4)),
     ) {
+        let mut edited = body.clone();
+        for (field, value) in edits {
+            path::ensure(&mut edited["spec"], field.keys(), value);
+        }
         let progress = ProgressStorage::default();
         let extra: Vec<FieldPath> = extra.into_iter().chain([FieldPath::parse("spec.a")]).collect();
         for diffbase in [
@@ -295,7 +299,7 @@ proptest! {
             serde_json::from_value(json!({"type": "Annotations", "prefix": "my.org", "key": "last", "v1": true})).unwrap(),
         ] {
             let storages = Storages { diffbase: &diffbase, progress: &progress };
-            for source in [&body, &other] {
+            for source in [&body, &other, &edited] {
                 let old = essence(&decode(source), storages, &extra);
                 if let Some(text) = serialize_raw(&decode(source), storages, &extra) {
                     prop_assert_eq!(text, to_python_json(&old));
@@ -309,7 +313,8 @@ proptest! {
                 let mut old = old;
                 progress.clear(&mut old);
                 let new = essence(&handled, storages, &extra);
-                let expected = if equal(&old, &new) { Comparison::Same } else { Comparison::Different { old, new } };
+                let different = || Comparison::Different(Difference::of_values(old.clone(), new.clone()));
+                let expected = if equal(&old, &new) { Comparison::Same } else { different() };
                 prop_assert_eq!(compare(&handled, storages, &extra), Ok(expected));
             }
         }

@@ -6,13 +6,13 @@ use crate::cause::{EssenceChange, Reason};
 use crate::handler::filters::OldAndNew;
 use crate::handler::registry::ResourceHandlers;
 use crate::handling::change::Change;
-use crate::json::diff::{DiffItem, diff};
+use crate::json::diff::DiffItem;
 use crate::json::path::{FieldPath, resolve};
 use crate::json::value::{Value, equal};
 use crate::object::Object;
 use crate::persistence::Persistence;
 use crate::persistence::diffbase::DiffBaseStorage;
-use crate::persistence::essence::{Comparison, LazyEssence, compare, essence};
+use crate::persistence::essence::{Comparison, Difference, LazyEssence, compare, essence, serialize_raw};
 use crate::persistence::memory::ObjectMemory;
 use crate::persistence::progress::ProgressStorage;
 use std::borrow::Cow;
@@ -35,15 +35,15 @@ pub(super) struct EssenceComparison {
 impl EssenceComparison {
     /// Reads both from the object. An unreadable diff-base counts as absent.
     pub(super) fn read(
-        object: &Object,
-        resource_handlers: &ResourceHandlers,
-        config: &OperatorConfig,
+        object: &Arc<Object>,
+        resource_handlers: &Arc<ResourceHandlers>,
+        config: &Arc<OperatorConfig>,
         memory: &ObjectMemory,
         log_messages: &mut Vec<LogMessage>,
     ) -> Self {
         match compare(object, &config.settings.persistence, &resource_handlers.extra_fields) {
             Ok(Comparison::Same) => Self::same(None),
-            Ok(Comparison::Different { old, new }) => Self::different(old, new),
+            Ok(Comparison::Different(difference)) => Self::different(difference),
             Ok(Comparison::Absent) => Self::from_memory(object, resource_handlers, config, memory),
             Err(malformed) => {
                 log_messages.push(LogMessage::Malformed(malformed));
@@ -54,19 +54,20 @@ impl EssenceComparison {
 
     /// The comparison if the diff-base is absent on the object or unreadable: it may still be known in memory.
     fn from_memory(
-        object: &Object,
-        resource_handlers: &ResourceHandlers,
-        config: &OperatorConfig,
+        object: &Arc<Object>,
+        resource_handlers: &Arc<ResourceHandlers>,
+        config: &Arc<OperatorConfig>,
         memory: &ObjectMemory,
     ) -> Self {
         if memory.handled.is_none() {
             return Self::unknown();
         }
-        let new = essence(object, &config.settings.persistence, &resource_handlers.extra_fields);
+        let new = lazy_essence(object, resource_handlers, config);
         if !memory.was_handled(object, &new, &config.settings) {
-            return Self::unknown();
+            return Self { new: Some(new), ..Self::unknown() };
         }
-        Self { lost: true, ..Self::different(new.clone(), new) }
+        let (diff, old) = (Some(Arc::default()), Some(Arc::clone(&new)));
+        Self { known: true, differs: true, diff, old, new: Some(new), lost: true }
     }
 
     /// The comparison of the essences that Python has loaded from custom storages.
@@ -74,7 +75,7 @@ impl EssenceComparison {
         match old {
             None => Self { new: Some(LazyEssence::of(new)), ..Self::unknown() },
             Some(old) if equal(&old, &new) => Self::same(Some(LazyEssence::of(new))),
-            Some(old) => Self::different(old, new),
+            Some(old) => Self::different(Difference::of_values(old, new)),
         }
     }
 
@@ -82,9 +83,9 @@ impl EssenceComparison {
         Self { known: true, differs: false, diff: Some(Arc::default()), old: None, new, lost: false }
     }
 
-    fn different(old: Value, new: Value) -> Self {
-        let diff = Some(diff(Some(&old), Some(&new)).into());
-        let (old, new) = (Some(LazyEssence::of(old)), Some(LazyEssence::of(new)));
+    fn different(difference: Difference) -> Self {
+        let Difference { old, new, diff } = difference;
+        let (diff, old, new) = (Some(diff.into()), Some(old), Some(new));
         Self { known: true, differs: true, diff, old, new, lost: false }
     }
 
@@ -118,13 +119,7 @@ impl EssenceComparison {
         resource_handlers: &Arc<ResourceHandlers>,
         config: &Arc<OperatorConfig>,
     ) -> (Option<&Arc<LazyEssence>>, &Arc<LazyEssence>) {
-        let new = &*self.new.get_or_insert_with(|| {
-            let (object, resource_handlers, config) =
-                (Arc::clone(object), Arc::clone(resource_handlers), Arc::clone(config));
-            LazyEssence::new(move || {
-                essence(&object, &config.settings.persistence, &resource_handlers.extra_fields)
-            })
-        });
+        let new = &*self.new.get_or_insert_with(|| lazy_essence(object, resource_handlers, config));
         let old = if self.known && !self.differs { Some(new) } else { self.old.as_ref() };
         (old, new)
     }
@@ -164,6 +159,20 @@ impl EssenceComparison {
         let initial = initial && reason != Reason::Create;
         Change::new((reason, initial), old, new, self.diff.clone())
     }
+}
+
+fn lazy_essence(
+    object: &Arc<Object>,
+    resource_handlers: &Arc<ResourceHandlers>,
+    config: &Arc<OperatorConfig>,
+) -> Arc<LazyEssence> {
+    let parts = (Arc::clone(object), Arc::clone(resource_handlers), Arc::clone(config));
+    let (object, resource_handlers, config) = parts.clone();
+    let build = move || essence(&object, &config.settings.persistence, &resource_handlers.extra_fields);
+    let (object, resource_handlers, config) = parts;
+    let serialize =
+        move || serialize_raw(&object, &config.settings.persistence, &resource_handlers.extra_fields);
+    LazyEssence::new(build, serialize)
 }
 
 /// Whether a field has the same value in the essence as in the object: its stanza is neither cleaned nor has ignored fields.

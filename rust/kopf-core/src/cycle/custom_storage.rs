@@ -90,13 +90,18 @@ impl Cycle {
         let config = Arc::clone(&self.config);
         let persistence = &config.settings.persistence;
         let storage = &persistence.diffbase_storage;
-        if let Some(text) = serialize_raw(&self.object, persistence, &self.resource_handlers.extra_fields)
-            && storage.store_text(&self.object, patch, &text)
+        let change = self.change();
+        let known = change.as_ref().and_then(|change| change.new_text());
+        let copied = match known {
+            Some(_) => None,
+            None => serialize_raw(&self.object, persistence, &self.resource_handlers.extra_fields),
+        };
+        if let Some(text) = known.or(copied.as_deref())
+            && storage.store_text(&self.object, patch, text)
         {
             return;
         }
-        let Some(change) = self.change() else { return };
-        let Some(new) = change.new_() else { return };
+        let Some(new) = change.as_ref().and_then(|change| change.new_()) else { return };
         if config.settings.compat {
             storage.store_whole(&self.object, patch, new);
         } else {

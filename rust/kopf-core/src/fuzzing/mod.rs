@@ -74,8 +74,10 @@ pub fn objects(data: &[u8]) {
     let storages = Storages { diffbase: &diffbase, progress: &progress };
     let extra = [FieldPath::parse("status.x"), FieldPath::parse("metadata.labels")];
     let new = essence(&object, storages, &extra);
-    if let Ok(Comparison::Different { new: seen, .. }) = compare(&object, storages, &extra) {
-        assert!(equal(&seen, &new), "two essences");
+    if let Ok(Comparison::Different(difference)) = compare(&object, storages, &extra) {
+        assert!(equal(difference.new.get(), &new), "two essences");
+        let expected = diff(Some(difference.old.get()), Some(&new));
+        assert_eq!(difference.diff, expected, "two diffs");
     }
     let _ = last_manager(&object);
     let shown = redaction::shown(&object, &value);

@@ -41,6 +41,16 @@ impl Change {
         self.new.as_deref().map(LazyEssence::get)
     }
 
+    /// The serialized essence at the last completed handling, if it can be had without its value.
+    pub fn old_text(&self) -> Option<&str> {
+        self.old.as_deref().and_then(LazyEssence::text)
+    }
+
+    /// The serialized current essence, if it can be had without its value.
+    pub fn new_text(&self) -> Option<&str> {
+        self.new.as_deref().and_then(LazyEssence::text)
+    }
+
     /// Whether there is an essence of a completed handling.
     pub fn has_old(&self) -> bool {
         self.old.is_some()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::completed_handling::CompletedHandling;
 use super::consistency::ViewAge;
 use super::diffbase::observed;
-use super::essence::essence;
+use super::essence::{LazyEssence, essence};
 use super::keeps_pending_state;
 use super::own_annotations::{base_text, digest, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
@@ -160,13 +160,15 @@ impl ObjectMemory {
     pub fn was_handled<'s>(
         &self,
         object: &Object,
-        essence: &Value,
+        essence: &LazyEssence,
         settings: impl Into<PersistenceConfig<'s>>,
     ) -> bool {
         let settings = settings.into();
         let storage = &settings.persistence.diffbase_storage;
         let mut patch = Patch::default();
-        storage.store(object, &mut patch, essence);
+        if !essence.text().is_some_and(|text| storage.store_text(object, &mut patch, text)) {
+            storage.store(object, &mut patch, essence.get());
+        }
         let texts = storage.own_keys(object);
         let mut texts = texts.iter().filter_map(|key| patch.get(&["metadata", "annotations", key])?.as_str());
         self.handled.is_some_and(|handled| texts.any(|text| digest(text) == handled))

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::convert::option_to_python;
+use crate::json_text::text_to_python;
 
 /// The old value, the new value, and the diff.
 type Essences<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>);
@@ -55,13 +56,13 @@ impl ChangeView {
     /// The essence at the last completed handling.
     #[getter]
     fn old<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.old, self.change.old())
+        lazily(py, &self.old, self.change.old_text(), || self.change.old())
     }
 
     /// The current essence.
     #[getter(new)]
     fn new_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.new, self.change.new_())
+        lazily(py, &self.new, self.change.new_text(), || self.change.new_())
     }
 
     /// The diff, as tuples of the operation, the path, the old and the new value.
@@ -96,16 +97,21 @@ impl ChangeView {
     }
 }
 
-fn lazily<'py>(
+/// Converts the text, if there is one: that takes less than the value.
+fn lazily<'py, 'v>(
     py: Python<'py>,
     cell: &OnceLock<Py<PyAny>>,
-    value: Option<&Value>,
+    text: Option<&str>,
+    value: impl Fn() -> Option<&'v Value>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if let Some(known) = cell.get() {
         return Ok(known.bind(py).clone());
     }
     // The conversion can run other code, which may fill the cell.
-    let made = option_to_python(py, value)?;
+    let made = match text {
+        Some(text) => text_to_python(py, text)?,
+        None => option_to_python(py, value())?,
+    };
     Ok(cell.get_or_init(|| made.unbind()).bind(py).clone())
 }
 

@@ -27,7 +27,8 @@ const BRIEF: usize = 1024;
 /// The depths to which large values are split into digests; the first depth whose result fits is used.
 const DEPTHS: [usize; 4] = [6, 3, 2, 1];
 
-const MARK: &str = "kopf.dev/condensed";
+/// The only key of a condensed essence.
+pub(crate) const MARK: &str = "kopf.dev/condensed";
 const DIGEST: &str = "kopf.dev/digest";
 
 /// The serialized essence, condensed if necessary so that it fits into the annotations of the object under all keys of
@@ -206,10 +207,11 @@ mod tests {
         let spec = json!({"name": "short", "blob": "y".repeat(300_000), "rest": "r".repeat(1_000)});
         let text = stored(&object("K", &spec, None));
         let changed = json!({"name": "other", "blob": "z".repeat(300_000), "rest": "r".repeat(1_000)});
-        let Comparison::Different { old, new } = compared(&object("K", &changed, Some(&text))) else {
+        let Comparison::Different(difference) = compared(&object("K", &changed, Some(&text))) else {
             panic!()
         };
-        assert_eq!(old, json!({"spec": {"name": "short", "rest": "r".repeat(1_000)}}));
+        let (old, new) = (difference.old.get(), difference.new.get());
+        assert_eq!(*old, json!({"spec": {"name": "short", "rest": "r".repeat(1_000)}}));
         assert!(equal(&new["spec"], &changed));
     }
 

@@ -3,35 +3,68 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::json::value::Value;
+use crate::json::value::{Value, parse_checked};
 
-/// An essence that is built on first use, at most once. Usable from any thread.
+/// An essence that is built on first use, at most once: as a value, and as text. Usable from any thread.
 pub struct LazyEssence {
     value: OnceLock<Value>,
-    build: Option<Build>,
+    text: OnceLock<Option<String>>,
+    build: Option<Build<Value>>,
+    serialize: Option<Build<Option<String>>>,
 }
 
-type Build = Box<dyn Fn() -> Value + Send + Sync>;
+type Build<T> = Box<dyn Fn() -> T + Send + Sync>;
 
 impl LazyEssence {
-    /// An essence that is built by this function on first use.
-    pub fn new(build: impl Fn() -> Value + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self { value: OnceLock::new(), build: Some(Box::new(build)) })
+    /// An essence that is built by these functions on first use: as a value; and as text, if that needs no value (see
+    /// [`serialize_raw`](super::serialize_raw)).
+    pub fn new(
+        build: impl Fn() -> Value + Send + Sync + 'static,
+        serialize: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let (value, text) = (OnceLock::new(), OnceLock::new());
+        Arc::new(Self { value, text, build: Some(Box::new(build)), serialize: Some(Box::new(serialize)) })
     }
 
     /// An essence that is built already.
     pub fn of(value: Value) -> Arc<Self> {
-        Arc::new(Self { value: OnceLock::from(value), build: None })
+        Arc::new(Self {
+            value: OnceLock::from(value),
+            text: OnceLock::from(None),
+            build: None,
+            serialize: None,
+        })
+    }
+
+    /// An essence whose text is known; it must be JSON.
+    pub fn of_text(text: String) -> Arc<Self> {
+        let (value, text) = (OnceLock::new(), OnceLock::from(Some(text)));
+        Arc::new(Self { value, text, build: None, serialize: None })
     }
 
     /// The essence; builds it on first use.
     pub fn get(&self) -> &Value {
-        self.value.get_or_init(|| self.build.as_ref().map(|build| build()).unwrap_or_default())
+        self.value.get_or_init(|| match &self.build {
+            Some(build) => build(),
+            None => self.text().and_then(|text| parse_checked(text).ok()).unwrap_or_default(),
+        })
     }
 
-    /// Whether the essence is built.
+    /// The serialized essence, if it can be had without the value: that takes half of the time.
+    pub fn text(&self) -> Option<&str> {
+        let text = self.text.get_or_init(|| self.serialize.as_ref().and_then(|serialize| serialize()));
+        text.as_deref()
+    }
+
+    /// Whether the essence is built as a value.
     pub fn is_built(&self) -> bool {
         self.value.get().is_some()
+    }
+}
+
+impl PartialEq for LazyEssence {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
     }
 }
 

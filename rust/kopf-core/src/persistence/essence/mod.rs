@@ -1,8 +1,8 @@
 //! The essence: the part of an object that expresses its author's intent; and its comparison with the diff-base.
 //!
 //! Nearly every received object is already handled. So the comparison first walks over both JSON texts in parallel: byte by
-//! byte over the escaped annotation value, then token by token. It builds values only if the texts differ or the walk
-//! cannot decide.
+//! byte over the escaped annotation value, then token by token. If the texts differ, only the differing parts are parsed; values of
+//! both are built if that cannot decide.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,13 @@ use crate::persistence::annotation_keys::IgnoredAnnotations;
 use crate::persistence::diffbase::{DiffBaseStorage, SYSTEM_STANZAS, StorageLocation, compact, parsed};
 use crate::persistence::progress::{Malformed, ProgressStorage};
 
+mod difference;
 mod escaped;
 mod lazy;
 mod visitor;
 mod writer;
 
+pub use difference::Difference;
 pub use lazy::LazyEssence;
 
 use escaped::EscapedComparer;
@@ -41,13 +43,8 @@ pub enum Comparison {
     Absent,
     /// The essence equals the diff-base.
     Same,
-    /// They are not equal. The diff for handlers can still be empty: it treats `null` as absent.
-    Different {
-        /// The diff-base.
-        old: Value,
-        /// The current essence.
-        new: Value,
-    },
+    /// They are not equal.
+    Different(Difference),
 }
 
 /// The essence of an object, with the extra fields that handlers declare.
@@ -84,7 +81,13 @@ pub fn compare<'s>(
     match stored.first() {
         None => Ok(Comparison::Absent),
         Some((_, text)) if equals_raw(object, storages, extra, Stored::new(text)) => Ok(Comparison::Same),
-        Some(_) => compare_values(object, storages, extra, stored),
+        Some((_, text)) => {
+            let new = serialize_raw(object, storages, extra);
+            match new.and_then(|new| Difference::of_texts(text, &new)) {
+                Some(difference) => Ok(Comparison::Different(difference)),
+                None => compare_values(object, storages, extra, stored),
+            }
+        }
     }
 }
 
@@ -98,7 +101,8 @@ fn compare_values(
     storages.progress.clear(&mut old);
     let new = essence(object, storages, extra);
     let old = compact::restored(old, &new);
-    Ok(if equal(&old, &new) { Comparison::Same } else { Comparison::Different { old, new } })
+    let is_same = equal(&old, &new);
+    Ok(if is_same { Comparison::Same } else { Comparison::Different(Difference::of_values(old, new)) })
 }
 
 /// Whether the stored text equals the serialized essence, up to escapes and white space. If not, the values can still be

@@ -2,8 +2,10 @@
 //!
 //! It supports names, strings, and integers. For other numbers it returns `None`, and the caller serializes values instead.
 
+use std::ops::Range;
+
 use super::visitor::EssenceVisitor;
-use crate::json::scanner::Cursor;
+use crate::json::scanner::{Cursor, Literal};
 use crate::json::value::write_json_string;
 
 /// Integers with at most this many digits are copied as they are.
@@ -25,16 +27,23 @@ impl EssenceWriter {
         self.out
     }
 
-    fn string(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
-        let literal = cursor.string().ok()?;
-        let inner = cursor.text().get(literal.start..literal.end)?;
-        if literal.escaped || !inner.is_ascii() || inner.contains('\u{7f}') {
-            write_json_string(&mut self.out, &literal.read(cursor.text()));
-        } else {
-            self.out.push_str(cursor.text().get(literal.start - 1..=literal.end)?);
-        }
+    /// Copies a part of the text. Usually, there is no white space in it, and it is copied as a whole.
+    fn copy(&mut self, json: &str, part: Range<usize>) -> Option<()> {
+        self.out.push_str(json.get(part)?);
         Some(())
     }
+}
+
+/// Whether the content of the string is the same in the format of the storage.
+fn is_copied(inner: &str, literal: Literal) -> bool {
+    !literal.escaped && inner.bytes().all(|byte| byte < 0x7f)
+}
+
+/// Whether the number or the word is the same in the format of the storage.
+fn is_same(word: &str) -> bool {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    let is_integer = (1..=DIGITS).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    matches!(word, "true" | "false" | "null") || (is_integer && word != "-0")
 }
 
 impl EssenceVisitor for EssenceWriter {
@@ -62,25 +71,33 @@ impl EssenceVisitor for EssenceWriter {
 
     fn value(&mut self, json: &str) -> Option<()> {
         let mut cursor = Cursor::new(json);
+        // The part that is still to be copied.
+        let (mut start, mut end) = (0, 0);
         while let Some(byte) = cursor.peek() {
+            if cursor.at() != end {
+                self.copy(json, start..end)?;
+                start = cursor.at();
+            }
             match byte {
-                b'"' => self.string(&mut cursor)?,
-                b'{' | b'}' | b'[' | b']' | b':' | b',' => {
-                    self.out.push(char::from(byte));
-                    cursor.advance(1);
+                b'"' => {
+                    let literal = Literal::known(json, cursor.at())?;
+                    let inner = json.get(literal.start..literal.end)?;
+                    cursor.advance(inner.len() + 2);
+                    if !is_copied(inner, literal) {
+                        self.copy(json, start..literal.start - 1)?;
+                        write_json_string(&mut self.out, &literal.read(json));
+                        start = cursor.at();
+                    }
                 }
+                b'{' | b'}' | b'[' | b']' | b':' | b',' => cursor.advance(1),
                 _ => {
                     let range = cursor.skip_known();
-                    let word = json.get(range)?;
-                    let digits = word.strip_prefix('-').unwrap_or(word);
-                    let is_integer = (1..=DIGITS).contains(&digits.len())
-                        && digits.bytes().all(|byte| byte.is_ascii_digit());
-                    let is_copied = matches!(word, "true" | "false" | "null") || (is_integer && word != "-0");
-                    is_copied.then(|| self.out.push_str(word))?;
+                    is_same(json.get(range)?).then_some(())?;
                 }
             }
+            end = cursor.at();
         }
-        Some(())
+        self.copy(json, start..end)
     }
 
     fn finish(self) -> Option<()> {
