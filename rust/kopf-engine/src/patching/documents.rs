@@ -1,10 +1,20 @@
 //! The documents that patching sends, and checks of the objects in the responses.
 
-use kopf_core::json::diff::{DiffItem, diff_left};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use kopf_core::json::diff::{DiffItem, diff_left, python_repr};
 use kopf_core::json::path::FieldPath;
 use kopf_core::json::value::{Map, Value, truthy};
+use kopf_core::log_level::Level;
 use kopf_core::object::Object;
+use kopf_core::object::redaction::shown_diff;
 use serde::{Serialize, Serializer};
+
+use super::Patching;
+use super::rejections::advice;
+use crate::error::RequestError;
+use crate::host::LogRecord;
 
 /// A patch without the field that is sent separately.
 pub(super) struct PatchPart<'p>(pub(super) &'p Map<String, Value>, pub(super) Option<&'static str>);
@@ -36,6 +46,32 @@ impl Serialize for PatchPart<'_> {
 /// Serializes directly to bytes. It cannot fail for such values.
 pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
+}
+
+impl Patching<'_> {
+    /// Parses the object in a response.
+    pub(super) fn read(&self, object: &Object, response: &Bytes) -> Result<Arc<Object>, RequestError> {
+        let malformed = |error: &dyn std::fmt::Display| {
+            let url = self.resource.url(object.namespace(), object.name(), None);
+            RequestError::Malformed(format!("PATCH {url}: {error}"))
+        };
+        let text = std::str::from_utf8(response).map_err(|error| malformed(&error))?;
+        let latest = Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))?;
+        self.check_identity(object, &latest)?;
+        Ok(latest)
+    }
+
+    /// Warns if the server has not kept all of the patch, such as because of a schema without the field, or a webhook.
+    pub(super) fn verify(&self, object: &Arc<Object>, latest: Option<&Object>, merged: &Map<String, Value>) {
+        let Some(latest) = latest else { return };
+        let lost = lost(latest, merged);
+        if !lost.is_empty() {
+            let text = python_repr(&shown_diff(object, &lost));
+            let advice = if self.compat { String::new() } else { advice(self.resource, &lost) };
+            let text = format!("Merge-patching finished with inconsistencies: {text}{advice}");
+            self.host.log(LogRecord::local(Level::Warning, object, text));
+        }
+    }
 }
 
 /// The differences between a merge patch and the object in the response, without harmless ones.

@@ -20,7 +20,7 @@ use kopf_core::json::merge_patch::subtract;
 use kopf_core::json::value::{Map, Value, python_repr};
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_core::object::redaction::{shown, shown_diff};
+use kopf_core::object::redaction::shown;
 use kopf_core::persistence::Persistence;
 use kopf_core::persistence::merge_requests::{MergeRequest, merge_requests};
 use kopf_core::resource::Resource;
@@ -46,7 +46,7 @@ pub(crate) use rejections::named_fields;
 pub use rejections::{Denials, Rejection};
 use request::{Parts, failure, is_rejection};
 pub use request::{PatchFailure, PatchingError, WriteRequest, WriteResult};
-use status::{StatusWritten, is_final};
+use status::{StatusWritten, is_final, may_follow_body};
 use transform::TransformRequest;
 
 /// The delays in seconds before a merge patch is retried after a 409. Such a conflict is not ours: the patch does not depend
@@ -156,9 +156,7 @@ impl Patching<'_> {
         if let Some((_, persistence)) = self.release_cleanup.filter(|_| status.is_some() && !body.is_empty())
         {
             let requests = merge_requests(object, &patch, &final_progress.0, persistence);
-            let is_status_first =
-                matches!(&requests[..], [first, last] if first.is_status && !last.is_status);
-            if !is_status_first {
+            if !is_status_first(&requests) {
                 return self
                     .merge_in_order(object, patch, (requests, final_progress), may_retry, applied)
                     .await;
@@ -203,10 +201,7 @@ impl Patching<'_> {
         response = sent.or(response);
         if let Some(status) = status {
             let may_be_accepted = match &written.rejection {
-                Some(rejection) => {
-                    let is_all = rejection.patch.keys().eq(["status"]);
-                    may_retry && is_body_written && is_all && !is_final(&rejection.error)
-                }
+                Some(rejection) => may_retry && is_body_written && may_follow_body(rejection),
                 None => self.compat,
             };
             // The server responds again, or the body had to be written first.
@@ -397,33 +392,14 @@ impl Patching<'_> {
         }
     }
 
-    /// Parses the object in a response.
-    fn read(&self, object: &Object, response: &Bytes) -> Result<Arc<Object>, RequestError> {
-        let malformed = |error: &dyn std::fmt::Display| {
-            let url = self.resource.url(object.namespace(), object.name(), None);
-            RequestError::Malformed(format!("PATCH {url}: {error}"))
-        };
-        let text = std::str::from_utf8(response).map_err(|error| malformed(&error))?;
-        let latest = Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))?;
-        self.check_identity(object, &latest)?;
-        Ok(latest)
-    }
-
-    /// Warns if the server has not kept all of the patch, such as because of a schema without the field, or a webhook.
-    fn verify(&self, object: &Arc<Object>, latest: Option<&Object>, merged: &Map<String, Value>) {
-        let Some(latest) = latest else { return };
-        let lost = documents::lost(latest, merged);
-        if !lost.is_empty() {
-            let text = kopf_core::json::diff::python_repr(&shown_diff(object, &lost));
-            let advice = if self.compat { String::new() } else { rejections::advice(self.resource, &lost) };
-            let text = format!("Merge-patching finished with inconsistencies: {text}{advice}");
-            self.host.log(LogRecord::local(Level::Warning, object, text));
-        }
-    }
-
     fn debug(&self, object: &Arc<Object>, text: impl FnOnce() -> String) {
         if self.host.enabled(Level::Debug) {
             self.host.log(LogRecord::local(Level::Debug, object, text()));
         }
     }
+}
+
+/// Whether these are two requests, first the one for the status.
+fn is_status_first(requests: &[MergeRequest]) -> bool {
+    matches!(requests, [first, last] if first.is_status && !last.is_status)
 }

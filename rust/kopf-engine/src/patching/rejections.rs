@@ -18,7 +18,7 @@ use crate::error::{ApiError, RequestError};
 /// A part of a patch that the server has rejected or could not write, while the rest was written.
 #[derive(Debug)]
 pub struct Rejection {
-    /// The merge patch.
+    /// The merge patch, including the progress that was not sent because the diff-base is rejected.
     pub patch: Map<String, Value>,
     /// The part was sent to the status subresource.
     pub is_status: bool,

@@ -162,6 +162,11 @@ pub(super) fn is_final(error: &RequestError) -> bool {
     matches!(error.status(), Some(400..=428 | 430..=499))
 }
 
+/// Whether the status may be accepted right after the body, and none of the body waits for it.
+pub(super) fn may_follow_body(rejection: &Rejection) -> bool {
+    rejection.patch.keys().eq(["status"]) && !is_final(&rejection.error)
+}
+
 pub(super) fn as_patch(status: &Value) -> Map<String, Value> {
     std::iter::once(("status".to_owned(), status.clone())).collect()
 }

@@ -160,8 +160,7 @@ impl Scene {
                     let (patch, handling_status) =
                         (conclusion.patch.0.clone(), conclusion.handling_status.clone());
                     if written {
-                        let rejected = self.rejected_part(&object, &patch);
-                        let patch = subtract(patch, &rejected);
+                        let (patch, rejected) = self.split(&object, patch);
                         apply_merge(&mut self.object, &patch);
                         let latest = Object::decode(&self.object.to_string()).unwrap();
                         let accepted = Accepted { patch: &patch, latest: Some(&latest) };
@@ -195,20 +194,17 @@ impl Scene {
         }
     }
 
-    /// The part of a patch that is not written, as its status is rejected.
-    fn rejected_part(&self, object: &Object, patch: &Map<String, Value>) -> Map<String, Value> {
-        let mut rejected = Patch(status_of(patch));
-        if !self.rejects_status || rejected.is_empty() {
-            return Map::new();
+    /// The part of a patch that is written, and the one that is not, as its status is rejected.
+    fn split(&self, object: &Object, patch: Map<String, Value>) -> (Map<String, Value>, Map<String, Value>) {
+        let status = status_of(&patch);
+        if !self.rejects_status || status.is_empty() {
+            return (patch, Map::new());
         }
-        let persistence = &self.config.settings.persistence;
-        rejected.merge(deferred_progress(
-            object,
-            &subtract(patch.clone(), &rejected.0),
-            &rejected.0,
-            persistence,
-        ));
-        rejected.0
+        let body = subtract(patch, &status);
+        let progress = deferred_progress(object, &body, &status, &self.config.settings.persistence);
+        let mut rejected = Patch(status);
+        rejected.merge(progress.clone());
+        (subtract(body, &progress), rejected.0)
     }
 
     /// The API server accepts what it has rejected before.
