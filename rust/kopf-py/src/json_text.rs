@@ -194,7 +194,8 @@ impl Keys {
         match entry {
             Some((known, string)) if **known == *key => string.bind(py).clone(),
             _ => {
-                let string = PyString::intern(py, key);
+                // Not interned: CPython 3.12.0 to 3.12.5 never frees interned strings, and keys of objects are unlimited.
+                let string = PyString::new(py, key);
                 *entry = Some((key.into(), string.clone().unbind()));
                 string
             }

@@ -1,11 +1,11 @@
 //! `Object`: a Kubernetes object as Python sees it. Only accessed stanzas are converted.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kopf_core::object::{Found, Object};
 use pyo3::exceptions::PyKeyError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyDict, PyDictMethods, PyIterator, PyNotImplemented, PySequenceMethods, PyString, PyTuple, PyType,
 };
@@ -17,22 +17,24 @@ use crate::json_text::text_to_python;
 ///
 /// Accessed stanzas become real dicts and lists on first access; the others are not converted. Each value keeps its identity,
 /// regardless of how it is accessed.
+///
+/// Authors may store anything in the values, even what refers to this object: the garbage collector visits them.
 #[pyclass(frozen, mapping, name = "Object", module = "kopf._kopf")]
 pub(crate) struct ObjectView {
     object: Arc<Object>,
     /// The converted stanzas, by their keys.
-    stanzas: PyOnceLock<Py<PyDict>>,
+    stanzas: OnceLock<Py<PyDict>>,
     /// The converted parts of stanzas that are not converted as a whole, by their paths.
-    parts: PyOnceLock<Py<PyDict>>,
+    parts: OnceLock<Py<PyDict>>,
 }
 
 impl ObjectView {
     pub(crate) fn new(object: Arc<Object>) -> Self {
-        Self { object, stanzas: PyOnceLock::new(), parts: PyOnceLock::new() }
+        Self { object, stanzas: OnceLock::new(), parts: OnceLock::new() }
     }
 
     fn stanzas<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
-        self.stanzas.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+        dict_in(&self.stanzas, py)
     }
 
     fn find<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
@@ -56,7 +58,7 @@ impl ObjectView {
     /// Converts one part of a stanza without the rest of it.
     fn part<'py>(&self, path: &Bound<'py, PyTuple>, keys: &[&str]) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = path.py();
-        let parts = self.parts.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        let parts = dict_in(&self.parts, py);
         // A larger part may be converted already.
         for length in (2..=keys.len()).rev() {
             if let Some(known) = parts.get_item(path.get_slice(0, length))? {
@@ -79,13 +81,23 @@ impl ObjectView {
     /// Merges the already converted parts into the stanza that is being converted, so that they keep their identity.
     fn overlay_parts(&self, stanza: &Bound<'_, PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = stanza.py();
-        let Some(parts) = self.parts.get(py) else { return Ok(()) };
+        let Some(parts) = self.parts.get() else { return Ok(()) };
         let path = PyTuple::new(py, [stanza])?;
         for (known, inner) in parts.bind(py).iter() {
             overlay(value, &path, known.cast::<PyTuple>()?, &inner)?;
         }
         Ok(())
     }
+}
+
+/// The dict in a cell; a new one if there is none yet.
+fn dict_in<'py, 'c>(cell: &'c OnceLock<Py<PyDict>>, py: Python<'py>) -> &'c Bound<'py, PyDict> {
+    if let Some(known) = cell.get() {
+        return known.bind(py);
+    }
+    // To make it can run other code, which may fill the cell.
+    let made = PyDict::new(py).unbind();
+    cell.get_or_init(|| made).bind(py)
 }
 
 /// The value at the rest of the path; `None` if the path leads through a value without keys.
@@ -123,6 +135,13 @@ fn overlay(
 
 #[pymethods]
 impl ObjectView {
+    /// No `__clear__` is needed: the collector clears the dicts.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self.stanzas.get())?;
+        visit.call(self.parts.get())
+    }
+
     /// The value of `item` at `path`, converted without the rest of the stanza.
     ///
     /// `NotImplemented` if that is not possible; a `KeyError` has the first missing key.
@@ -233,7 +252,7 @@ impl ObjectView {
     /// Drops the converted values, which take several times the memory of the JSON; they are converted again on access.
     fn release_values(&self, py: Python<'_>) {
         for values in [&self.stanzas, &self.parts] {
-            if let Some(values) = values.get(py) {
+            if let Some(values) = values.get() {
                 values.bind(py).clear();
             }
         }

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -41,6 +43,10 @@ RESOURCE: dict[str, Any] = {
     "namespaced": True,
     "preferred": True,
 }
+
+
+class WeaklyReferencedError(Exception):
+    """An exception whose end can be seen."""
 
 
 class Rig:
@@ -152,6 +158,25 @@ def test_a_handler_gets_all_arguments(rig):
         ("change", ("spec", "n"), 1, 2),
     )
     assert seen["resource"].plural == "kopfexamples"
+
+
+@pytest.mark.parametrize("name", ["body", "userinfo", "headers"])
+def test_a_traceback_stored_in_an_argument_is_collected(rig, name):
+    references: list[weakref.ref[Any]] = []
+
+    @kopf.on.validate("kopfexamples", registry=rig.registry)
+    def fn(**kwargs):
+        stored = kwargs[name]["spec"] if name == "body" else kwargs[name]
+        error = WeaklyReferencedError()
+        references.append(weakref.ref(error))
+        try:
+            raise error
+        except WeaklyReferencedError:
+            stored["error"] = error
+
+    assert ask(rig, review(), headers={"H": "v"})["allowed"]
+    gc.collect()
+    assert [reference() for reference in references] == [None]
 
 
 def test_what_is_unknown_is_empty(rig):

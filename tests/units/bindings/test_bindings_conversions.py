@@ -4,6 +4,7 @@ import collections
 import copy
 import json
 import pickle
+import sys
 import types
 from collections.abc import Mapping
 
@@ -165,3 +166,10 @@ def test_cycles_are_errors_not_crashes():
     value["self"] = value
     with pytest.raises(ValueError, match="refers to itself"):
         plain(value)
+
+
+def test_keys_are_not_interned():
+    # Interned strings are immortal in CPython 3.12.0 to 3.12.5.
+    name = f"never-seen-before-{id(object())}"
+    [key] = Object.decode(json.dumps({"data": {name: 1}}))["data"]
+    assert key == name and sys.intern(name) is name and key is not name

@@ -7,6 +7,7 @@ use kopf_core::handling::attempt::Outcome;
 use kopf_core::indexing::Call;
 use kopf_core::json::value::Value;
 use kopf_engine::host::{ActivationTask, Responder};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
@@ -172,6 +173,14 @@ impl ActivationView {
 
 #[pymethods]
 impl ActivationView {
+    /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)?;
+        visit.call(&self.change)?;
+        visit.call(&self.initial_patch)
+    }
+
     /// Prepares the completion, which `Engine.complete()` sends.
     ///
     /// The result of a command is `None` if it was skipped, `Outcome` for an attempt, a list of pairs (prematch, full match) for

@@ -6,6 +6,7 @@ use kopf_core::caches::ComputedKeys;
 use kopf_core::json::value::Value;
 use kopf_engine::host::Responder;
 use kopf_engine::host::caching::CacheKeysTask;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::convert::python_to_value;
@@ -35,6 +36,12 @@ impl ComputeKeys {
 
 #[pymethods]
 impl ComputeKeys {
+    /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)
+    }
+
     /// Replies with the keys: pairs of names and lists of values.
     ///
     /// # Errors

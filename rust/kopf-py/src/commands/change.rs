@@ -1,13 +1,13 @@
 //! `Change`: the change of the object's essence; `old`, `new` and `diff` are converted on access.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kopf_core::handling::change::Change;
 use kopf_core::json::diff::{DiffItem, Op, reduce};
 use kopf_core::json::path::{FieldPath, resolve};
 use kopf_core::json::value::Value;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::convert::option_to_python;
@@ -19,19 +19,27 @@ type Essences<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>);
 #[pyclass(frozen, name = "Change", module = "kopf._kopf")]
 pub(crate) struct ChangeView {
     change: Arc<Change>,
-    old: PyOnceLock<Py<PyAny>>,
-    new: PyOnceLock<Py<PyAny>>,
-    diff: PyOnceLock<Py<PyList>>,
+    old: OnceLock<Py<PyAny>>,
+    new: OnceLock<Py<PyAny>>,
+    diff: OnceLock<Py<PyList>>,
 }
 
 impl ChangeView {
     pub(crate) fn new(change: Arc<Change>) -> Self {
-        Self { change, old: PyOnceLock::new(), new: PyOnceLock::new(), diff: PyOnceLock::new() }
+        Self { change, old: OnceLock::new(), new: OnceLock::new(), diff: OnceLock::new() }
     }
 }
 
 #[pymethods]
 impl ChangeView {
+    /// Authors may store anything in the values, even what refers to this change: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self.old.get())?;
+        visit.call(self.new.get())?;
+        visit.call(self.diff.get())
+    }
+
     /// The reason, such as `create`.
     #[getter]
     fn reason(&self) -> &'static str {
@@ -59,13 +67,15 @@ impl ChangeView {
     /// The diff, as tuples of the operation, the path, the old and the new value.
     #[getter]
     fn diff<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let diff = self.diff.get_or_try_init(py, || -> PyResult<_> {
-            if !self.change.has_old() {
-                return Ok(addition(&self.new_(py)?)?.unbind());
-            }
-            Ok(items(py, self.change.diff(), &self.old(py)?, &self.new_(py)?)?.unbind())
-        })?;
-        Ok(diff.bind(py).clone())
+        if let Some(known) = self.diff.get() {
+            return Ok(known.bind(py).clone());
+        }
+        let diff = if self.change.has_old() {
+            items(py, self.change.diff(), &self.old(py)?, &self.new_(py)?)?
+        } else {
+            addition(&self.new_(py)?)?
+        };
+        Ok(self.diff.get_or_init(|| diff.unbind()).bind(py).clone())
     }
 
     /// The old value, the new value and the diff of one field only.
@@ -88,11 +98,15 @@ impl ChangeView {
 
 fn lazily<'py>(
     py: Python<'py>,
-    cell: &PyOnceLock<Py<PyAny>>,
+    cell: &OnceLock<Py<PyAny>>,
     value: Option<&Value>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let value = cell.get_or_try_init(py, || option_to_python(py, value).map(Bound::unbind))?;
-    Ok(value.bind(py).clone())
+    if let Some(known) = cell.get() {
+        return Ok(known.bind(py).clone());
+    }
+    // The conversion can run other code, which may fill the cell.
+    let made = option_to_python(py, value)?;
+    Ok(cell.get_or_init(|| made.unbind()).bind(py).clone())
 }
 
 /// The diff of an object that was never handled: all of it is added. The core would copy the whole essence for it.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kopf_core::handling::attempt::CallResult;
 use kopf_core::object::Object;
 use kopf_engine::host::{CallDaemonReply, CallDaemonTask, GetInitialDelayTask, Responder, StopDaemonsTask};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -144,6 +145,12 @@ impl GetInitialDelay {
 
 #[pymethods]
 impl GetInitialDelay {
+    /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)
+    }
+
     /// Replies with the delay in seconds; none if the function raised.
     #[pyo3(signature = (delay))]
     fn complete(&self, delay: Option<f64>) {

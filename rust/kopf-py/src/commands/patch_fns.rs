@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kopf_core::json::value::Value;
 use kopf_engine::host::ApplyPatchFnsTask;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::commands::reply_sender::ReplySender;
@@ -29,6 +30,12 @@ impl ApplyPatchFns {
 
 #[pymethods]
 impl ApplyPatchFns {
+    /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)
+    }
+
     /// Replies with the transformed object.
     fn complete(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         self.reply.send(Ok(python_to_value(object)?));

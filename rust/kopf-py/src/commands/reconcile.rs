@@ -13,6 +13,7 @@ use kopf_engine::host::reconcile::{
 use kopf_engine::operator::Operator;
 use kopf_engine::reconciling::PrimaryName;
 use pyo3::exceptions::PyValueError;
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use pythonize::depythonize;
@@ -101,6 +102,12 @@ impl CallReconciler {
 
 #[pymethods]
 impl CallReconciler {
+    /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)
+    }
+
     /// Prepares the reply, which `Engine.complete()` sends. The result is one of `succeeded`, `requeued` (with the delay),
     /// `failed` (with the delay, if it is not that of the back-off), `permanent`, `cancelled`.
     ///
@@ -173,6 +180,12 @@ impl InspectObject {
 
 #[pymethods]
 impl InspectObject {
+    /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)
+    }
+
     /// Replies with the results: whether the filters match; the hashes of the functions in `changed`, none for failed ones; and
     /// the primaries that `map` has returned: pairs of a namespace and a name, or triples with a uid. `everything` are all
     /// primaries; without `mapped`, the function has failed, or there is none.

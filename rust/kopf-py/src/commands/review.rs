@@ -10,6 +10,7 @@ use kopf_core::object::Object;
 use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::host::admission::Rejection;
 use kopf_engine::host::admission::{AdmissionReviewTask, Review as OpenReview};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyNone};
 
@@ -125,6 +126,17 @@ fn kind(problem: &ReviewError) -> &'static str {
 
 #[pymethods]
 impl AdmissionReview {
+    /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)?;
+        visit.call(&self.old)?;
+        visit.call(&self.new)?;
+        visit.call(&self.userinfo)?;
+        visit.call(&self.headers)?;
+        visit.call(&self.sslpeer)
+    }
+
     /// `CREATE`, `UPDATE`, `DELETE`, `CONNECT`.
     #[getter]
     fn operation(&self) -> Option<&str> {
