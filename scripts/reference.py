@@ -45,6 +45,7 @@ environment, and both over `pyproject.toml`. `-h` shows the options of a command
 | 0 | the command has succeeded, or was stopped by Ctrl+C or SIGTERM |
 | 1 | the command has failed; `kopf check`: there are problems |
 | 2 | usage error: wrong options or files |
+| 3 | the requested condition is not met, such as that of `kopf status --fail-on` |
 | 130 | the command was stopped at once, by a second Ctrl+C |
 | more than 128 | `kopf dev` only: a signal has ended the operator process; 137 is SIGKILL |
 
@@ -69,6 +70,36 @@ The kinds are `declaration`, `startup`, `credentials`, `connection`, `resource`,
 A permission has the fields `verb`, `resource` (such as `guests` or `guests/status`), `group`, `namespace`
 (empty for all namespaces, and for cluster-scoped resources), and `unless`: the setting with which it is not
 necessary, or an empty string. The output of your handlers goes to stderr.
+
+`kopf status -o json` prints one JSON object, too. With `--watch`, there is one line for each change. Times
+are in ISO 8601, and unknown values are null:
+
+| field | value |
+|---|---|
+| `version` | 1; it changes if a field is removed or gets another meaning |
+| `objects` | a list of the objects |
+| `objects[].apiVersion`, `objects[].kind`, `objects[].namespace`, `objects[].name` | the object |
+| `objects[].state` | its [state](how-to/object-states.md) |
+| `objects[].reason` | the reason of the current handling: `create`, `update`, `resume`, `delete` |
+| `objects[].done`, `objects[].total` | its finished handlers, and all its handlers |
+| `objects[].handler`, `objects[].attempts` | the handler behind the state, its attempts |
+| `objects[].next` | the time of the next attempt, which may have passed |
+| `objects[].since` | the time since when the object is in this state |
+| `objects[].message` | the last error of that handler, or the problem |
+| `objects[].deleted` | the time when the deletion was requested |
+| `objects[].finalizers` | the finalizers of the operator that the object has |
+| `objects[].handlers` | a list of the handlers with progress, with sub-handlers |
+| `objects[].handlers[].id` | the id; without files, `.` is for `/`, and long ids are cut |
+| `objects[].handlers[].state` | `waiting`, `retrying`, `succeeded` or `failed` |
+| `objects[].handlers[].attempts` | the number of attempts |
+| `objects[].handlers[].message` | the last error |
+| `objects[].handlers[].started`, `objects[].handlers[].stopped`, `objects[].handlers[].next` | times |
+| `counts` | a list of the kinds, with all their objects |
+| `counts[].resource` | the plural name with the group |
+| `counts[].total`, `counts[].states` | the number of objects, and an object with the number by states |
+| `peers` | a list of the live operators of the peering |
+| `peers[].peering` | the name of the peering object, with its namespace |
+| `peers[].id`, `peers[].priority`, `peers[].seen` | the operator, and the time of its last keep-alive |
 
 ## Configuration file
 
@@ -174,7 +205,7 @@ def commands_page() -> str:
             spelt = ", ".join(f"`{text}`" for text in [*option.opts, *option.secondary_opts])
             kind = "" if option.is_flag else f" {option.make_metavar(context)}"
             variables = [option.envvar] if isinstance(option.envvar, str) else []
-            variables.append(f"KOPF_{name.upper()}_{(option.name or '').upper()}")
+            variables.append(f"KOPF_{name.upper().replace('-', '_')}_{(option.name or '').upper()}")
             text = (option.help or "") + (" Required." if option.required else "")
             text += " Can be repeated." if option.multiple else ""
             text += default_of(option)

@@ -38,7 +38,7 @@ ALLOWED = {
     **{("cli.CLIControls", aspect): CONTROLS for aspect in ["attributes", "fields", "parameters"]},
 }
 # Additions of kopf-rs, which are documented.
-ADDED_COMMANDS = {"check", "cluster", "completion", "dev", "help", "init", "manifests"}
+ADDED_COMMANDS = {"check", "cluster", "completion", "dev", "help", "init", "manifests", "status"}
 ADDED_PARAMETERS = {"kubeconfig", "context"}
 ADDED_TO_TESTING = {
     "Cluster",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kopf._cli import gc_tuning
+from kopf._cli import gc_tuning, object_commands
 from kopf._cli.options import (
     CLIControls,
     FileParamType,
@@ -363,4 +363,5 @@ main.add_command(check)
 main.add_command(init)
 main.add_command(completion)
 main.add_command(manifests)
+main.add_command(object_commands.status)
 main.add_command(show_help)

@@ -8,6 +8,8 @@
 //! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
 //! objects ([`object`]), and JSON ([`json`]).
 //!
+//! [`inspection`] describes the state of an object's handling for people.
+//!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
 //! readable caches, which the engine does not use yet, are [`caches`].
 
@@ -31,6 +33,7 @@ pub mod fuzzing;
 pub mod handler;
 pub mod handling;
 pub mod indexing;
+pub mod inspection;
 pub mod json;
 pub mod k8s_event;
 pub mod log_level;
