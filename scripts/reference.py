@@ -45,7 +45,7 @@ environment, and both over `pyproject.toml`. `-h` shows the options of a command
 | 0 | the command has succeeded, or was stopped by Ctrl+C or SIGTERM |
 | 1 | the command has failed; `kopf check`: there are problems |
 | 2 | usage error: wrong options or files |
-| 3 | the requested condition is not met, such as that of `kopf status --fail-on` |
+| 3 | the requested condition is not met, such as `kopf status --fail-on`; or an operator is still running |
 | 130 | the command was stopped at once, by a second Ctrl+C |
 | more than 128 | `kopf dev` only: a signal has ended the operator process; 137 is SIGKILL |
 
@@ -100,6 +100,18 @@ are in ISO 8601, and unknown values are null:
 | `peers` | a list of the live operators of the peering |
 | `peers[].peering` | the name of the peering object, with its namespace |
 | `peers[].id`, `peers[].priority`, `peers[].seen` | the operator, and the time of its last keep-alive |
+
+`kopf release-finalizers -o json` has the same fields `version` and `peers`, without `seen`, and these:
+
+| field | value |
+|---|---|
+| `applied` | whether the changes are applied |
+| `objects` | a list of the objects with something to remove |
+| `objects[].apiVersion`, `objects[].kind`, `objects[].namespace`, `objects[].name` | the object |
+| `objects[].finalizers`, `objects[].remaining` | the finalizers to remove, and those of others |
+| `objects[].deleted` | the time when the deletion was requested |
+| `objects[].result` | `planned`, `released`, `gone` (it does not exist any more) or `failed` |
+| `objects[].error` | the error of a failure |
 
 ## Configuration file
 
@@ -205,7 +217,8 @@ def commands_page() -> str:
             spelt = ", ".join(f"`{text}`" for text in [*option.opts, *option.secondary_opts])
             kind = "" if option.is_flag else f" {option.make_metavar(context)}"
             variables = [option.envvar] if isinstance(option.envvar, str) else []
-            variables.append(f"KOPF_{name.upper().replace('-', '_')}_{(option.name or '').upper()}")
+            if option.allow_from_autoenv:
+                variables.append(f"KOPF_{name.upper().replace('-', '_')}_{(option.name or '').upper()}")
             text = (option.help or "") + (" Required." if option.required else "")
             text += " Can be repeated." if option.multiple else ""
             text += default_of(option)

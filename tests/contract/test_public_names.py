@@ -39,6 +39,7 @@ ALLOWED = {
 }
 # Additions of kopf-rs, which are documented.
 ADDED_COMMANDS = {"check", "cluster", "completion", "dev", "help", "init", "manifests", "status"}
+ADDED_COMMANDS |= {"release-finalizers", "uninstall"}
 ADDED_PARAMETERS = {"kubeconfig", "context"}
 ADDED_TO_TESTING = {
     "Cluster",

@@ -1,4 +1,4 @@
-"""Commands for operators in production: the states of their objects."""
+"""Commands for operators in production: the states of their objects, and their removal."""
 
 from __future__ import annotations
 
@@ -27,6 +27,27 @@ kinds_option = option(
     multiple=True,
     metavar="KIND",
     help="The kind, such as sites or sites.example.com.",
+)
+output_option = option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "name"]),
+    default="table",
+    help="The output format.",
+)
+# Not from the environment: it would confirm each command.
+apply_option = click.option(
+    "--yes",
+    "apply",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Apply the changes; without it, nothing is written.",
+)
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Do it although an operator of the peering is running.",
 )
 
 
@@ -66,13 +87,7 @@ class StatesParamType(click.ParamType[tuple[str, ...]]):
     show_default=False,
     help="Exit with 3 if an object is in one of these states, e.g. stuck,failed.",
 )
-@option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "name"]),
-    default="table",
-    help="The output format.",
-)
+@output_option
 @handlers_options
 def status(
     paths: Collection[str],
@@ -98,6 +113,73 @@ def status(
     if watch and fail_on:
         raise click.UsageError("Either --watch or --fail-on can be used, not both.")
     options = implementation.Options(tuple(kinds), namespaces, output, only_problems, fail_on, watch)
+    raise SystemExit(implementation.run(paths, modules, options))
+
+
+@click.command(name="release-finalizers")
+@cluster_options
+@all_namespaces_option("All namespaces; the same as without -n.")
+@namespaces_option("The objects in these namespaces.")
+@kinds_option
+@option("--finalizer", metavar="NAME", help="Remove only this finalizer, instead of those of the operator.")
+@option("--purge", is_flag=True, help="Also remove the annotations with the state of the operator.")
+@apply_option
+@force_option
+@output_option
+@handlers_options
+def release_finalizers(
+    paths: Collection[str],
+    modules: Collection[str],
+    kinds: Collection[str],
+    namespaces: Collection[str],
+    clusterwide: bool,
+    finalizer: str | None,
+    purge: bool,
+    apply: bool,
+    force: bool,
+    output: Output,
+) -> None:
+    """Remove the finalizers of a stopped operator from its objects.
+
+    The kinds and the finalizers are those of the handlers in the files, or of -k with the default finalizer.
+    Finalizers of others stay. Startup, login and cleanup handlers are called, others are not.
+    """
+    from kopf._cli import release_finalizers as implementation
+
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules, kinds)
+    options = implementation.Options(tuple(kinds), namespaces, finalizer, purge, apply, force, output)
+    raise SystemExit(implementation.run(paths, modules, options))
+
+
+@click.command()
+@cluster_options
+@all_namespaces_option("All namespaces; the same as without -n.")
+@namespaces_option("The objects in these namespaces.")
+@option("--purge", is_flag=True, help="Also remove the annotations with the state of the operator.")
+@apply_option
+@force_option
+@handlers_options
+def uninstall(
+    paths: Collection[str],
+    modules: Collection[str],
+    namespaces: Collection[str],
+    clusterwide: bool,
+    purge: bool,
+    apply: bool,
+    force: bool,
+) -> None:
+    """Remove the webhooks, the finalizers and the peering records of a stopped operator.
+
+    First the managed webhook configurations, then the finalizers of all kinds of the handlers in the files,
+    then the peering records. Startup, login and cleanup handlers are called, others are not.
+    """
+    from kopf._cli import uninstall as implementation
+    from kopf._cli.release_finalizers import Options
+
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules, ())
+    options = Options((), namespaces, None, purge, apply, force, "table")
     raise SystemExit(implementation.run(paths, modules, options))
 
 
