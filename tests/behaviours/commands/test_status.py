@@ -195,7 +195,7 @@ def test_states_that_kopf_1_45_has_stored_are_shown(cluster, run):
 def fields_of_the_page() -> set[str]:
     """The fields that the page documents for `kopf status -o json`."""
     page = (ROOT / "docs/commands.md").read_text()
-    section = page.partition("`kopf status -o json`")[2].partition("\n## ")[0]
+    section = re.split(r"\n## |\n\n`kopf ", page.partition("`kopf status -o json`")[2])[0]
     return {
         name for cell in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`(.+?)`", cell)
     }
