@@ -275,3 +275,20 @@ def test_the_environment_confirms_nothing(cluster):
     environment = {f"KOPF_RELEASE_FINALIZERS_{name}": "1" for name in names}
     assert call(cluster, *COMMAND, environment=environment).exit_code == 0
     assert {request.method for request in cluster.requests} == READS
+
+
+def test_a_live_operator_is_not_uninstalled(cluster, run, tmp_path):
+    file = tmp_path / "operator_file.py"
+    file.write_text(OPERATOR)
+    cluster.apply(PEERING.format(age=cluster.now.isoformat()))
+    cluster.create(widget("a", "example.com/mine"))
+    cluster.clear_requests()
+    result = run("uninstall", str(file), "-A", "--yes")
+    assert result.exit_code == 3
+    assert "would remove a-dead-one from the peering default" in result.stdout.splitlines()
+    assert "Nothing was changed." in result.stdout.splitlines()
+    assert {request.method for request in cluster.requests} == READS
+    forced = run("uninstall", str(file), "-A", "--yes", "--force")
+    assert forced.exit_code == 0, forced.output
+    assert "removed a-dead-one, the-operator from the peering default" in forced.stdout.splitlines()
+    assert finalizers(cluster, "a") == []
