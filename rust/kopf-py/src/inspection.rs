@@ -26,6 +26,7 @@ type Inspected<'py> = (String, Option<(Bound<'py, PyAny>, Bound<'py, PyAny>, Bou
 #[pyfunction]
 #[pyo3(signature = (objects, *, persistence, resource, handlers=None, finalizers, compat=false, now))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+#[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
 pub(crate) fn inspect<'py>(
     py: Python<'py>,
     objects: Vec<Inspected<'py>>,
@@ -62,6 +63,7 @@ pub(crate) fn inspect<'py>(
 /// with the state. None if there is nothing to remove.
 #[pyfunction]
 #[pyo3(signature = (object, finalizers, purged=None))]
+#[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
 pub(crate) fn release_patch<'py>(
     py: Python<'py>,
     object: &str,
