@@ -8,6 +8,29 @@ from kopf._objects.typedefs import HandlerId, RawEventType
 
 __version__: str
 
+FetchedState = tuple[Any, Any, dict[str, Any]]
+"""The last handled essence, the current essence, and the progress of the handlers."""
+
+def inspect(
+    objects: list[tuple[str, FetchedState | None]],
+    *,
+    persistence: dict[str, Any],
+    resource: dict[str, Any],
+    handlers: list[dict[str, Any]] | None = None,
+    finalizers: list[str],
+    compat: bool = False,
+    now: int,
+) -> list[dict[str, Any]]:
+    """The states of objects, given as JSON texts; with what custom storages have, if there are any."""
+
+def live_peers(status: Any, now: int) -> list[tuple[str, int, int]]:
+    """The ids, priorities and times of the last keep-alives of the live operators of a peering object."""
+
+def release_patch(
+    object: str, finalizers: list[str], purged: dict[str, Any] | None = None
+) -> list[dict[str, Any]] | None:
+    """The JSON patch that removes the finalizers; with settings, also the annotations with the state."""
+
 def json_copy(value: Any) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
 @final

@@ -68,7 +68,9 @@ def test_an_operator_loads_no_more_than_it_needs(tmp_path: pathlib.Path) -> None
     assert not NOT_LOADED & set(loaded)
 
 
-@pytest.mark.parametrize("args", [("--help",), ("run", "--help"), ("check", "-h"), ("init", "-h")])
+@pytest.mark.parametrize(
+    "args", [("--help",), ("run", "--help"), ("check", "-h"), ("init", "-h"), ("status", "-h")]
+)
 def test_help_loads_only_the_options(args: tuple[str, ...]) -> None:
     run = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "kopf", *args],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kopf._cli import gc_tuning
+from kopf._cli import gc_tuning, object_commands
 from kopf._cli.options import (
     CLIControls,
     FileParamType,
@@ -364,4 +364,7 @@ main.add_command(check)
 main.add_command(init)
 main.add_command(completion)
 main.add_command(manifests)
+main.add_command(object_commands.status)
+main.add_command(object_commands.release_finalizers)
+main.add_command(object_commands.uninstall)
 main.add_command(show_help)

@@ -74,10 +74,13 @@ from kopf._kopf import (
     has_kubeconfig,
     has_named_kubeconfig,
     has_service_account,
+    inspect,
     json_copy,
+    live_peers,
     read_kubeconfig,
     read_referenced_credentials,
     read_service_account,
+    release_patch,
 )
 
 __all__ = [
@@ -148,10 +151,13 @@ __all__ = [
     "has_kubeconfig",
     "has_named_kubeconfig",
     "has_service_account",
+    "inspect",
     "json_copy",
+    "live_peers",
     "read_kubeconfig",
     "read_referenced_credentials",
     "read_service_account",
+    "release_patch",
 ]
 
 CompletableItem = Activation | CallDaemon | StopDaemons | CallReconciler

@@ -8,6 +8,8 @@
 //! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
 //! objects ([`object`]), and JSON ([`json`]). The checks of the operator itself are in [`health`].
 //!
+//! [`inspection`] describes the state of an object's handling for people.
+//!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
 //! readable caches, which the engine does not use yet, are [`caches`].
 
@@ -32,6 +34,7 @@ pub mod handler;
 pub mod handling;
 pub mod health;
 pub mod indexing;
+pub mod inspection;
 pub mod json;
 pub mod k8s_event;
 pub mod log_level;

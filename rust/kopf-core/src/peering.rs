@@ -180,6 +180,12 @@ pub fn evaluate(status: &Value, observer: &LocalPeer, now: Timestamp) -> Evaluat
     Evaluation { conflict, others, dead: dead.into_iter().map(|peer| peer.id).collect(), until }
 }
 
+/// The operators whose records in the status of a peering object have not expired.
+pub fn live(status: &Value, now: Timestamp) -> Vec<Peer> {
+    let records = status.as_object().into_iter().flatten();
+    records.filter_map(|(id, record)| Peer::read(id, record, now)).filter(|peer| !peer.is_dead(now)).collect()
+}
+
 /// Seconds until the next keep-alive: some seconds before the record expires, with jitter.
 pub fn keep_alive_interval(lifetime: i64, chance: u64) -> i64 {
     let jitter = i64::try_from(chance % JITTER).unwrap_or_default();
@@ -276,6 +282,8 @@ mod tests {
         let evaluation = evaluate(&status, &observer(0, false), now());
         assert_eq!(evaluation.dead, ["gone", "left"]);
         assert_eq!(ids(&evaluation.others), ["active"]);
+        // Without an observer, all records are those of others.
+        assert_eq!(ids(&live(&status, now())), ["active"]);
     }
 
     #[test]

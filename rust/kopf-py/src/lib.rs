@@ -16,6 +16,7 @@ mod commands;
 mod convert;
 mod engine;
 mod errors;
+mod inspection;
 mod json_text;
 mod kubeconfig;
 mod logging;
@@ -96,6 +97,8 @@ mod _kopf {
     use crate::convert::json_copy;
     #[pymodule_export]
     use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::inspection::{inspect, live_peers, release_patch};
     #[pymodule_export]
     use crate::kubeconfig::{
         current_address, has_exec_plugin, has_kubeconfig, has_named_kubeconfig, has_service_account,

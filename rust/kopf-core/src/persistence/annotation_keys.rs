@@ -15,10 +15,13 @@ use crate::json::value::{Value, truthy};
 use crate::object::Object;
 
 /// The longest name that Kubernetes accepts after a prefix, in characters.
-const LIMIT: usize = 63;
+pub(crate) const LIMIT: usize = 63;
 
 /// The name of the annotation that marks a custom prefix as used by a Kopf operator.
-const MARKER: &str = "kopf-managed";
+pub(crate) const MARKER: &str = "kopf-managed";
+
+/// The suffix of keys on objects that inherit annotations.
+const INHERITED: &str = "-ofDRS";
 
 /// The annotation of `kubectl apply`.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -29,7 +32,7 @@ pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> 
         return vec![[prefix, "/", key].concat()];
     }
     let key = match object {
-        Some(object) if inherits_annotations(object) => Cow::Owned(format!("{key}-ofDRS")),
+        Some(object) if inherits_annotations(object) => Cow::Owned(format!("{key}{INHERITED}")),
         _ => Cow::Borrowed(key),
     };
     let mut keys = vec![make_v2_key(prefix, &key)];
@@ -133,6 +136,12 @@ fn inherits_annotations(object: &Object) -> bool {
     object.kind() == Some("ReplicaSet") && object.owner_kinds().any(|kind| kind == "Deployment")
 }
 
+/// The name in a key without the suffix for objects that inherit annotations.
+pub(crate) fn inherited_name(name: &str, object: &Object) -> String {
+    let own = if inherits_annotations(object) { name.strip_suffix(INHERITED) } else { None };
+    own.unwrap_or(name).to_owned()
+}
+
 /// The current scheme (v2): the limit applies to the name, and the hash is of the original key.
 fn make_v2_key(prefix: &str, key: &str) -> String {
     let suffix = if key.chars().count() > LIMIT { make_suffix(key) } else { String::new() };
@@ -149,7 +158,7 @@ fn make_v1_key(prefix: &str, key: &str) -> String {
     format!("{prefix}/{}{suffix}", head(&safe, room - suffix.len().cast_signed()))
 }
 
-fn make_safe(key: &str) -> String {
+pub(crate) fn make_safe(key: &str) -> String {
     key.chars()
         .map(|c| match c {
             '/' => '.',

@@ -14,6 +14,7 @@ pub(crate) mod own_changes;
 pub mod pending_state;
 pub mod progress;
 pub mod rejected_patch;
+pub mod release;
 mod restart;
 
 use serde::Deserialize;

@@ -222,11 +222,11 @@ impl ProgressStorage {
     }
 }
 
-fn is_under(prefix: &str, key: &str) -> bool {
+pub(super) fn is_under(prefix: &str, key: &str) -> bool {
     key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
 }
 
-fn read(text: &str) -> Result<Option<Record>, String> {
+pub(super) fn read(text: &str) -> Result<Option<Record>, String> {
     match serde_json::from_str(text).map_err(|error| error.to_string())? {
         Value::Null => Ok(None),
         value => Record::from_value(&value).map(Some),

@@ -1,0 +1,102 @@
+"""The client and the settings of an operator without its engine, for commands that inspect its objects.
+
+The startup, login and cleanup handlers of the operator are called, so that its settings and credentials are
+known. Other handlers are not called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+import click
+
+from kopf._cli.error_report import explain
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.apierrors import ApiError, Forbidden
+from kopf._objects.credentials import LoginError
+from kopf._objects.resources import Resource
+from kopf._runtime import loaders, operator
+from kopf._runtime.activities import ActivityError
+from kopf._runtime.client.sync_api import SyncApi
+from kopf._runtime.default_registry import get_default_registry
+from kopf._runtime.handler_api import OperatorApi
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Session:
+    """The operator between its startup and its cleanup."""
+
+    api: SyncApi
+    registry: OperatorRegistry
+    settings: OperatorSettings
+    has_handlers: bool
+    """Whether the files of the operator are loaded."""
+    interrupted: threading.Event
+    """Set by Ctrl+C and SIGTERM."""
+
+    @functools.cached_property
+    def resources(self) -> list[Resource]:
+        """All resources of the cluster, as they were when they were first needed."""
+        return self.api.resources()
+
+
+def in_session(
+    paths: Collection[str],
+    modules: Collection[str],
+    namespaces: Collection[str],
+    fn: Callable[[Session], T],
+) -> T | None:
+    """Load the files, if there are any; call the function between the startup and the cleanup, in a thread.
+
+    The result is `None` if the command is interrupted. Errors of the API and of the login are a
+    `ClickException`. Errors of loading are raised.
+    """
+    loaders.preload(paths=paths, modules=modules)
+    registry, settings = get_default_registry(), OperatorSettings()
+    results: list[T] = []
+    failures: list[Exception] = []
+    interrupted = threading.Event()
+
+    async def inspect(provider: OperatorApi) -> None:
+        try:
+            api = await provider.provide_blocking()
+            has_handlers = bool(paths or modules)
+            session = Session(api.using(retries=False), registry, settings, has_handlers, interrupted)
+            results.append(await asyncio.to_thread(fn, session))
+        except Exception as error:
+            failures.append(error)
+        finally:
+            interrupted.set()
+
+    coroutine = operator.run_inspection(
+        inspect,
+        registry=registry,
+        settings=settings,
+        namespaces=namespaces,
+        clusterwide=not namespaces,
+    )
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(coroutine)
+    for error in failures:
+        raise _explained(error)
+    return results[0] if results else None
+
+
+def _explained(error: Exception) -> Exception:
+    """The error as one paragraph, if it is not about the code of the author."""
+    if isinstance(error, (ActivityError, LoginError)):
+        return click.ClickException(f"There are no valid credentials: {explain(error)}")
+    if isinstance(error, Forbidden):
+        return click.ClickException(f"A permission is missing: {error} Use -n for single namespaces.")
+    if isinstance(error, ApiError):
+        return click.ClickException(f"The cluster cannot be read: {error}")
+    return error

@@ -1,0 +1,200 @@
+"""Commands for operators in production: the states of their objects, and their removal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import click
+
+from kopf._cli.options import (
+    all_namespaces_option,
+    check_scope,
+    cluster_options,
+    drop_overridden,
+    handlers_options,
+    namespaces_option,
+    option,
+)
+
+if TYPE_CHECKING:
+    from kopf._cli.status import Output
+
+kinds_option = option(
+    "-k",
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help="The kind, such as sites or sites.example.com.",
+)
+output_option = option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "name"]),
+    default="table",
+    help="The output format.",
+)
+# Not from the environment: it would confirm each command.
+apply_option = click.option(
+    "--yes",
+    "apply",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Apply the changes; without it, nothing is written.",
+)
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    allow_from_autoenv=False,
+    help="Do it although an operator of the peering is running.",
+)
+
+
+class StatesParamType(click.ParamType[tuple[str, ...]]):
+    """States of objects, separated by commas."""
+
+    name = "states"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Check and split the states."""
+        if isinstance(value, tuple):
+            return value
+        from kopf._cli.status import STATES
+        from kopf._objects.suggestions import did_you_mean
+
+        states = tuple(state.strip() for state in str(value).split(",") if state.strip())
+        for state in states:
+            if state not in STATES:
+                self.fail(f"There is no state {state!r}{did_you_mean(state, set(STATES))}", param, ctx)
+        return states
+
+
+@click.command()
+@cluster_options
+@all_namespaces_option("All namespaces; the same as without -n.")
+@namespaces_option("The objects in these namespaces.")
+@kinds_option
+@option("--problems", "only_problems", is_flag=True, help="Only objects that need attention.")
+@option("--watch", is_flag=True, help="Print the objects again when they change, until Ctrl+C.")
+@option(
+    "--fail-on",
+    type=StatesParamType(),
+    default=(),
+    metavar="STATES",
+    show_default=False,
+    help="Exit with 3 if an object is in one of these states, e.g. stuck,failed.",
+)
+@output_option
+@handlers_options
+def status(
+    paths: Collection[str],
+    modules: Collection[str],
+    kinds: Collection[str],
+    namespaces: Collection[str],
+    clusterwide: bool,
+    only_problems: bool,
+    watch: bool,
+    fail_on: tuple[str, ...],
+    output: Output,
+) -> None:
+    """Show which objects are handled, and which are not.
+
+    The states are those that the operator stores on the objects; the operator need not run. The kinds are
+    those of the handlers in the files, or of -k. Startup, login and cleanup handlers are called, others are
+    not. The cluster is only read.
+    """
+    from kopf._cli import status as implementation
+
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules, kinds)
+    if watch and fail_on:
+        raise click.UsageError("Either --watch or --fail-on can be used, not both.")
+    options = implementation.Options(tuple(kinds), namespaces, output, only_problems, fail_on, watch)
+    raise SystemExit(implementation.run(paths, modules, options))
+
+
+@click.command(name="release-finalizers")
+@cluster_options
+@all_namespaces_option("All namespaces; the same as without -n.")
+@namespaces_option("The objects in these namespaces.")
+@kinds_option
+@option("--finalizer", metavar="NAME", help="Remove only this finalizer, instead of those of the operator.")
+@option("--purge", is_flag=True, help="Also remove the annotations with the state of the operator.")
+@apply_option
+@force_option
+@output_option
+@handlers_options
+def release_finalizers(
+    paths: Collection[str],
+    modules: Collection[str],
+    kinds: Collection[str],
+    namespaces: Collection[str],
+    clusterwide: bool,
+    finalizer: str | None,
+    purge: bool,
+    apply: bool,
+    force: bool,
+    output: Output,
+) -> None:
+    """Remove the finalizers of a stopped operator from its objects.
+
+    The kinds and the finalizers are those of the handlers in the files, or of -k with the default finalizer.
+    Finalizers of others stay. Startup, login and cleanup handlers are called, others are not.
+    """
+    from kopf._cli import release_finalizers as implementation
+
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules, kinds)
+    options = implementation.Options(tuple(kinds), namespaces, finalizer, purge, apply, force, output)
+    raise SystemExit(implementation.run(paths, modules, options))
+
+
+@click.command()
+@cluster_options
+@all_namespaces_option("All namespaces; the same as without -n.")
+@namespaces_option("The objects in these namespaces.")
+@option("--purge", is_flag=True, help="Also remove the annotations with the state of the operator.")
+@apply_option
+@force_option
+@handlers_options
+def uninstall(
+    paths: Collection[str],
+    modules: Collection[str],
+    namespaces: Collection[str],
+    clusterwide: bool,
+    purge: bool,
+    apply: bool,
+    force: bool,
+) -> None:
+    """Remove the webhooks, the finalizers and the peering records of a stopped operator.
+
+    First the managed webhook configurations, then the finalizers of all kinds of the handlers in the files,
+    then the peering records. Startup, login and cleanup handlers are called, others are not.
+    """
+    from kopf._cli import uninstall as implementation
+    from kopf._cli.release_finalizers import Options
+
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules, ())
+    options = Options((), namespaces, None, purge, apply, force, "table")
+    raise SystemExit(implementation.run(paths, modules, options))
+
+
+def selected_namespaces(namespaces: Collection[str], clusterwide: bool) -> tuple[str, ...]:
+    """The patterns of the namespaces; none for all."""
+    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
+    check_scope(namespaces, clusterwide)
+    return tuple(namespaces)
+
+
+def selected_sources(
+    paths: Collection[str], modules: Collection[str], kinds: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files and the modules of the operator; there must be some, or kinds."""
+    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
+    if not paths and not modules and not kinds:
+        raise click.UsageError("Name the kinds (-k), or the files with the handlers, or their modules (-m).")
+    return tuple(paths), tuple(modules)

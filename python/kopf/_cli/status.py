@@ -1,0 +1,250 @@
+"""Command `kopf status`: the states of the objects of an operator, from what the operator stores on them.
+
+The cluster is only read.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime
+import json
+import sys
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+
+from kopf._cli import peering_records
+from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.inspected_kinds import InspectedKind, inspect_page, list_pages, select_kinds
+from kopf._cli.peering_records import LivePeer
+from kopf._cli.tables import WIDTH, count_words, format_age, format_table
+from kopf._objects.bodies import Body
+from kopf._runtime.bridge import Attempt
+
+Output = Literal["table", "wide", "json", "name"]
+
+STATES = (
+    "malformed",
+    "stuck",
+    "deleting",
+    "failed",
+    "overdue",
+    "retrying",
+    "handling",
+    "changed",
+    "new",
+    "handled",
+    "foreign",
+)
+PROBLEMS = frozenset({"malformed", "stuck", "failed", "overdue", "retrying"})
+INTERVAL = 2.0
+"""Seconds between the listings of `--watch`."""
+CLEAR = "\x1b[H\x1b[2J"
+"""Clears a terminal."""
+
+COLUMNS = (
+    "NAMESPACE",
+    "NAME",
+    "STATE",
+    "REASON",
+    "DONE",
+    "ATTEMPT",
+    "NEXT",
+    "SINCE",
+    "FINALIZERS",
+    "MESSAGE",
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command."""
+
+    kinds: Collection[str]
+    namespaces: Collection[str]
+    output: Output
+    only_problems: bool
+    fail_on: Collection[str]
+    watch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One object. Only the texts of the output are kept: there can be many objects."""
+
+    kind: InspectedKind
+    name: str
+    namespace: str | None
+    state: str
+    text: str
+    """The object in the output of `-o json`; empty if it is not needed."""
+    cells: Sequence[str]
+    """The texts of the columns of a wide table; empty if they are not needed."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All objects, with the time when they were read."""
+
+    now: int
+    kinds: Sequence[InspectedKind]
+    rows: Sequence[Row]
+    counts: dict[tuple[Any, str], int]
+    """The numbers of all objects, by their resources and states."""
+    peers: Sequence[LivePeer]
+
+    def to_compare(self) -> list[Any]:
+        """The parts that `--watch` compares: all except ages."""
+        peers = [(peer.peering, peer.id, peer.priority) for peer in self.peers]
+        return [[(row.kind.resource, row.text) for row in self.rows], self.counts, peers]
+
+
+def run(paths: Collection[str], modules: Collection[str], options: Options) -> int:
+    """Print the states; the exit code: 3 if an object is in one of the states to fail on."""
+    # The output of the author's code must not be among the results.
+    stdout = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        code = in_session(paths, modules, options.namespaces, lambda session: _run(session, options, stdout))
+    return code or 0
+
+
+def _run(session: Session, options: Options, stdout: Any) -> int:
+    kinds = select_kinds(session, options.kinds)
+    report = _inspect(session, kinds, options)
+    _print(format_report(report, options), stdout)
+    while options.watch and not session.interrupted.wait(INTERVAL):
+        before, report = report, _inspect(session, kinds, options)
+        if report.to_compare() != before.to_compare():
+            if options.output in ("table", "wide"):
+                click.echo(CLEAR if stdout.isatty() else "", file=stdout, nl=not stdout.isatty())
+            _print(format_report(report, options), stdout)
+    failed = any(count and state in options.fail_on for (_, state), count in report.counts.items())
+    return 3 if failed else 0
+
+
+def _print(text: str, stdout: Any) -> None:
+    if text:
+        click.echo(text, file=stdout)
+
+
+def _inspect(session: Session, kinds: Sequence[InspectedKind], options: Options) -> Report:
+    rows: list[Row] = []
+    counts: collections.Counter[tuple[Any, str]] = collections.Counter()
+    now = Attempt.now()
+    for kind in kinds:
+        for page in list_pages(session, kind, options.namespaces):
+            for body, found in zip(page, inspect_page(session, kind, page, now), strict=True):
+                counts[kind.resource, found["state"]] += 1
+                if not options.only_problems or found["state"] in PROBLEMS:
+                    rows.append(_make_row(kind, body, found, options, now))
+    peers = peering_records.find_live(session, options.namespaces, now)
+    return Report(now, kinds, rows, dict(counts), peers)
+
+
+def _make_row(kind: InspectedKind, body: Body, found: dict[str, Any], options: Options, now: int) -> Row:
+    metadata, resource = body.metadata, kind.resource
+    name, namespace = metadata.name or "", metadata.namespace
+    text, cells = "", []
+    if options.output == "json" or options.watch:
+        document = {
+            "apiVersion": f"{resource.group}/{resource.version}".removeprefix("/"),
+            "kind": resource.kind,
+            "namespace": namespace,
+            "name": name,
+            **found,
+        }
+        text = json.dumps(document)
+    if options.output in ("table", "wide"):
+        cells = [namespace or "", name, *_cells(found, now)]
+    return Row(kind, name, namespace, found["state"], text, cells)
+
+
+def format_report(report: Report, options: Options) -> str:
+    """The text of the whole output."""
+    if options.output == "json":
+        gap = " " if options.watch else "\n"
+        objects = f",{gap}".join(row.text for row in report.rows)
+        rest = json.dumps(_summarize(report)).removeprefix("{")
+        return f'{{"version": 1, "objects": [{gap}{objects}{gap}],{gap}{rest}'
+    if options.output == "name":
+        return "\n".join(_qualified_name(row) for row in report.rows)
+    return "\n".join(_format_lines(report, is_wide=options.output == "wide"))
+
+
+def _summarize(report: Report) -> dict[str, Any]:
+    """The output of `-o json` about all objects together."""
+    counts = []
+    for kind in report.kinds:
+        states = _counts_of(report, kind)
+        resource = _resource_name(kind.resource)
+        counts.append({"resource": resource, "total": sum(states.values()), "states": states})
+    peers = [{**peer.to_json(), "seen": _format_time(peer.seen)} for peer in report.peers]
+    return {"counts": counts, "peers": peers}
+
+
+def _format_time(micros: int) -> str:
+    return datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC).isoformat()
+
+
+def _resource_name(resource: Any) -> str:
+    return f"{resource.plural}.{resource.group}".removesuffix(".")
+
+
+def _qualified_name(row: Row) -> str:
+    return f"{_resource_name(row.kind.resource)}/{row.name}"
+
+
+def _counts_of(report: Report, kind: InspectedKind) -> dict[str, int]:
+    return {state: report.counts.get((kind.resource, state), 0) for state in STATES}
+
+
+def _format_lines(report: Report, *, is_wide: bool) -> Iterator[str]:
+    if report.rows:
+        header, rows = _columns(report, is_wide=is_wide)
+        yield from format_table(header, rows, width=None if is_wide else WIDTH)
+    for kind in report.kinds:
+        counts = _counts_of(report, kind)
+        total, plural = sum(counts.values()), kind.resource.plural
+        noun = (kind.resource.singular or plural) if total == 1 else plural
+        line = f"{total} {noun}: {count_words(counts)}" if total else f"no {plural}"
+        yield from textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+    for peer in report.peers:
+        age = format_age((report.now - peer.seen) / 1e6)
+        yield f"peering {peer.peering}: {peer.id}, priority {peer.priority}, renewed {age} ago"
+
+
+def _columns(report: Report, *, is_wide: bool) -> tuple[list[str], list[list[str]]]:
+    hidden = set() if is_wide else {"FINALIZERS"}
+    if not any(row.namespace for row in report.rows):
+        hidden.add("NAMESPACE")
+    many = len(report.kinds) > 1
+    table = []
+    for row in report.rows:
+        cells = dict(zip(COLUMNS, row.cells, strict=True))
+        if many:
+            cells["NAME"] = f"{row.kind.resource.plural}/{row.name}"
+        table.append([cell or "-" for column, cell in cells.items() if column not in hidden])
+    return [column for column in COLUMNS if column not in hidden], table
+
+
+def _cells(found: dict[str, Any], now: int) -> list[str]:
+    """The texts of the columns after the name."""
+    next_at, since = _seconds_until(found["next"], now), _seconds_until(found["since"], now)
+    return [
+        found["state"],
+        found["reason"] or "",
+        f"{found['done']}/{found['total']}" if found["total"] else "",
+        f"{found['handler']} {found['attempts']}" if found["handler"] else "",
+        "" if next_at is None else format_age(next_at) if next_at > 0 else "now",
+        "" if since is None else format_age(-since),
+        ",".join(found["finalizers"]),
+        found["message"] or " ",
+    ]
+
+
+def _seconds_until(moment: str | None, now: int) -> float | None:
+    return None if moment is None else datetime.datetime.fromisoformat(moment).timestamp() - now / 1e6

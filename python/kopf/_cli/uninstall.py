@@ -1,0 +1,91 @@
+"""Command `kopf uninstall`: remove from the cluster everything by which a stopped operator affects objects.
+
+Nothing is written without `--yes`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import click
+
+from kopf._cli import peering_records
+from kopf._cli import release_finalizers as releasing
+from kopf._cli.check import WEBHOOKS
+from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.inspected_kinds import select_kinds
+from kopf._cli.release_finalizers import Options
+from kopf._objects.apierrors import Forbidden
+from kopf._runtime import bridge
+from kopf._runtime.bridge import Attempt
+
+WEBHOOK_GROUP = "admissionregistration.k8s.io/v1"
+
+
+def run(paths: Collection[str], modules: Collection[str], options: Options) -> int:
+    """Print what is removed and remove it; the exit code: 3 if a live operator prevents it."""
+    stdout = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        code = in_session(paths, modules, options.namespaces, lambda session: _run(session, options, stdout))
+    if code is None:
+        raise click.ClickException("The command was interrupted: some objects may not be released.")
+    return code
+
+
+def _run(session: Session, options: Options, stdout: Any) -> int:
+    kinds = select_kinds(session, ())
+    live = peering_records.find_live(session, options.namespaces, Attempt.now())
+    is_applied = options.apply and (options.force or not live)
+    # Webhooks of a stopped operator reject the requests that follow.
+    for line in _remove_webhooks(session, is_applied=is_applied):
+        click.echo(line, file=stdout)
+    report = releasing.release_all(session, kinds, options)
+    for line in releasing.format_kinds(report, options):
+        click.echo(line, file=stdout)
+    if not report.failed:
+        for line in _remove_peers(session, options, is_applied=is_applied):
+            click.echo(line, file=stdout)
+    for line in releasing.format_end(report, force=options.force):
+        click.echo(line, file=stdout)
+    return releasing.exit_code(report, force=options.force)
+
+
+def _remove_webhooks(session: Session, *, is_applied: bool) -> Iterator[str]:
+    name = session.settings.admission.managed
+    if name is None:
+        return
+    verb = "removed" if is_applied else "would remove"
+    for plural in WEBHOOKS:
+        kind = f"{WEBHOOK_GROUP}/{plural}"
+        if session.api.find(kind, name) is None:
+            continue
+        if is_applied:
+            session.api.delete(kind, name, missing_ok=True)
+        yield f"{verb} {plural}/{name}"
+
+
+def _remove_peers(session: Session, options: Options, *, is_applied: bool) -> Iterator[str]:
+    """Remove the records of operators that have not removed theirs; with `--force`, also of live ones."""
+    verb = "removed" if is_applied else "would remove"
+    now = Attempt.now()
+    for resource, body in peering_records.find_objects(session, options.namespaces):
+        status = dict(body.get("status") or {})
+        live = {peer for peer, *_ in bridge.live_peers(status, now)}
+        removed = [
+            peer
+            for peer, record in status.items()
+            if isinstance(record, dict) and "lastseen" in record and (options.force or peer not in live)
+        ]
+        if not removed:
+            continue
+        if is_applied:
+            patch = {"status": dict.fromkeys(removed)}
+            subresource = "status" if "status" in resource.subresources else None
+            name, namespace = body.metadata.name or "", body.metadata.namespace
+            with contextlib.suppress(Forbidden):
+                session.api.patch(resource, name, patch, namespace, subresource=subresource)
+        place = "/".join(text for text in (body.metadata.namespace, body.metadata.name) if text)
+        yield f"{verb} {', '.join(sorted(removed))} from the peering {place}"
