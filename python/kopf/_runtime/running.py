@@ -41,6 +41,7 @@ from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.optional_parts import accepting_triggers
 from kopf._runtime.settings_sync import SettingsSync
 from kopf._runtime.shutdown import Shutdown, is_interrupt_ignored
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
@@ -351,13 +352,12 @@ class OperatorRunner:
                 from kopf._runtime.status import Heartbeat
 
                 loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._settings, self._loop))
-            loop_monitor.enter_context(self._accepting_triggers(engine, handlers))
+            loop_monitor.enter_context(accepting_triggers(self._registry, engine, handlers, self._invoker))
             if caches is not None:
                 caches.attach(engine)
                 loop_monitor.callback(caches.detach)
-            webhooks = WebhookServerTask(
-                admission if self._peering_command is None else None, on_end=engine.stop
-            )
+            reviewer = admission if self._peering_command is None else None
+            webhooks = WebhookServerTask(reviewer, on_end=engine.stop)
             async with webhooks:
                 failure = await self._wait_until_finished(engine, dispatcher.finished, webhooks)
                 bridge.poll_all()
@@ -401,15 +401,6 @@ class OperatorRunner:
             self._registry, handlers=handlers, settings=self._settings, memos=memos, indices=indices
         )
         return caches if caches.serialize() else None
-
-    def _accepting_triggers(
-        self, engine: Engine, handlers: Sequence[ResourceHandler]
-    ) -> contextlib.AbstractContextManager[None]:
-        if not any(isinstance(handler, ReconcilingHandler) for handler in handlers):
-            return contextlib.nullcontext()
-        from kopf._runtime import triggers  # other operators do not load it
-
-        return triggers.accepting(self._registry, engine, handlers, self._invoker)
 
     async def _wait_until_finished(
         self, engine: Engine, finished: asyncio.Future[Failure | None], webhooks: WebhookServerTask

@@ -27,8 +27,8 @@ def start_status_server(
     liveness_endpoint: str | None, status_address: str | None, settings: OperatorSettings
 ) -> StatusServer:
     """Start to listen; raises `OperationalError` if an address is wrong."""
-    is_wanted = status_address or has_status_address(settings)
-    if is_wanted and compatibility.of_settings(settings).has_no_health_checks:
+    is_requested = status_address or has_status_address(settings)
+    if is_requested and compatibility.of_settings(settings).has_no_health_checks:
         raise OperationalError(
             f"Kopf {compatibility.VERSION} has no status address: unset it, or {compatibility.VARIABLE}."
         )

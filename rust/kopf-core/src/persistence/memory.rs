@@ -41,8 +41,7 @@ pub struct ObjectMemory {
     pub noticed: bool,
     /// The digest of the serialized diff-base, as last read or written.
     pub handled: Option<NonZeroU64>,
-    /// A write of ours may have been applied without our knowledge, or our writes were not awaited: a state that looks foreign can
-    /// be ours.
+    /// Some of our writes are unknown, or were not awaited: a state that looks foreign can be ours.
     pub has_unknown_writes: bool,
     /// The state that the API server has not confirmed yet.
     pub pending_state: Option<Arc<PendingState>>,
@@ -293,9 +292,8 @@ impl ObjectMemory {
             HandlingStatus::Over(observed) => pending_state.observed = observed,
             HandlingStatus::Before => {}
         }
-        let is_known = pending_state.observed != ObservedEssences::default();
         let present = || Arc::new(essence(object, persistence, &handlers.extra_fields));
-        pending_state.called_with = is_known.then(present);
+        pending_state.called_with = (pending_state.observed != ObservedEssences::default()).then(present);
         let Unwritten { patch, final_progress, is_rejected } = unwritten;
         (pending_state.unwritten, pending_state.final_progress) = (patch, final_progress);
         pending_state.rejections = if is_rejected { pending_state.rejections.saturating_add(1) } else { 0 };
