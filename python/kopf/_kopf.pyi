@@ -8,11 +8,8 @@ from kopf._objects.typedefs import HandlerId, RawEventType
 
 __version__: str
 
-FetchedState = tuple[Any, Any, dict[str, Any]]
-"""The last handled essence, the current essence, and the progress of the handlers."""
-
 def inspect(
-    objects: list[tuple[str, FetchedState | None]],
+    objects: list[tuple[str, tuple[Any, Any, dict[str, Any]] | None]],
     *,
     persistence: dict[str, Any],
     resource: dict[str, Any],
