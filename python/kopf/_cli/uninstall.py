@@ -14,9 +14,9 @@ import click
 
 from kopf._cli import peering_records
 from kopf._cli import release_finalizers as releasing
-from kopf._cli.permissions import WEBHOOKS
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.inspected_kinds import select_kinds
+from kopf._cli.permissions import WEBHOOKS
 from kopf._cli.release_finalizers import Options
 from kopf._objects.apierrors import Forbidden
 from kopf._runtime import bridge

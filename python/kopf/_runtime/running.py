@@ -356,8 +356,7 @@ class OperatorRunner:
             if caches is not None:
                 caches.attach(engine)
                 loop_monitor.callback(caches.detach)
-            reviewer = admission if self._peering_command is None else None
-            webhooks = WebhookServerTask(reviewer, on_end=engine.stop)
+            webhooks = WebhookServerTask(None if self._peering_command else admission, on_end=engine.stop)
             async with webhooks:
                 failure = await self._wait_until_finished(engine, dispatcher.finished, webhooks)
                 bridge.poll_all()
