@@ -116,8 +116,8 @@ fn base_of(comparison: Comparison) -> Base {
         Comparison::Absent => Base::Absent,
         Comparison::Same => Base::Same,
         // Nulls count as absent, so that the essences may differ in nothing that handlers see.
-        Comparison::Different { old, new } if diff(Some(&old), Some(&new)).is_empty() => Base::Same,
-        Comparison::Different { .. } => Base::Different,
+        Comparison::Different(difference) if difference.diff.is_empty() => Base::Same,
+        Comparison::Different(_) => Base::Different,
     }
 }
 
