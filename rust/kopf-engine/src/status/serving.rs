@@ -62,14 +62,14 @@ pub(super) async fn accept(listener: TcpListener, served: Served, connection_lim
     }
 }
 
-async fn serve_http(stream: TcpStream, served: Served, permit: ConnectionPermit) {
+async fn serve_http(stream: TcpStream, content: Served, permit: ConnectionPermit) {
     let permit = Arc::new(permit);
     let asking = Arc::clone(&permit);
     let service = service_fn(move |request: Request<Incoming>| {
-        let (served, permit) = (served.clone(), Arc::clone(&asking));
+        let (content, permit) = (content.clone(), Arc::clone(&asking));
         async move {
             let _served = permit.serve();
-            Ok::<_, Infallible>(response_to(&request, &served).await)
+            Ok::<_, Infallible>(response_to(&request, &content).await)
         }
     });
     let mut server = http1::Builder::new();

@@ -183,7 +183,7 @@ async fn hea_5_a_suspended_process_is_not_restarted() {
     scene.fixture.health.expect(BTreeSet::from([stream.name()]));
     *lock(&scene.fixture.host.position) = QueuePosition { taken: 5, submitted: 6 };
     scene.after(10).await;
-    tokio::time::advance(Duration::from_secs(3600)).await;
+    tokio::time::advance(Duration::from_hours(1)).await;
     assert!(is_passing(&scene.monitor.evaluate(), Endpoint::Live, &[]));
     scene.heartbeats.on_host(None);
     tokio::time::advance(Duration::from_secs(1)).await;
