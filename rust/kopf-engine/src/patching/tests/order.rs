@@ -26,7 +26,9 @@ fn progress_in_status() -> Persistence {
 /// All rejected parts.
 fn rejected(rejections: Vec<Rejection>) -> Value {
     let mut rejected = Patch::default();
-    rejections.into_iter().for_each(|rejection| rejected.merge(rejection.patch));
+    for rejection in rejections {
+        rejected.merge(rejection.patch);
+    }
     Value::Object(rejected.0)
 }
 
