@@ -7,12 +7,12 @@ fn failing(signals: &Signals, extension: f64) -> Vec<&'static str> {
     results.into_iter().filter(|result| result.failure.is_some()).map(|result| result.name).collect()
 }
 
-fn stream(stream: StreamSignal) -> Signals {
-    Signals {
-        streams: vec![StreamSignal { name: "sites.example.com in 'web'".to_owned(), ..stream }],
-        ..Signals::default()
-    }
+fn stream(mut stream: StreamSignal) -> Signals {
+    "sites.example.com in 'web'".clone_into(&mut stream.name);
+    Signals { streams: vec![stream], ..Signals::default() }
 }
+
+type MakeSignals = Box<dyn Fn(f64) -> Signals>;
 
 #[test]
 fn each_check_of_liveness_fails_beyond_its_limit_and_no_other_one() {
@@ -25,7 +25,7 @@ fn each_check_of_liveness_fails_beyond_its_limit_and_no_other_one() {
             ..StreamSignal::default()
         })
     };
-    let table: [(&str, f64, Box<dyn Fn(f64) -> Signals>); 6] = [
+    let table: [(&str, f64, MakeSignals); 6] = [
         ("loop", 60.0, Box::new(|age| Signals { heartbeat: Some(age), ..Signals::default() })),
         ("engine", 30.0, Box::new(|orchestrator| Signals { orchestrator, ..Signals::default() })),
         ("border", 120.0, Box::new(|queue| Signals { queue, ..Signals::default() })),

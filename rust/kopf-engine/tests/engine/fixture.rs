@@ -225,8 +225,8 @@ impl Fixture {
 
     /// As `patch`, by this field manager.
     pub(crate) async fn patch_as(&self, name: &str, patch: Value, manager: &str) {
-        let path = format!("{COLLECTION}/{name}?fieldManager={manager}");
-        self.server.call("PATCH", &path, Some(&patch)).await.unwrap();
+        let url = format!("{COLLECTION}/{name}?fieldManager={manager}");
+        self.server.call("PATCH", &url, Some(&patch)).await.unwrap();
     }
 
     pub(crate) async fn delete(&self, name: &str) {

@@ -82,15 +82,15 @@ impl Handling {
     }
 }
 
-fn progress() -> Option<ForeignWrite> {
-    Some(ForeignWrite::Progress("h".into()))
+fn progress() -> ForeignWrite {
+    ForeignWrite::Progress("h".into())
 }
 
 #[test]
 fn the_progress_of_another_operator_is_recognised() {
-    assert_eq!(Handling::of(new(), with_record("6", 1)).found(), progress());
-    assert_eq!(Handling::of(with_record("5", 2), with_record("6", 1)).found(), progress());
-    assert_eq!(Handling::of(new(), managed(with_record("6", 1), "kopf")).found(), progress());
+    assert_eq!(Handling::of(new(), with_record("6", 1)).found(), Some(progress()));
+    assert_eq!(Handling::of(with_record("5", 2), with_record("6", 1)).found(), Some(progress()));
+    assert_eq!(Handling::of(new(), managed(with_record("6", 1), "kopf")).found(), Some(progress()));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn the_last_writes_of_the_previous_operator_are_not_recognised() {
     assert_eq!(listed(with_record("6", 1)).found(), None);
     let mut later = listed(with_record("6", 1));
     later.scene.worker.memory.fully_handled_once = true;
-    assert_eq!(later.found(), progress(), "the next handling began after the start of this operator");
+    assert_eq!(later.found(), Some(progress()), "the next handling began after the start of this operator");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn nothing_is_recognised_if_our_own_writes_are_not_all_known() {
 
 #[test]
 fn nothing_is_recognised_after_an_internal_error_during_a_write() {
-    for (may_be_written, expected) in [(false, progress()), (true, None)] {
+    for (may_be_written, expected) in [(false, Some(progress())), (true, None)] {
         let mut handling = Handling::of(new(), with_record("6", 1));
         let (resource_handlers, config) = handling.scene.context();
         let context = WorkerContext {
