@@ -50,16 +50,6 @@ def serialize_handler(handler: Handler) -> Json:
     return serialize_common(handler) | _serialize_kind(handler)
 
 
-def serialize_declared(handler: ResourceHandler, settings: settings_.OperatorSettings) -> Json:
-    """Serialize a handler, or a reconciler with its settings."""
-    if not isinstance(handler, ReconcilingHandler):
-        return serialize_handler(handler)
-    # Other operators do not load it.
-    from kopf._intents.reconciling_serialization import serialize_reconciler
-
-    return serialize_reconciler(handler, settings.reconciling)
-
-
 def serialize_common(handler: Handler) -> Json:
     """Serialize the fields that handlers of several kinds have."""
     fields: Json = {

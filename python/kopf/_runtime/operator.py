@@ -69,6 +69,8 @@ async def spawn_tasks(
         peering_name: The name of the peering, which must exist; None: by the settings.
         liveness_endpoint: The URL at which to serve health checks, such as `http://0.0.0.0:8080/healthz`;
             None: none.
+        status_address: The host and the port of the status endpoints, such as `0.0.0.0:8082`; None: by
+            `settings.health.address`.
         clusterwide: Whether to serve the whole cluster.
         namespaces: The namespaces to serve: names or patterns, such as `team-*`.
         namespace: Deprecated: one namespace of `namespaces`.
@@ -152,6 +154,8 @@ def run(
         peering_name: The name of the peering, which must exist; None: by the settings.
         liveness_endpoint: The URL at which to serve health checks, such as `http://0.0.0.0:8080/healthz`;
             None: none.
+        status_address: The host and the port of the status endpoints, such as `0.0.0.0:8082`; None: by
+            `settings.health.address`.
         clusterwide: Whether to serve the whole cluster.
         namespaces: The namespaces to serve: names or patterns, such as `team-*`.
         namespace: Deprecated: one namespace of `namespaces`.

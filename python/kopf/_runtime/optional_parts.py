@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
+from kopf._intents import serialization
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.registries import OperatorRegistry
+from kopf._intents.settings import OperatorSettings
 from kopf._runtime.bridge import Engine
 from kopf._runtime.invocation import Invoker
+
+
+def serialize_declared(handler: ResourceHandler, settings: OperatorSettings) -> dict[str, Any]:
+    """Serialize a handler, or a reconciler with its settings."""
+    if not isinstance(handler, ReconcilingHandler):
+        return serialization.serialize_handler(handler)
+    from kopf._intents.reconciling_serialization import serialize_reconciler  # other operators do not load it
+
+    return serialize_reconciler(handler, settings.reconciling)
 
 
 def accepting_triggers(

@@ -41,7 +41,7 @@ from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
-from kopf._runtime.optional_parts import accepting_triggers
+from kopf._runtime.optional_parts import accepting_triggers, serialize_declared
 from kopf._runtime.settings_sync import SettingsSync
 from kopf._runtime.shutdown import Shutdown, is_interrupt_ignored
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
@@ -301,7 +301,7 @@ class OperatorRunner:
         iterated: serialization.Iterated = {}
         memos = MemoRegistry(self._memo)
         caches = self._make_caches(handlers, memos)
-        declared = [serialization.serialize_declared(handler, self._settings) for handler in handlers]
+        declared = [serialize_declared(handler, self._settings) for handler in handlers]
         engine = self._make_engine([*declared, *(caches.serialize() if caches is not None else [])], iterated)
         tracker = work_tracker_var.get()
         if tracker is not None:

@@ -146,7 +146,7 @@ def test_successors_are_not_reported(crew, kopf_operator, cluster, make, handled
 def test_peers_are_not_reported(crew, kopf_operator, cluster):
     cluster.apply(PEERINGS)
     cluster.create(PEERING)
-    options = {"standalone": False, "clusterwide": True}
+    options = {"standalone": False}
     first = kopf_operator(crew.handlers_of("one"), priority=1, identity="one", **options)
     first.wait_until_idle()
     name = next(crew.names)
