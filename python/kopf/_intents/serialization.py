@@ -20,7 +20,6 @@ from kopf._intents.handlers import (
     DaemonHandler,
     Handler,
     IndexingHandler,
-    ReconcilingHandler,
     ResourceHandler,
     TimerHandler,
     WatchingHandler,

@@ -165,7 +165,7 @@ def test_a_traceback_stored_in_an_argument_is_collected(rig, name):
     references: list[weakref.ref[Any]] = []
 
     @kopf.on.validate("kopfexamples", registry=rig.registry)
-    def fn(**kwargs):
+    async def fn(**kwargs):  # a thread would keep the arguments for a moment longer
         stored = kwargs[name]["spec"] if name == "body" else kwargs[name]
         error = WeaklyReferencedError()
         references.append(weakref.ref(error))
