@@ -47,7 +47,7 @@ def _an_exception(kwargs):
 def test_arguments_stored_in_arguments_are_collected(rig, make_changing, make, into):
     references = []
 
-    def fn(**kwargs):
+    async def fn(**kwargs):
         marker = Marker()
         references.append(weakref.ref(marker))
         target = kwargs["body"]["spec"] if into == "body" else kwargs["new"]
