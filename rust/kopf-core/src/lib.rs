@@ -9,7 +9,7 @@
 //! objects ([`object`]), and JSON ([`json`]).
 //!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
-//! readable caches, which the engine does not use yet, are [`caches`].
+//! readable caches, which the engine does not use yet, are [`caches`]. Those of leader election are [`lease`].
 
 #![cfg_attr(
     test,
@@ -33,6 +33,7 @@ pub mod handling;
 pub mod indexing;
 pub mod json;
 pub mod k8s_event;
+pub mod lease;
 pub mod log_level;
 pub mod object;
 pub mod object_worker;
