@@ -93,6 +93,7 @@ pub enum Action {
 
 /// The election as one replica sees it. It performs one request at a time.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are observed independently of each other")]
 pub struct Candidate {
     identity: String,
     options: Options,
@@ -188,7 +189,6 @@ impl Candidate {
     /// instant before the first byte of the request is sent.
     pub fn step(&mut self, input: Input, now: BootInstant) -> Action {
         match input {
-            Input::Woken => {}
             Input::Read(result) => self.receive(result, now),
             Input::Observed(lease) => self.observe(lease, None, now),
             Input::Written(result) => {
@@ -202,7 +202,7 @@ impl Candidate {
                 }
             }
             Input::Fenced if matches!(self.phase, Phase::Leading { .. }) => return self.stop(),
-            Input::Fenced => {}
+            Input::Woken | Input::Fenced => {}
             Input::Command(command) => self.command(command),
         }
         self.next(now)
