@@ -84,8 +84,10 @@ impl Model {
                 let last = self.processes.iter().rev().find(|process| process.place == place).unwrap();
                 !last.is_running() && self.processes.len() < MOST_PROCESSES
             }
-            Act::Execute(position) | Act::ExecuteTwice(position) => position < self.server.messages.len(),
-            Act::LoseRequest(position) | Act::Reject(position) => position < self.server.messages.len(),
+            Act::Execute(position)
+            | Act::ExecuteTwice(position)
+            | Act::LoseRequest(position)
+            | Act::Reject(position) => position < self.server.messages.len(),
             Act::Deliver(position) => {
                 self.server.replies.get(position).is_some_and(|reply| process(reply.process).is_some())
             }

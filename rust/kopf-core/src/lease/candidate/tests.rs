@@ -18,6 +18,7 @@ fn held_by(holder: &str, transitions: i64) -> Record {
     Record { holder: Some(holder.to_owned()), duration: 15, transitions }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the inputs contain None if there is no Lease")]
 fn lease(version: &str, record: Record) -> Option<Lease> {
     Some(Lease { version: version.to_owned(), record })
 }
