@@ -210,10 +210,10 @@ test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PARALLEL) \
 	    $(foreach path,$(BINDINGS),--ignore=$(path)) $(PYTEST_ARGS)
 
-# All orders of the events of one object; test-rust includes a small part.
+# All orders of the events of one object, and random ones of an election; test-rust includes a small part.
 .PHONY: explore
 explore:
-	cargo test --release -p kopf-core --test explorer -- --ignored --exact at_length --nocapture
+	cargo test --release -p kopf-core --test explorer --test lease_explorer -- --ignored --exact at_length --nocapture
 
 # All crashes; tests/faults/test_crashes.py runs a sample of them.
 .PHONY: crash

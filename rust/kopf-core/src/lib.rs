@@ -11,7 +11,7 @@
 //! [`inspection`] describes the state of an object's handling for people.
 //!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
-//! readable caches, which the engine does not use yet, are [`caches`].
+//! readable caches, which the engine does not use yet, are [`caches`]. Those of leader election are [`lease`].
 
 #![cfg_attr(
     test,
@@ -37,6 +37,7 @@ pub mod indexing;
 pub mod inspection;
 pub mod json;
 pub mod k8s_event;
+pub mod lease;
 pub mod log_level;
 pub mod object;
 pub mod object_worker;

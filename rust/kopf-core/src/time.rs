@@ -1,4 +1,4 @@
-//! Timestamps with microseconds, in the form in which they are persisted. The clock is not read here.
+//! Timestamps with microseconds, in the form in which they are persisted, and instants since boot. No clock is read here.
 
 use std::fmt;
 
@@ -65,6 +65,40 @@ impl fmt::Display for Timestamp {
             at.second(),
             at.subsec_nanosecond() / 1000
         )
+    }
+}
+
+/// A reading of the boot-time clock: microseconds since boot, including time in suspension.
+///
+/// Readings of different machines, or of one machine before and after a restart, are not comparable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct BootInstant(i64);
+
+impl BootInstant {
+    /// An instant that never comes.
+    pub const NEVER: Self = Self(i64::MAX);
+
+    /// The instant this many microseconds after the boot.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Microseconds since the boot.
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// The instant this many seconds later (or earlier, if negative).
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates, as intended")]
+    pub fn plus(self, seconds: f64) -> Self {
+        Self(self.0.saturating_add((seconds * SECOND).round_ties_even() as i64))
+    }
+
+    /// Seconds from an earlier instant to this one; negative if it is not earlier.
+    #[expect(clippy::cast_precision_loss, reason = "exact for intervals under 285 years")]
+    pub fn seconds_since(self, earlier: Self) -> f64 {
+        self.0.saturating_sub(earlier.0) as f64 / SECOND
     }
 }
 

@@ -41,10 +41,12 @@ pub mod discovery;
 pub mod error;
 pub mod event_recorder;
 pub mod feed;
+pub mod fence;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod host;
 pub mod http_server;
+pub mod leadership;
 pub mod live_config;
 mod metrics_text;
 pub mod object_key;

@@ -4,6 +4,7 @@
 //! prepares TLS; the requests are sent with hyper (`http1`). Requests are retried in the parent module, and [the
 //! store](super::credentials) selects one of several connections.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -61,6 +62,15 @@ pub struct RequestHead<'r> {
     pub is_idempotent: bool,
 }
 
+/// The TCP connections that a request uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pool {
+    /// Those of most requests.
+    Shared,
+    /// Those of leader election.
+    Dedicated,
+}
+
 /// The reason why there is no response.
 enum SendError {
     Request(RequestError),
@@ -96,6 +106,8 @@ pub struct Connection {
     /// A hash that distinguishes changed credentials from unchanged ones without keeping the secrets.
     pub fingerprint: u64,
     client: Http1Client,
+    /// The connections of leader election, once there are requests.
+    dedicated: OnceLock<Http1Client>,
     authorization: Authorization,
     clock: Clock,
     /// The headers of all requests.
@@ -162,6 +174,7 @@ impl Connection {
             default_namespace: None,
             fingerprint: fingerprint(&[key.as_bytes()]),
             client: Http1Client::new(connector),
+            dedicated: OnceLock::new(),
             authorization,
             clock,
             headers,
@@ -200,7 +213,7 @@ impl Connection {
         headers: &HeaderMap,
         body: &[u8],
         authorization: Option<HeaderValue>,
-        connect_timeout: Option<Duration>,
+        (pool, connect_timeout): (Pool, Option<Duration>),
     ) -> Result<Response<ResponseBody>, SendFailure> {
         let body = Bytes::copy_from_slice(body);
         let request = || -> Result<_, SendError> {
@@ -217,7 +230,11 @@ impl Connection {
             is_idempotent: head.is_idempotent,
             connect_timeout: connect_timeout.unwrap_or(CONNECT_TIMEOUT),
         };
-        self.client.send(request, options).await.map_err(|error| match error {
+        let client = match pool {
+            Pool::Shared => &self.client,
+            Pool::Dedicated => self.dedicated.get_or_init(|| self.client.separate()),
+        };
+        client.send(request, options).await.map_err(|error| match error {
             SendError::Request(error) => SendFailure { error, is_about_certificates: false },
             SendError::Transport(error) => match error.downcast::<Unsent>() {
                 Ok(unsent) => self.unreachable(&*unsent.0, RequestError::Unsent),

@@ -48,7 +48,7 @@ pub(crate) type Connector =
 
 /// The connections to one server, with one set of credentials.
 pub(crate) struct Http1Client {
-    connector: Connector,
+    connector: Arc<Connector>,
     pool: Arc<Pool>,
 }
 
@@ -65,7 +65,12 @@ pub(crate) struct SendOptions {
 impl Http1Client {
     /// A client without connections.
     pub(crate) fn new(connector: Connector) -> Self {
-        Self { connector, pool: Arc::default() }
+        Self { connector: Arc::new(connector), pool: Arc::default() }
+    }
+
+    /// A client of the same server with separate connections.
+    pub(crate) fn separate(&self) -> Self {
+        Self { connector: Arc::clone(&self.connector), pool: Arc::default() }
     }
 
     /// Sends a request, at most twice, and waits for the head of the response.

@@ -15,6 +15,7 @@ pub(crate) mod config;
 pub mod connection;
 pub(crate) mod connector;
 pub mod credentials;
+mod dedicated;
 pub mod exec;
 pub(crate) mod http1;
 pub mod kubeconfig;
@@ -40,8 +41,8 @@ use tracing::{Instrument as _, Span, field};
 
 pub use crate::client::bodies::{RequestBody, StreamBody};
 use crate::client::compression::read_whole;
-use crate::client::connection::MAX_BODY;
 pub use crate::client::connection::RequestHead;
+use crate::client::connection::{MAX_BODY, Pool};
 use crate::client::credentials::CredentialStore;
 use crate::client::http1::ResponseBody;
 use crate::client::retries::{is_retriable, retry_after};
@@ -59,6 +60,7 @@ struct OpenOptions<'a> {
     /// Seconds until the head of the response.
     timeout: Option<f64>,
     permits: Option<&'a Semaphore>,
+    pool: Pool,
     /// Whether credentials that the server rejects are replaced. Otherwise, 401 is an error like others.
     replaces_credentials: bool,
 }
@@ -252,7 +254,8 @@ impl Client {
         replaces_credentials: bool,
     ) -> Result<Bytes, RequestError> {
         let timeout = self.settings.networking.request_timeout;
-        let options = OpenOptions { timeout, permits: Some(&self.permits), replaces_credentials };
+        let pool = Pool::Shared;
+        let options = OpenOptions { timeout, permits: Some(&self.permits), pool, replaces_credentials };
         let span = request_span(method, url);
         let attempt = async {
             let head = head_of(method, url, payload);
@@ -283,7 +286,7 @@ impl Client {
             (limit, silence) => limit.or(silence),
         };
         let span = request_span(head.method, head.url);
-        let options = OpenOptions { timeout, permits: None, replaces_credentials: true };
+        let options = OpenOptions { timeout, permits: None, pool: Pool::Shared, replaces_credentials: true };
         let opening = self.open(head, (&*self.stream_headers, b""), options, &span);
         let opened = opening.instrument(span.clone()).await;
         record_result(&span, &opened);
@@ -314,7 +317,7 @@ impl Client {
             let busy = self.clock.busy(|| format!("the request {} {}", head.method, path_of(head.url)));
             let deadline = options.timeout.and_then(|limit| Instant::now().checked_add(seconds(limit)));
             let mut is_distrusted = false;
-            let sent = connection.send(head, headers, body, authorization, connect_timeout);
+            let sent = connection.send(head, headers, body, authorization, (options.pool, connect_timeout));
             let sent = sent.map_err(|failure| {
                 is_distrusted = failure.is_about_certificates;
                 failure.error

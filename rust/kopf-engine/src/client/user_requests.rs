@@ -9,7 +9,7 @@ use kopf_core::settings::Settings;
 use tracing::Instrument as _;
 
 use super::compression::{accepting, read_whole};
-use super::connection::MAX_BODY;
+use super::connection::{MAX_BODY, Pool};
 use super::{Client, OpenOptions, RequestHead, record_result, request_span, within};
 use crate::error::RequestError;
 use crate::host::Host;
@@ -69,7 +69,8 @@ impl Client {
     /// The request was not sent, or was rejected, or has no response.
     pub async fn send(&self, head: RequestHead<'_>, body: &[u8]) -> Result<Received, RequestError> {
         let timeout = self.settings.networking.request_timeout;
-        let options = OpenOptions { timeout, permits: Some(&self.permits), replaces_credentials: true };
+        let permits = Some(&*self.permits);
+        let options = OpenOptions { timeout, permits, pool: Pool::Shared, replaces_credentials: true };
         let span = request_span(head.method, head.url);
         let attempt = async {
             // The semaphores are never closed.

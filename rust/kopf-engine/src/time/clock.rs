@@ -5,12 +5,14 @@
 //!
 //! Only delays declared by the operator's author sleep here: initial delays, intervals, back-offs. They follow virtual
 //! time ([`crate::time::virtual_time`]) if it is in use. Timeouts of the network and of the exit use real time.
+//!
+//! Leader election uses the boot-time clock ([`Clock::boot_now`]), since tokio's clock stops while the machine is suspended.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use kopf_core::time::Timestamp;
+use kopf_core::time::{BootInstant, Timestamp};
 use tokio::time::{Instant, sleep};
 
 use crate::time::traffic::Traffic;
@@ -24,6 +26,8 @@ const JUMP: f64 = 2.0;
 #[derive(Debug, Clone)]
 pub struct Clock {
     wall: Timestamp,
+    /// The reading of the boot-time clock at the start.
+    boot: BootInstant,
     start: Instant,
     time: Option<Arc<VirtualTime>>,
 }
@@ -31,7 +35,7 @@ pub struct Clock {
 impl Clock {
     /// A clock that starts at the current system time.
     pub fn start() -> Self {
-        Self { wall: system_time(), start: Instant::now(), time: None }
+        Self { wall: system_time(), boot: boot_time(), start: Instant::now(), time: None }
     }
 
     /// A clock that starts at the current system time and follows this virtual time while that is in use.
@@ -51,6 +55,21 @@ impl Clock {
             return self.now();
         }
         believed(self.now(), system_time())
+    }
+
+    /// The current reading of the boot-time clock, which also advances while the machine is suspended. As with
+    /// [`Clock::now_for_others`], only the clock of a running operator reads it, unless virtual time is in use.
+    pub fn boot_now(&self) -> BootInstant {
+        if self.time.is_none() || self.virtual_time().is_some() {
+            return BootInstant::from_micros(self.boot.micros().saturating_add(self.passed()));
+        }
+        boot_time()
+    }
+
+    /// Sleeps until the instant. If the machine is suspended meanwhile, the task wakes up later.
+    pub async fn sleep_until_boot(&self, instant: BootInstant) {
+        let left = instant.micros().saturating_sub(self.boot_now().micros());
+        self.sleep(Duration::from_micros(u64::try_from(left).unwrap_or_default())).await;
     }
 
     /// Sleeps for the duration.
@@ -133,6 +152,20 @@ pub(crate) fn system_time() -> Timestamp {
     Timestamp::from_micros(micros(passed))
 }
 
+/// The reading of the boot-time clock.
+#[cfg(target_os = "linux")]
+fn boot_time() -> BootInstant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    BootInstant::from_micros(time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000))
+}
+
+/// The time since the first reading: there is no other clock that all platforms have.
+#[cfg(not(target_os = "linux"))]
+fn boot_time() -> BootInstant {
+    static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    BootInstant::from_micros(micros(FIRST.get_or_init(Instant::now).elapsed()))
+}
+
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
@@ -140,6 +173,29 @@ fn micros(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_boot_time_follows_virtual_time() {
+        let (plain, running) = (Clock::start(), Clock::under(Arc::default()));
+        let (first, real) = (plain.boot_now(), running.boot_now());
+        tokio::time::advance(Duration::from_hours(1)).await;
+        assert!((plain.boot_now().seconds_since(first) - 3600.0).abs() < 1e-3);
+        // Without virtual time, a running operator reads the clock of the machine, which tests cannot pause.
+        assert!(running.boot_now().seconds_since(real) < 60.0);
+        running.freeze();
+        let frozen = running.boot_now();
+        assert!(!running.advance_to(running.now().plus(50.0)), "nothing sleeps");
+        assert!((running.boot_now().seconds_since(frozen) - 50.0).abs() < 1e-3);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_boot_time_is_that_of_the_machine() {
+        let before = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let boot = Clock::under(Arc::default()).boot_now();
+        let passed = boot.micros() / 1_000_000 - before.tv_sec;
+        assert!((0..60).contains(&passed), "{boot:?}, {before:?}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn timestamps_for_others_follow_jumps_of_the_system_clock() {

@@ -9,6 +9,7 @@
 mod delays;
 mod deselection;
 mod discovery;
+mod election;
 mod fixture;
 mod hand_overs;
 mod load;

@@ -1,0 +1,45 @@
+//! Requests of leader election: single attempts over separate connections, without permits, with their own timeout.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use tokio::time::timeout;
+use tracing::Instrument as _;
+
+use super::compression::read_whole;
+use super::connection::{MAX_BODY, Pool};
+use super::{Client, OpenOptions, RequestBody, head_of, record_result, request_span, within};
+use crate::error::RequestError;
+
+impl Client {
+    /// Sends a request once, and returns the whole body of the response. It waits for no other request. The timeout includes
+    /// the wait for credentials. Cancel safe: the connection of an abandoned request is closed.
+    ///
+    /// # Errors
+    /// The request was not sent, or was rejected, or has no response.
+    pub async fn request_dedicated(
+        &self,
+        method: &Method,
+        url: &str,
+        payload: RequestBody<'_>,
+        limit: Duration,
+    ) -> Result<Bytes, RequestError> {
+        let options = OpenOptions {
+            timeout: Some(limit.as_secs_f64()),
+            permits: None,
+            pool: Pool::Dedicated,
+            replaces_credentials: true,
+        };
+        let span = request_span(method, url);
+        let attempt = async {
+            let content = (&*self.headers, payload.bytes());
+            let opened = self.open(head_of(method, url, payload), content, options, &span).await?;
+            Ok(within(opened.deadline, read_whole(opened.response, MAX_BODY)).await?.into_body())
+        };
+        let result = timeout(limit, attempt.instrument(span.clone())).await;
+        let result = result.unwrap_or(Err(RequestError::Timeout));
+        record_result(&span, &result);
+        result
+    }
+}
