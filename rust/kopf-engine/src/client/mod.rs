@@ -253,8 +253,7 @@ impl Client {
         payload: RequestBody<'_>,
         replaces_credentials: bool,
     ) -> Result<Bytes, RequestError> {
-        let timeout = self.settings.networking.request_timeout;
-        let pool = Pool::Shared;
+        let (timeout, pool) = (self.settings.networking.request_timeout, Pool::Shared);
         let options = OpenOptions { timeout, permits: Some(&self.permits), pool, replaces_credentials };
         let span = request_span(method, url);
         let attempt = async {
