@@ -214,6 +214,8 @@ def test_a_suspended_process_is_not_restarted(start):
     operator = start(limits=limits)
     operator.until_ready()
     operator.process.send_signal(signal.SIGSTOP)
+    # The signal is not delivered at once: until then, the threads can respond.
+    os.waitid(os.P_PID, operator.process.pid, os.WSTOPPED | os.WNOWAIT)
     suspended = [operator.get("/livez", timeout=1)[0] for _ in range(12)]
     assert set(suspended) == {0}
     operator.process.send_signal(signal.SIGCONT)
