@@ -224,6 +224,7 @@ def test_filters_see_records(written: Callable[..., io.StringIO], where: str) ->
 
 
 PATCHED = [
+    (logging.Logger, "log"),
     (logging.Logger, "handle"),
     (logging.Logger, "callHandlers"),
     (logging.Logger, "makeRecord"),
@@ -233,6 +234,7 @@ PATCHED = [
     (logging.Handler, "format"),
     (logging.Formatter, "format"),
     (logging.StreamHandler, "emit"),
+    (logging.getLogger("kopf.objects"), "log"),
     (logging.getLogger("kopf.objects"), "handle"),
     (logging.getLogger("kopf.objects"), "callHandlers"),
 ]

@@ -62,6 +62,7 @@ def _record_path() -> tuple[object, ...]:
     """The methods of `logging` that a record passes on its way to the stream; agents replace some of them."""
     return (
         logging.LoggerAdapter.log,
+        logging.Logger.log,
         logging.Logger._log,
         logging.Logger.makeRecord,
         logging.Logger.handle,
@@ -81,6 +82,7 @@ def _is_patched() -> bool:
         or not all(map(is_, _record_path(), _RECORD_PATH))
         or logging.getLogRecordFactory() is not logging.LogRecord
         or bool(logger.filters)
+        or "log" in attrs
         or "_log" in attrs
         or "makeRecord" in attrs
         or "handle" in attrs
