@@ -10,51 +10,54 @@ raise `TypeError` or `ValueError` at the declaration.
 The options below are the same for all decorators that have them. Other options are described there.
 
 Resource options:
-    arg1: The first of up to three positional arguments: a group, a version, a name.
-    arg2: The second positional argument.
-    arg3: The third positional argument.
-    group: The API group of the resource.
-    version: The API version; by default, the preferred one of the group.
-    kind: The kind, such as `Pod`.
-    plural: The plural name, such as `pods`.
-    singular: The singular name, such as `pod`.
-    shortcut: A short name, such as `po`.
-    category: All resources of this category, such as `all`.
+    arg1 (str | Marker | Callable): The first of up to three positional arguments: a group, a version, a name.
+    arg2 (str | Marker): The second positional argument.
+    arg3 (str | Marker): The third positional argument.
+    group (str): The API group of the resource.
+    version (str): The API version; by default, the preferred one of the group.
+    kind (str): The kind, such as `Pod`.
+    plural (str): The plural name, such as `pods`.
+    singular (str): The singular name, such as `pod`.
+    shortcut (str): A short name, such as `po`.
+    category (str): All resources of this category, such as `all`.
 
 Handler options:
-    id: The handler id, for logs, progress and results; by default, the name of the function.
-    param: Any value, passed to the handler as `param`.
-    errors: How to treat unexpected exceptions; by default, `kopf.ErrorsMode.TEMPORARY`, but
+    id (str): The handler id, for logs, progress and results; by default, the name of the function.
+    param (Any): Any value, passed to the handler as `param`.
+    errors (ErrorsMode): How to treat unexpected exceptions; by default, `kopf.ErrorsMode.TEMPORARY`, but
         `IGNORED` for indices.
-    timeout: The seconds since the first attempt after which the handler fails permanently; by default, no
-        limit.
-    retries: The maximum number of attempts; by default, no limit.
-    backoff: The seconds before the next attempt after an unexpected exception; by default,
+    timeout (float): The seconds since the first attempt after which the handler fails permanently; by
+        default, no limit.
+    retries (int): The maximum number of attempts; by default, no limit.
+    backoff (float): The seconds before the next attempt after an unexpected exception; by default,
         `settings.execution.default_backoff`. Reconcilers also take a `kopf.Backoff` or a function, and their
         default is `settings.reconciling.backoff`.
-    registry: The registry of the handler; by default, the default one.
+    registry (OperatorRegistry): The registry of the handler; by default, the default one.
 
 Filter options:
-    labels: Labels that the object must have: values, callables, `kopf.PRESENT`, `kopf.ABSENT`.
-    annotations: Annotations that the object must have, in the same form.
-    when: A callable with the keyword arguments of the handler: whether to call the handler.
-    field: A field, such as `spec.replicas` or a tuple of keys: the handler is limited to it.
-    value: The value of the field; in change handlers, the new one or the old one.
-    old: The value of the field before the change.
-    new: The value of the field after the change.
-    metadata_only: Whether the handler needs only the metadata of objects.
+    labels (Mapping[str, str | MetaFilterToken | Callable]): Labels that the object must have: values,
+        callables, `kopf.PRESENT`, `kopf.ABSENT`.
+    annotations (Mapping[str, str | MetaFilterToken | Callable]): Annotations that the object must have, in
+        the same form.
+    when (Callable): A callable with the keyword arguments of the handler: whether to call the handler.
+    field (str | Sequence[str]): A field, such as `spec.replicas` or a tuple of keys: the handler is limited
+        to it.
+    value (Any | Callable): The value of the field; in change handlers, the new one or the old one.
+    old (Any | Callable): The value of the field before the change.
+    new (Any | Callable): The value of the field after the change.
+    metadata_only (bool): Whether the handler needs only the metadata of objects.
 
 Admission options:
-    operations: The operations to review, such as `CREATE`; by default, all.
-    operation: Deprecated: one operation of `operations`.
-    subresource: The subresource to review, such as `status`; `*` for all; by default, only the object.
-    persistent: Whether to keep the webhook in the configuration when the operator exits.
-    side_effects: Whether the handler has side effects, except for dry runs.
-    ignore_failures: Whether the API server accepts the object if it cannot reach the operator.
+    operations (Collection[str]): The operations to review, such as `CREATE`; by default, all.
+    operation (str): Deprecated: one operation of `operations`.
+    subresource (str): The subresource to review, such as `status`; `*` for all; by default, only the object.
+    persistent (bool): Whether to keep the webhook in the configuration when the operator exits.
+    side_effects (bool): Whether the handler has side effects, except for dry runs.
+    ignore_failures (bool): Whether the API server accepts the object if it cannot reach the operator.
 
 Background options:
-    initial_delay: The seconds before the first call: a number, or a callable with the keyword arguments of
-        the handler.
+    initial_delay (float | Callable): The seconds before the first call: a number, or a callable with the
+        keyword arguments of the handler.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def described(doc: str | None) -> dict[str, str]:
     for line in inspect.cleandoc(doc or "").splitlines():
         if line and not line.startswith(" "):
             in_section = line.removesuffix(":") in SECTIONS and line.endswith(":")
-        elif in_section and (match := re.fullmatch(r"    (\*{0,2}\w+): (.+)", line)):
+        elif in_section and (match := re.fullmatch(r"    (\*{0,2}\w+)(?: \(.+?\))?: (.+)", line)):
             name = match[1]
             assert name not in found, f"{name} is described twice"
             found[name] = match[2]
@@ -169,6 +169,20 @@ def test_shared_options_are_of_several_decorators():
     common = shared(kopf.on)
     assert len(common) > 25
     assert [option for option in common if used.count(option) < 2] == []
+
+
+def test_shared_options_have_the_types_of_their_signatures():
+    types = dict(re.findall(r"(?m)^    (\w+) \((.+?)\): ", kopf.on.__doc__))
+    assert types.keys() == shared(kopf.on).keys()
+    declared: dict[str, set[str]] = {}
+    for name in DECORATORS:
+        for option, item in inspect.signature(lookup(name)).parameters.items():
+            declared.setdefault(option, set()).update(str(item.annotation).split(" | "))
+    plain = {"str", "int", "float", "bool"}
+    aliases = {"field": "str", "operation": "str"}
+    for option, text in types.items():
+        found = declared[option] | {aliases.get(option)}
+        assert plain.intersection(text.split(" | ")) == plain & found, option
 
 
 @pytest.mark.parametrize("name", DECORATORS)
