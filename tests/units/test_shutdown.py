@@ -4,6 +4,8 @@ import asyncio
 import concurrent.futures
 import logging
 import signal
+import subprocess
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -246,3 +248,56 @@ def test_nothing_is_asked_while_no_handlers_run():
 
     with EventLoopMonitor(Silent(), SimpleNamespace(running=Running()), interval=0.001, threshold=0.001):
         assert looked.wait(30)
+
+
+# Functions that are registered first are called last.
+LEFT_OPEN = """
+import atexit, pathlib
+
+@atexit.register
+def check():
+    comm = [path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
+    assert "kopf-engine" not in comm, comm
+    try:
+        KopfCluster().__enter__()
+    except RuntimeError as error:
+        print(error)
+    cluster.__exit__(None, None, None)
+    print("closed")
+
+from kopf.testing import Cluster as KopfCluster
+cluster = KopfCluster()
+cluster.__enter__()
+cluster.api.get("namespaces", "default")
+comm = [path.read_text().strip() for path in pathlib.Path("/proc/self/task").glob("*/comm")]
+assert "kopf-engine" in comm, comm
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it reads /proc")
+def test_no_thread_of_the_engine_is_left_when_the_process_ends():
+    done = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    exiting, closed = done.stdout.splitlines()
+    assert exiting.startswith("The interpreter is exiting") and closed == "closed"
+
+
+FORKED = """
+import os, sys, warnings
+from kopf.testing import Cluster
+
+warnings.simplefilter("ignore", DeprecationWarning)  # forks with several threads
+cluster = Cluster()
+cluster.__enter__()
+child = os.fork()
+if not child:
+    sys.exit(7)  # with the functions that are called at the exit
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+cluster.api.get("namespaces", "default")
+print("well")
+"""
+
+
+def test_the_end_of_a_fork_leaves_the_engine_alone():
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr

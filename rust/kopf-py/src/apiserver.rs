@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 use crate::asyncio_bridge::awaitable;
 use crate::convert::{python_to_value, value_to_python};
 use crate::errors::misuse;
-use crate::runtime::{check_process, runtime};
+use crate::runtime::{check_process, runtime, runtime_unless_exiting};
 
 /// An API server embedded in this process.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -251,7 +251,7 @@ impl ApiServer {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Calls from other threads may still hold the server; then the last of them stops it by its drop.
         if let Some(server) = server.and_then(Arc::into_inner) {
-            let runtime = runtime()?;
+            let Some(runtime) = runtime_unless_exiting()? else { return Ok(()) };
             py.detach(|| runtime.block_on(server.shutdown()));
         }
         Ok(())

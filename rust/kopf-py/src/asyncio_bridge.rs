@@ -48,7 +48,7 @@ pub(crate) fn awaitable<T>(
 where
     T: for<'py> IntoPyObject<'py> + Send + 'static,
 {
-    let handle = runtime()?.handle().clone();
+    let handle = runtime()?.clone();
     let attached = ATTACHED_TASKS.get_or_init(|| AttachedTasks {
         handle,
         tracker: TaskTracker::new(),

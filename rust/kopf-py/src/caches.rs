@@ -163,7 +163,7 @@ impl CacheReader {
 
 /// Spawns a wait that nothing joins: it ends with the operator at the latest, and holds only the queue.
 fn spawn_wait(wait: impl Future<Output = ()> + Send + 'static) -> PyResult<AbortHandle> {
-    Ok(runtime()?.handle().spawn(wait).abort_handle())
+    Ok(runtime()?.spawn(wait).abort_handle())
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]

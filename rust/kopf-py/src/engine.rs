@@ -145,7 +145,7 @@ impl Engine {
     /// Starts the engine and returns at once.
     fn start(&self) -> PyResult<()> {
         check_process(self.process_id)?;
-        let handle = runtime()?.handle();
+        let handle = runtime()?;
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner).take();
         let config = config.ok_or_else(|| misuse("The engine is started already."))?;
         let operator = Operator::start(handle, config, Arc::<HostQueue>::clone(&self.host_queue));
@@ -268,7 +268,7 @@ impl Engine {
     /// The address and the version of the API server. It blocks the thread with the interpreter detached: to be called in an
     /// executor.
     fn server_info(&self, py: Python<'_>) -> PyResult<(String, String)> {
-        let handle = runtime()?.handle();
+        let handle = runtime()?;
         py.detach(|| handle.block_on(self.admission_router.locate()))
             .map_err(|error| system("The cluster cannot be recognised", error))
     }

@@ -18,7 +18,7 @@ impl StatusServer {
     fn new(liveness: Option<(String, u16, String)>, address: Option<(String, u16)>) -> PyResult<Self> {
         let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
         let options = StatusOptions { liveness, address };
-        Ok(Self(EngineStatusServer::start(runtime()?.handle(), options)))
+        Ok(Self(EngineStatusServer::start(runtime()?, options)))
     }
 
     /// Closes all connections. Further calls have no effect.

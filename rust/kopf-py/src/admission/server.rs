@@ -20,7 +20,7 @@ use crate::convert::python_to_value;
 use crate::convert::{headers_to_python, peer_to_python};
 use crate::engine::Engine;
 use crate::errors::system;
-use crate::runtime::runtime;
+use crate::runtime::{runtime, runtime_unless_exiting};
 
 /// The logger of the server's errors.
 const LOGGER: &str = "kopf._core.engines.admission";
@@ -130,7 +130,7 @@ impl WebhookServer {
             let inbox = Arc::new(Inbox { calls: Mutex::default(), errors: Mutex::default(), wake_fd });
             (Arc::clone(&inbox) as Arc<dyn Backend>, Some(inbox))
         };
-        let handle = runtime()?.handle();
+        let handle = runtime()?;
         let server = if listening {
             Server::start(handle, backend, (addr, port), path, tls.clone())
                 .map_err(|error| cannot_listen(addr, port, &error))?
@@ -206,7 +206,7 @@ impl WebhookServer {
     /// cancelled.
     fn join(&self, py: Python<'_>) -> PyResult<()> {
         self.stop();
-        let runtime = runtime()?;
+        let Some(runtime) = runtime_unless_exiting()? else { return Ok(()) };
         py.detach(|| runtime.block_on(self.server.join()));
         Ok(())
     }

@@ -40,7 +40,7 @@ use tokio_util::task::TaskTracker;
 use crate::commands::login::read_credentials;
 use crate::errors::{declaration, misuse};
 use crate::logging::Log;
-use crate::runtime::{check_process, runtime};
+use crate::runtime::{check_process, runtime, runtime_unless_exiting};
 use crate::time::clock;
 use host::ClientHost;
 use outcome::Outcome;
@@ -181,7 +181,7 @@ impl ApiClient {
                 outcome.unwrap_or_else(|panicked| Outcome::Error(CallError::Panicked(panicked))),
             );
         };
-        Ok(RunningCall::new(self.tasks.spawn_on(task, runtime()?.handle()).abort_handle()))
+        Ok(RunningCall::new(self.tasks.spawn_on(task, runtime()?).abort_handle()))
     }
 
     /// Opens a watch. `timeout` is in seconds.
@@ -197,7 +197,7 @@ impl ApiClient {
         let api = self.open()?;
         let call = request.get().verb().ok_or_else(|| misuse("Only kinds can be watched."))?;
         let options = options.get().0.as_ref().clone();
-        match api.watch(runtime()?.handle(), call, options, (initial, timeout)) {
+        match api.watch(runtime()?, call, options, (initial, timeout)) {
             Ok(changes) => Ok(Py::new(py, UserStream::new(changes, self.tasks.clone()))?.into_any()),
             Err(error) => Outcome::Error(error).into_python(py),
         }
@@ -215,7 +215,7 @@ impl ApiClient {
         let api = self.open()?;
         let call = request.get().verb().ok_or_else(|| misuse("Only pods have logs."))?;
         let options = options.get().0.as_ref().clone();
-        match api.logs(runtime()?.handle(), call, options, timestamps) {
+        match api.logs(runtime()?, call, options, timestamps) {
             Ok(lines) => Ok(Py::new(py, UserStream::new(lines, self.tasks.clone()))?.into_any()),
             Err(error) => Outcome::Error(error).into_python(py),
         }
@@ -233,7 +233,7 @@ impl ApiClient {
         let Some(api) = self.guard().take() else { return Ok(()) };
         api.close();
         self.tasks.close();
-        let runtime = runtime()?;
+        let Some(runtime) = runtime_unless_exiting()? else { return Ok(()) };
         py.detach(|| {
             let _late = runtime.block_on(async { timeout(GRACE_PERIOD, self.tasks.wait()).await });
             drop(api);

@@ -51,7 +51,7 @@ impl UserStream {
             ready.await;
             queue.put(ticket, Outcome::Ready);
         };
-        Ok(RunningCall::new(self.tasks.spawn_on(task, runtime()?.handle()).abort_handle()))
+        Ok(RunningCall::new(self.tasks.spawn_on(task, runtime()?).abort_handle()))
     }
 
     /// Whether the end without an error was taken.
