@@ -17,6 +17,7 @@
 #   make faults-reference   the same faults under Kopf 1.45; prints a table and asserts nothing
 #   make conformance    the embedded API server, compared with recorded answers of kube-apiserver
 #   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
+#   make lock           pin the versions of requirements/*.in again; LOCK_ARGS=--upgrade takes newer ones
 #   make audit          security advisories for our dependencies (needs cargo-deny and the network)
 #   make bench          the benchmarks
 #   make bench-peers    the benchmarks, also of programs with kube-rs and with controller-runtime (needs Go)
@@ -72,19 +73,30 @@ PACKAGE := $(shell find python/kopf -name '*.py' -o -name '*.pyi' -o -name 'py.t
 help:
 	@sed -n '/^#   make/s/^# *//p' Makefile
 
-# --- The environments.
+# --- The environments. `make lock` pins what requirements/*.in ask for, for all supported versions of Python and platforms.
+
+LOCK ?= .venvs/lock
+
+.PHONY: lock
+lock:
+	test -x $(LOCK)/bin/uv || $(PYTHON) -m venv $(LOCK)
+	$(LOCK)/bin/python -m pip install --quiet -r requirements/lock.txt
+	cd requirements && for name in *.in; do \
+	    ../$(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header $(LOCK_ARGS) \
+	        $$name --output-file $${name%.in}.txt; \
+	done
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.tools: requirements-dev.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -r requirements-dev.txt
+$(VENV)/.tools: requirements/dev.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -r requirements/dev.txt
 	@touch $@
 
-$(REFERENCE)/.installed: requirements-reference.txt
+$(REFERENCE)/.installed: requirements/reference.txt
 	$(PYTHON) -m venv $(REFERENCE)
-	$(REFERENCE)/bin/python -m pip install --quiet -r requirements-reference.txt
+	$(REFERENCE)/bin/python -m pip install --quiet -r requirements/reference.txt
 	@touch $@
 
 # --- The wheel and its installation.
@@ -198,7 +210,7 @@ newest-environment:
 	@python='$(NEWEST_PYTHON)'; \
 	if [ -z "$$python" ]; then rm -rf $(NEWEST); exit; fi; \
 	[ "$$($(NEWEST)/bin/python --version 2>&1)" = "$$($$python --version)" ] || $$python -m venv --clear $(NEWEST); \
-	$(NEWEST)/bin/python -m pip install --quiet -r requirements-dev.txt 'uvloop>=0.21,<1'
+	$(NEWEST)/bin/python -m pip install --quiet -r requirements/newest.txt
 
 # The kubectl of the tests: an installed one, or one built with Go once and kept under target/. Without either, the tests are
 # skipped with a reason.
@@ -233,7 +245,6 @@ faults: $(VENV)/.installed
 	$(PYTEST) tests/faults -s --kopf-cluster=assets $(PYTEST_ARGS)
 
 faults-reference: $(VENV)/.installed $(REFERENCE)/.installed
-	$(REFERENCE)/bin/python -m pip install --quiet PyYAML
 	$(PYTEST) tests/faults -s --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
 # Sends the recorded requests of the generative conformance corpus to the embedded API server; takes about 90 seconds. Fails if
@@ -258,11 +269,11 @@ AUDIT ?= .venvs/audit
 
 $(AUDIT)/bin/pip-audit:
 	$(PYTHON) -m venv $(AUDIT)
-	$(AUDIT)/bin/python -m pip install --quiet pip-audit
+	$(AUDIT)/bin/python -m pip install --quiet -r requirements/audit.txt
 
 audit: $(AUDIT)/bin/pip-audit
 	cargo deny --all-features check
-	$(AUDIT)/bin/pip-audit --strict -r requirements-dev.txt -r requirements-docs.txt
+	$(AUDIT)/bin/pip-audit --strict -r requirements/dev.txt -r requirements/docs.txt
 
 # The examples on the embedded API server.
 test-embedded: $(VENV)/.installed
@@ -277,9 +288,9 @@ test-reference: $(VENV)/.tools $(REFERENCE)/.installed
 # Complete operators with client libraries, under kopf-rs and under Kopf 1.45.
 OPERATORS ?= .venvs/operators
 
-$(OPERATORS)/.installed: requirements-operators.txt
+$(OPERATORS)/.installed: requirements/operators.txt
 	$(PYTHON) -m venv $(OPERATORS)
-	$(OPERATORS)/bin/python -m pip install --quiet -r requirements-operators.txt
+	$(OPERATORS)/bin/python -m pip install --quiet -r requirements/operators.txt
 	@touch $@
 
 .PHONY: operators
@@ -314,9 +325,9 @@ lint-python: $(VENV)/.installed
 # Typical operators under pyright; the tests include mypy.
 TYPING ?= .venvs/typing
 
-$(TYPING)/.installed:
+$(TYPING)/.installed: requirements/typing.txt
 	$(PYTHON) -m venv $(TYPING)
-	$(TYPING)/bin/python -m pip install --quiet 'basedpyright>=1.31,<2'
+	$(TYPING)/bin/python -m pip install --quiet -r requirements/typing.txt
 	@touch $@
 
 lint-typing: $(VENV)/.installed $(TYPING)/.installed
@@ -325,9 +336,9 @@ lint-typing: $(VENV)/.installed $(TYPING)/.installed
 # The HTML documentation, in site/; a broken link or reference is an error. API pages are made of the installed package.
 DOCS ?= .venvs/docs
 
-$(DOCS)/.installed: requirements-docs.txt
+$(DOCS)/.installed: requirements/docs.txt
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet -r requirements-docs.txt
+	$(DOCS)/bin/python -m pip install --quiet -r requirements/docs.txt
 	@touch $@
 
 .PHONY: docs
@@ -345,9 +356,9 @@ $(BENCHED)/ours/.installed: dist/.built
 	$(BENCHED)/ours/bin/python -m pip install --quiet --force-reinstall dist/kopf_rs-*.whl
 	@touch $@
 
-$(BENCHED)/reference/.installed: requirements-reference.txt
+$(BENCHED)/reference/.installed: requirements/reference.txt
 	$(PYTHON) -m venv $(BENCHED)/reference
-	$(BENCHED)/reference/bin/python -m pip install --quiet "$$(grep '^kopf==' requirements-reference.txt)"
+	$(BENCHED)/reference/bin/python -m pip install --quiet -r requirements/reference.txt
 	@touch $@
 
 # Under the newest Python, too, if there is one.

@@ -11,7 +11,9 @@ import re
 import subprocess
 import tomllib
 
+import pytest
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
@@ -95,17 +97,47 @@ def test_no_dependency_is_taken_in_any_version():
                     assert version != "*" and "git" not in it, f"{path}: {name}"
 
 
+REQUIREMENTS = sorted((ROOT / "requirements").glob("*.in"))
+
+
+def requirements(path: pathlib.Path) -> list[str]:
+    """The lines of a file with requirements, without comments."""
+    lines = map(str.strip, path.read_text().splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def test_python_packages_come_from_the_index():
-    files = sorted(ROOT.glob("requirements-*.txt"))
-    assert len(files) >= 4
+    assert len(REQUIREMENTS) >= 5
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [line for path in files for line in path.read_text().splitlines()] + project["dependencies"]
-    requirements = [line for line in lines if line.strip() and not line.startswith("#")]
-    assert len(requirements) > 10
+    lines = [line for path in REQUIREMENTS for line in requirements(path)] + project["dependencies"]
+    assert len(lines) > 10
     odd = [
-        line for line in requirements if not re.fullmatch(r"[A-Za-z0-9_.-]+([<>=!~]=?[0-9.,<>=!~ ]+)?", line)
+        line
+        for line in lines
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+([<>=!~]=?[0-9.,<>=!~ ]+)?|-r [a-z]+[.]in", line)
     ]
     assert odd == [], "neither addresses nor options"
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda path: path.stem)
+def test_environments_are_locked(path):
+    """`make lock` has to run after a change of the requirements."""
+    locked = dict(line.split(" ;")[0].split("==") for line in requirements(path.with_suffix(".txt")))
+    asked = requirements(path)
+    while asked:
+        wanted = asked.pop()
+        if wanted.startswith("-r "):
+            asked += requirements(path.with_name(wanted.removeprefix("-r ")))
+            continue
+        parsed = Requirement(wanted)
+        assert parsed.specifier.contains(locked[parsed.name.lower().replace("_", "-")]), wanted
+
+
+def test_nothing_else_is_installed_without_a_lock():
+    """The wheels that were just built are the exception, and what pages and templates of users show."""
+    lines = re.findall(r"pip install (.+)", (ROOT / "Makefile").read_text())
+    odd = [line for line in lines if "requirements/" not in line and "kopf_rs-*.whl" not in line]
+    assert len(lines) > 10 and odd == []
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
