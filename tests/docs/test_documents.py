@@ -63,11 +63,12 @@ def test_ci_runs_the_two_commands_of_the_readme():
     assert re.findall(r'"scripts/console.py", "README.md", "(.*?)"', stages) == commands
 
 
-def test_readme_shows_the_first_example_as_it_is():
-    [block] = BLOCK.findall((ROOT / "README.md").read_text())
-    assert block in (ROOT / "examples/01-minimal/example.py").read_text().replace(
-        (ROOT / "examples/01-minimal/example.py").read_text().splitlines()[0] + "\n", ""
-    )
+def test_readme_shows_the_examples_as_they_are():
+    blocks = BLOCK.findall((ROOT / "README.md").read_text())
+    assert len(blocks) == 2
+    for block, name in zip(blocks, ("01-minimal", "15-reconciler"), strict=True):
+        _, _, shown = (ROOT / "examples" / name / "example.py").read_text().partition("\n\n")
+        assert shown.strip().endswith(block.strip()), name
 
 
 def run_figures(*args):
