@@ -125,12 +125,12 @@ def test_environments_are_locked(path):
     locked = dict(line.split(" ;")[0].split("==") for line in requirements(path.with_suffix(".txt")))
     asked = requirements(path)
     while asked:
-        wanted = asked.pop()
-        if wanted.startswith("-r "):
-            asked += requirements(path.with_name(wanted.removeprefix("-r ")))
+        required = asked.pop()
+        if required.startswith("-r "):
+            asked += requirements(path.with_name(required.removeprefix("-r ")))
             continue
-        parsed = Requirement(wanted)
-        assert parsed.specifier.contains(locked[parsed.name.lower().replace("_", "-")]), wanted
+        parsed = Requirement(required)
+        assert parsed.specifier.contains(locked[parsed.name.lower().replace("_", "-")]), required
 
 
 def test_nothing_else_is_installed_without_a_lock():

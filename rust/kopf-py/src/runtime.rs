@@ -1,6 +1,6 @@
 //! The tokio runtime of the process, created on first use, with one worker thread.
 //!
-//! It runs for all operators until the interpreter exits, and is joined then: a thread that goes on would run beside the
+//! It runs for all operators until the interpreter exits, and is joined then: a thread that goes on would run during the
 //! destructors of native libraries. It does not survive a fork: its use in a fork is an error that explains this.
 
 use std::process;
