@@ -190,7 +190,7 @@ class Reader:
             # Commands that read are repeated until the output matches; commands that write run once. Each
             # command takes about 100 ms, so there is no pause in between.
             if not command.startswith(("kubectl get ", "kopf status ")) or time.monotonic() > until:
-                raise AssertionError(f"{command}: exit code {code}\n{wrong or output}\n{self.logs()}")
+                raise AssertionError(f"{command}: exit code {code}\n{wrong or ''}\n{output}\n{self.logs()}")
 
     def expect_part(self, command: str, part: Any) -> None:
         """Wait until what is got contains the part."""

@@ -75,10 +75,10 @@ def between(harness: Harness) -> None:
     harness.operator_process.order(slowness=0.3)
     before = len(harness.calls)
     harness.change("a", 2)
-    harness.wait(lambda: ("first", "a") in [call[:2] for call in harness.calls[before:]], 5)
+    harness.wait(lambda: ("first", "a") in [call[:2] for call in harness.calls[before:]])
     harness.change("a", 3)
     harness.create("d")
-    harness.wait(lambda: harness.has_called("first", "d"), 5)
+    harness.wait(lambda: harness.has_called("first", "d"))
     harness.change("d", 5)
 
 
@@ -248,7 +248,7 @@ def large(harness: Harness) -> None:
     harness.create("parcel-large-note", 1)
     harness.annotate("parcel-large-note", {"example.com/note": "y" * 200_000})
     changes(harness)
-    harness.wait(lambda: harness.has_called("second", "parcel-large"), 10)
+    harness.wait(lambda: harness.has_called("second", "parcel-large"))
     harness.change("parcel-large", 2)
     harness.change("parcel-large-note", 2)
 
@@ -257,7 +257,7 @@ def large(harness: Harness) -> None:
 def rejected(harness: Harness) -> None:
     harness.create("picky")
     changes(harness)
-    harness.wait(lambda: harness.has_called("second", "picky"), 10)
+    harness.wait(lambda: harness.has_called("second", "picky"))
     harness.change("picky", 2)
 
 

@@ -30,7 +30,8 @@ NAME = "parcels-api.test"
 SPEC = {"type": "object", **ANYTHING, "properties": {"strict": {"type": "integer"}}}
 SCHEMA = {"properties": {"spec": SPEC, "status": {"type": "object", **ANYTHING}}}
 CRD = make_crd(GROUP, "Parcel", SCHEMA, status=True)
-CONVERGE = 20.0
+# Seconds in which the operator must have handled everything; on a busy machine, it takes much longer.
+CONVERGE = 120.0
 
 
 @dataclasses.dataclass

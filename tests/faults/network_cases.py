@@ -31,7 +31,7 @@ def closed_when_reused(harness: Harness) -> None:
     harness.proxy.closes_reused = False
 
 
-@case("Retry-After of a day", converge=90)
+@case("Retry-After of a day")
 def absurd_wait(harness: Harness) -> None:
     doing = rejection(429, "TooManyRequests", {"Retry-After": "86400"})
     meanwhile(harness, on("watch", "patch", doing=doing, times=2), 1, cut=True)
@@ -41,26 +41,26 @@ def rejected_until_renewed(asked: Asked) -> FaultAction | None:
     return rejection(401, "Unauthorized") if asked.token == "first" else None
 
 
-@case("401, and a login that takes longer than requests may", converge=20)
+@case("401, and a login that takes longer than requests may")
 def slow_login(harness: Harness) -> None:
     before = harness.operator_process.look()["logins"]
     harness.operator_process.order(login_seconds=5, token="second")
     with faulty(harness, rejected_until_renewed):
         harness.proxy.cut()
         changes(harness)
-        harness.wait(harness.is_converged, 20)
+        harness.wait(harness.is_converged)
     logins = harness.operator_process.look()["logins"] - before
     harness.demands.append(("there is one login", lambda: logins == 1))
 
 
-@case("401, and an exec plugin that hangs for 5 s", plugin=True, converge=20)
+@case("401, and an exec plugin that hangs for 5 s", plugin=True)
 def hanging_plugin(harness: Harness) -> None:
     assert harness.plugin is not None
     harness.plugin.set(token="second", seconds=5)
     with faulty(harness, rejected_until_renewed):
         harness.proxy.cut()
         changes(harness)
-        harness.wait(harness.is_converged, 20)
+        harness.wait(harness.is_converged)
     runs = harness.plugin.runs
     harness.demands.append(("the plugin runs once per login", lambda: runs == 2))
 

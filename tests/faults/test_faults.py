@@ -11,6 +11,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import containment_cases  # noqa: F401
 import network_cases  # noqa: F401
@@ -42,8 +43,12 @@ def as_table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("title", CASES)
+def with_limit(title: str) -> Any:
+    """The case with a limit of time that it reaches only if it hangs."""
+    return pytest.param(title, marks=pytest.mark.timeout(200 + 2 * CASES[title][1].converge))
+
+
+@pytest.mark.parametrize("title", map(with_limit, CASES))
 def test_fault(title, kopf_cluster, table, request):
     python = request.config.getoption("--kopf-python")
     fault, scenery = CASES[title]

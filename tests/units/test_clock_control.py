@@ -175,7 +175,7 @@ def test_an_operator_is_busy_until_its_thread_has_an_event_loop_and_when_it_ends
     assert tracker.busy_reasons == ["the start of the operator's thread"]
     tracker.observe(None)
     assert tracker.busy_reasons == []
-    tracker.set_engine(lambda: 0)
+    tracker.set_engine(lambda: 0, list)
     assert tracker.busy_reasons == ["the login of an operator"]
     tracker.engine_connected()
     assert tracker.busy_reasons == []
@@ -186,7 +186,7 @@ def test_an_operator_is_busy_until_its_thread_has_an_event_loop_and_when_it_ends
 
 def test_messages_of_the_engine_are_busy_until_they_are_taken():
     tracker, pending = IdleTracker(), [3]
-    tracker.set_engine(lambda: pending[0])
+    tracker.set_engine(lambda: pending[0], list)
     tracker.engine_connected()
     assert tracker.busy_reasons == ["messages of the engine to an event loop"]
     pending[0] = 0

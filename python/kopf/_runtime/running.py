@@ -307,7 +307,7 @@ class OperatorRunner:
         if tracker is not None:
             tracker.set_loop(self._loop)
             engine.wake_for_everything()
-            tracker.set_engine(engine.pending)
+            tracker.set_engine(engine.pending, engine.awaited_streams)
         dispatcher = TaskDispatcher(
             handlers=handlers,
             settings=self._settings,

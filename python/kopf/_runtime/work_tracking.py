@@ -41,8 +41,9 @@ class WorkTracker(Protocol):
     def set_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set the event loop of the handlers."""
 
-    def set_engine(self, pending: Callable[[], int]) -> None:
-        """Set the function that counts the items that the engine has ready for Python."""
+    def set_engine(self, pending: Callable[[], int], awaited_streams: Callable[[], list[str]]) -> None:
+        """Set the functions that count the items that the engine has ready for Python, and that name the
+        watch streams whose first listing is awaited."""
 
     def engine_connected(self) -> None:
         """The engine has sent its first request."""

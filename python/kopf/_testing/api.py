@@ -192,7 +192,7 @@ class ClusterApi(EmbeddedFeatures):
         condition: Condition | None = None,
         namespace: str | None = None,
         *,
-        timeout: float = 10,
+        timeout: float = 30,
     ) -> Object:
         """Follow the object until the condition holds, and return it.
 
@@ -220,7 +220,7 @@ class ClusterApi(EmbeddedFeatures):
         name: str,
         namespace: str | None = None,
         *,
-        timeout: float = 10,
+        timeout: float = 30,
     ) -> None:
         """Follow the object until it does not exist."""
         __tracebackhide__ = True

@@ -77,7 +77,7 @@ class AsyncOperator:
         __tracebackhide__ = True
         await asyncio.to_thread(self._original.stop)
 
-    async def wait_until_idle(self, *, pause: float | None = None, timeout: float = 10) -> None:
+    async def wait_until_idle(self, *, pause: float | None = None, timeout: float = 30) -> None:
         """Wait until no handler runs, nothing is written, and nothing is on its way."""
         __tracebackhide__ = True
         await asyncio.to_thread(self._original.wait_until_idle, pause=pause, timeout=timeout)

@@ -151,7 +151,7 @@ class EmbeddedFeatures:
         self.clock.advance(to_seconds(time), timeout)
         self._check()
 
-    def wait_until_idle(self, *, timeout: float = 10) -> None:
+    def wait_until_idle(self, *, timeout: float = 30) -> None:
         """Wait until the server and all operators of this process are idle.
 
         Args:
@@ -175,7 +175,7 @@ class EmbeddedFeatures:
         total, entries = self._embedded.request_log(count)
         return total, [item for item in (Request(*entry) for entry in entries) if item.agent != USER_AGENT]
 
-    async def wait_until(self, predicate: Callable[[], Any], *, timeout: float | None = 10) -> Any:
+    async def wait_until(self, predicate: Callable[[], Any], *, timeout: float | None = 30) -> Any:
         """Wait in asynchronous code until the predicate is true, and return its result.
 
         The predicate is called at once, and after each request that the embedded server has served, such as

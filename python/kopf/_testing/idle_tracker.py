@@ -7,11 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 
-from kopf._testing.clock import VirtualClock
+from kopf._testing.clock import DELAYS_PER_QUIET_PERIOD, VirtualClock
 from kopf._testing.observed_selector import ObservedSelector
 
 # In event loops that cannot be observed, a callback can schedule another one: so many are awaited.
 LOOP_PASSES = 4
+# Seconds between two checks whether an operator of a cluster that is not embedded is idle.
+POLL_INTERVAL = 0.01
+# Seconds to which a busy machine extends the quiet period at most.
+LONGEST_QUIET_PERIOD = 5.0
 
 
 class IdleTracker:
@@ -32,6 +36,7 @@ class IdleTracker:
         self._selector: ObservedSelector | None = None
         self._transition: str | None = None
         self._pending: Callable[[], int] = lambda: 0
+        self._awaited_streams: Callable[[], list[str]] = list
         self._has_engine = False
 
     def thread_starts(self) -> None:
@@ -40,7 +45,7 @@ class IdleTracker:
             self._transition = "the start of the operator's thread"
             self._connected.clear()
             self._has_engine = False
-            self._pending = lambda: 0
+            self._pending, self._awaited_streams = lambda: 0, list
             self._activity_count += 1
 
     def thread_ends(self) -> None:
@@ -48,7 +53,7 @@ class IdleTracker:
         with self._changed:
             self._transition = self._loop = self._selector = None
             self._has_engine = False
-            self._pending = lambda: 0
+            self._pending, self._awaited_streams = lambda: 0, list
             for work in (self._open_work, self._awaiting_reply, self._running_daemons):
                 work.clear()
             self._activity_count += 1
@@ -65,9 +70,10 @@ class IdleTracker:
             self._transition = None
             self._activity_count += 1
 
-    def set_engine(self, pending: Callable[[], int]) -> None:
-        """Set the function that counts the items that the engine has ready for Python."""
-        self._pending = pending
+    def set_engine(self, pending: Callable[[], int], awaited_streams: Callable[[], list[str]]) -> None:
+        """Set the functions that count the items that the engine has ready for Python, and that name the
+        watch streams whose first listing is awaited."""
+        self._pending, self._awaited_streams = pending, awaited_streams
         self._has_engine = True
 
     def engine_connected(self) -> None:
@@ -158,23 +164,36 @@ class IdleTracker:
         with self._changed:
             return [text or "a daemon" for text in self._running_daemons.values()]
 
-    def wait_until_idle(self, quiet_period: float, timeout: float) -> bool:
-        """Wait until no work is in progress or starts for the quiet period (seconds); false on timeout."""
+    def wait_until_idle(self, quiet_period: float, timeout: float) -> list[str]:
+        """Wait until no work is in progress or starts for the quiet period (seconds).
+
+        It begins after the first listings, which can take long. It grows with the delays of this thread: on a
+        busy machine, other threads and the server are late, too.
+
+        Returns:
+            The work in progress at the timeout (seconds); empty if the operator is idle.
+        """
         deadline = time.monotonic() + timeout
-        with self._changed:
-            while True:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0:
-                    return False
-                activity_count, idle = self._activity_count, not self._open_work
-                changed = self._changed.wait(min(quiet_period, remaining) if idle else remaining)
-                if (
-                    idle
-                    and not changed
-                    and activity_count == self._activity_count
-                    and remaining >= quiet_period
-                ):
-                    return True
+        quiet, largest_delay, activity_count = 0.0, 0.0, -1
+        while True:
+            reasons = self._awaited_streams()
+            with self._changed:
+                if self._transition is not None:
+                    reasons.append(self._transition)
+                elif self._has_engine and not self._connected.is_set():
+                    reasons.append("the login of the operator")
+                reasons += [text or "a handler" for text in self._open_work.values()]
+                if reasons or self._pending() > 0 or activity_count != self._activity_count:
+                    quiet, largest_delay, activity_count = 0.0, 0.0, self._activity_count
+            longer = min(DELAYS_PER_QUIET_PERIOD * largest_delay, LONGEST_QUIET_PERIOD)
+            if not reasons and quiet >= max(quiet_period, longer):
+                return []
+            if (before := time.monotonic()) >= deadline:
+                return reasons or ["activity between two checks"]
+            time.sleep(POLL_INTERVAL)
+            slept = time.monotonic() - before
+            quiet += slept
+            largest_delay = max(largest_delay, slept - POLL_INTERVAL)
 
     def flush_loop(self, timeout: float) -> None:
         """Let the operator's event loop execute all callbacks that are ready, if it cannot be observed."""

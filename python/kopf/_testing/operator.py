@@ -263,7 +263,7 @@ class Operator:
         """Whether it has not ended yet, by itself or not."""
         return self._thread is not None and self._thread.is_alive()
 
-    def wait_until_idle(self, *, pause: float | None = None, timeout: float = 10) -> None:
+    def wait_until_idle(self, *, pause: float | None = None, timeout: float = 30) -> None:
         """Wait until no handler runs, nothing is written, and nothing is on its way.
 
         Handlers that wait for their next attempt are idle, and so are daemons that wait. With the embedded
@@ -279,8 +279,9 @@ class Operator:
         remaining = deadline - time.monotonic()
         if self._clock_control is not None and pause is None:
             self._clock_control.wait_until_idle(remaining)
-        elif not self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
-            raise TimeoutError(f"The operator was not idle within {timeout} seconds.")
+        elif busy := self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
+            what = ", ".join(dict.fromkeys(busy))
+            raise TimeoutError(f"The operator was not idle within {timeout} seconds. Busy: {what}.")
         self.check()
 
     def _add_login_handler(self) -> None:

@@ -199,6 +199,11 @@ impl Engine {
         self.host_queue.pending()
     }
 
+    /// The streams whose first listing is still awaited: for tests that wait until all work is done.
+    fn awaited_streams(&self) -> Vec<String> {
+        self.operator.get().map(Operator::awaited_streams).unwrap_or_default()
+    }
+
     /// From now on, the descriptor becomes readable for every item at once: for tests that wait until all work is done.
     fn wake_for_everything(&self) {
         self.host_queue.wake_for_everything();

@@ -8,7 +8,7 @@ import urllib.parse
 
 import kopf
 import pytest
-from kopf.testing import Operator
+from kopf.testing import Cluster, Operator
 
 pytestmark = pytest.mark.kopf_embedded_only
 
@@ -131,3 +131,57 @@ def test_threads_that_wait_for_a_processor_are_counted():
     finally:
         end.set()
         thread.join()
+
+
+@pytest.fixture
+def foreign(cluster):
+    """The same server as a cluster about which only the operator's side is known."""
+    with Cluster("kubeconfig", kubeconfig=cluster.kubeconfig) as foreign:
+        yield foreign
+
+
+@pytest.mark.parametrize("where", ["widgets", "behaviours.example.com/v1"])
+def test_elsewhere_operators_are_not_idle_before_their_first_listings(cluster, foreign, make, where):
+    calls = []
+
+    def handlers():
+        @kopf.on.create("widgets")
+        def fn(name, **_):
+            calls.append(name)
+
+    make(spec={})
+    cluster.inject("latency", 2, verb="" if "/" in where else "list", resource=where, times=1)
+    with Operator(foreign, handlers) as operator:
+        with pytest.raises(TimeoutError, match=r"Busy: .*(the scan of the cluster|widgets)"):
+            operator.wait_until_idle(timeout=1)
+        operator.wait_until_idle(timeout=60)
+        assert calls == ["one"]
+
+
+def test_elsewhere_the_busy_handler_is_named(foreign, make):
+    started, gate = threading.Event(), threading.Event()
+
+    def handlers():
+        @kopf.on.create("widgets")
+        def slow(**_):
+            started.set()
+            gate.wait(60)
+
+    with Operator(foreign, handlers) as operator:
+        make(spec={})
+        assert started.wait(60)
+        with pytest.raises(TimeoutError, match=r"Busy: .*'slow' of default/one"):
+            operator.wait_until_idle(timeout=1)
+        gate.set()
+        operator.wait_until_idle(timeout=60)
+
+
+def test_elsewhere_kinds_that_cannot_be_listed_are_not_awaited(cluster, foreign):
+    def handlers():
+        @kopf.on.create("widgets")
+        def fn(**_):
+            pass
+
+    cluster.inject("code", 403, verb="list", resource="widgets")
+    with Operator(foreign, handlers) as operator:
+        operator.wait_until_idle(timeout=60)

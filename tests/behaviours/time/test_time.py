@@ -24,7 +24,7 @@ def frozen(cluster):
     before = time.monotonic()
     yield cluster
     # Not a claim about speed, but about waiting: all of it would take from minutes to days.
-    assert time.monotonic() - before < 20
+    assert time.monotonic() - before < 100
 
 
 def test_a_back_off_of_three_days(frozen, run, make, handled):

@@ -1,11 +1,12 @@
 //! The connection of an operator to its status server.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 
 use crate::admission::AdmissionRouter;
 use crate::error::Failure;
 use crate::operator::OperatorContext;
 use crate::status::{Awaited, Connected, HealthMonitor, Heartbeats, Monitored, OperatorStatus, StatusServer};
+use crate::watch_health::StreamSample;
 
 /// The monitored parts of the operator.
 pub(super) fn monitored(
@@ -45,4 +46,15 @@ pub(super) async fn connect(
         status: monitor.clone().map(|monitor| OperatorStatus { health, awaited, monitor }),
     });
     Ok(monitor)
+}
+
+/// The streams whose first listing is awaited, see [`Operator::awaited_streams`](super::Operator::awaited_streams).
+pub(super) fn awaited_streams(context: &OnceLock<Weak<OperatorContext>>) -> Vec<String> {
+    let Some(context) = context.get() else { return vec!["the start of the engine".to_owned()] };
+    let Some(context) = context.upgrade().filter(|context| !context.dispatch.pause.is_on()) else {
+        return vec![];
+    };
+    let Some(samples) = context.health.samples() else { return vec!["the scan of the cluster".to_owned()] };
+    let is_awaited = |it: &StreamSample| !it.is_listed && !it.is_rejected && it.failure.is_none();
+    samples.into_iter().filter(is_awaited).map(|it| format!("{} {}", it.name, it.problem)).collect()
 }

@@ -8,7 +8,7 @@ mod health;
 pub mod orchestrator;
 
 use crate::daemons::DaemonContext;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::lifecycle::Lifecycle;
@@ -107,6 +107,7 @@ pub struct Operator {
     caches: Arc<OnceLock<Arc<Caches>>>,
     deleted_owners: Arc<DeletedOwners>,
     heartbeats: Arc<Heartbeats>,
+    context: Arc<OnceLock<Weak<OperatorContext>>>,
 }
 
 impl Operator {
@@ -130,6 +131,7 @@ impl Operator {
             caches: Arc::default(),
             deleted_owners: Arc::default(),
             heartbeats: Arc::new(Heartbeats::start()),
+            context: Arc::default(),
         };
         let (this, last_host) = (operator.clone(), Arc::clone(&host));
         // Nothing joins this task: it catches all panics, and `finished()` returns its result.
@@ -190,6 +192,12 @@ impl Operator {
         self.heartbeats.on_host(oldest_call);
     }
 
+    /// The streams whose first listing is still awaited, with the reason: neither listed, nor rejected, nor failing. None of them
+    /// while the operator is paused, or after its end.
+    pub fn awaited_streams(&self) -> Vec<String> {
+        health::awaited_streams(&self.context)
+    }
+
     /// Requests the shutdown. Further calls have no effect.
     pub fn stop(&self) {
         self.stopping.cancel();
@@ -217,6 +225,7 @@ async fn run(
     host: Arc<dyn Host>,
 ) -> Result<(), Failure> {
     let shared = context(operator, &config, &host)?;
+    let _first = operator.context.set(Arc::downgrade(&shared));
     let _first = operator.client.set(shared.base.client.clone());
     if let Some(reconcilers) = &shared.reconcilers {
         let _first = operator.reconcilers.set(Arc::clone(reconcilers));
