@@ -27,8 +27,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import console  # noqa: E402
 
-TIMEOUT = 40.0
-INSTALL_TIMEOUT = 170.0  # pip unpacks and compiles thousands of modules, next to other tests
+TIMEOUT = 120.0
+INSTALL_TIMEOUT = 400.0  # pip unpacks and compiles thousands of modules, next to other tests
 FENCE = re.compile(r"(?:^(?P<before>[^\n]+)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.M | re.S)
 INDENTED = re.compile(r"(?:^    [^\n]*\n)+", re.M)
 NAMED = re.compile(r"`((?:[\w./-]+\.(?:py|yaml))|Dockerfile)`:$")

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from following import ROOT, Reader, files_of
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 FIRST = ROOT / "docs/testing.md"
 PAGES = sorted((ROOT / "docs/testing").glob("*.md"))
 

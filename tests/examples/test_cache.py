@@ -1,12 +1,13 @@
 """The cache operator: its tests pass, its manifests apply, and its permissions are enough, and not more."""
 
-import asyncio
 import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import yaml
@@ -93,30 +94,33 @@ def make_account(cluster, roles):
     cluster.apply([yaml.safe_load((BASE / "crd.yaml").read_text()), *others, *roles])
 
 
-def use_everything(cluster, timeout=10):
-    """The changes of users, each when the one before has had its effect, so that all requests are sent.
-    An effect takes at most `timeout` seconds.
+def changes_of_users(cluster):
+    """Make changes, each when the one before has had its effect, so that all requests are sent. Yields the
+    awaited effects: functions that return something true.
     """
-    cluster.wait_for(
-        "validatingwebhookconfigurations",
-        "webhooks.cache.examples.kopf.dev",
-        lambda it: it and it.get("webhooks"),
-        timeout=timeout,
-    )
+    name = "webhooks.cache.examples.kopf.dev"
+    yield lambda: (cluster.find("validatingwebhookconfigurations", name) or {}).get("webhooks")
     cluster.create(CACHE)
-    cluster.wait_for("statefulsets", "sessions", timeout=timeout)
-    cluster.wait_for("caches", "sessions", lambda it: it.get("status", {}).get("conditions"), timeout=timeout)
+    yield lambda: cluster.find("statefulsets", "sessions")
+    yield lambda: cluster.get("caches", "sessions").get("status", {}).get("conditions")
     cluster.patch("statefulsets", "sessions", {"spec": {"replicas": 5}})
-    cluster.wait_for("statefulsets", "sessions", {"spec": {"replicas": 1}}, timeout=timeout)
+    yield lambda: cluster.get("statefulsets", "sessions")["spec"]["replicas"] == 1
     cluster.delete("services", "sessions")
-    cluster.wait_for("services", "sessions", timeout=timeout)
-    cluster.wait_for("caches", "sessions", lambda it: it["metadata"].get("finalizers"), timeout=timeout)
+    yield lambda: cluster.find("services", "sessions")
+    yield lambda: cluster.get("caches", "sessions")["metadata"].get("finalizers")
     cluster.delete("caches", "sessions")
     job = f"sessions-backup-{cluster.get('caches', 'sessions')['metadata']['uid'][:8]}"
-    cluster.wait_for("jobs", job, timeout=timeout)
+    yield lambda: cluster.find("jobs", job)
     path = f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{job}/status"
     cluster.call("PATCH", path, {"status": {"succeeded": 1}})
-    cluster.wait_until_gone("caches", "sessions", timeout=timeout)
+    yield lambda: cluster.find("caches", "sessions") is None
+
+
+def wait_until(condition):
+    pause, deadline = threading.Event(), time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "This has not happened in time."
+        pause.wait(0.05)
 
 
 def rejected(cluster):
@@ -168,7 +172,8 @@ def test_permissions_are_enough(tmp_path):
         embedded(ROLES) as (cluster, token),
         deployed(tmp_path, cluster.kubeconfig, token, "-A") as run,
     ):
-        use_everything(cluster)
+        for effect in changes_of_users(cluster):
+            wait_until(effect)
         assert run.stop() == 0
         assert rejected(cluster) == set()
         assert len(cluster.requests) > 20
@@ -198,15 +203,12 @@ def test_webhooks_are_reached_by_the_service_of_the_manifests(tmp_path):
 @pytest.mark.parametrize(("resource", "verb"), ON_EMBEDDED, ids=map("-".join, ON_EMBEDDED))
 def test_each_permission_is_needed(tmp_path, resource, verb):
     roles = roles_without(resource, verb)
-
-    async def until_rejected(cluster):
-        async with asyncio.timeout(40):
-            await cluster.wait_until(lambda: rejected(cluster))
-
     with embedded(roles) as (cluster, token), deployed(tmp_path, cluster.kubeconfig, token, "-A"):
-        with contextlib.suppress(Exception):  # the awaited states do not come
-            use_everything(cluster, timeout=5)
-        asyncio.run(until_rejected(cluster))
+        for effect in changes_of_users(cluster):
+            wait_until(lambda effect=effect: rejected(cluster) or effect())
+            if rejected(cluster):
+                break
+        wait_until(lambda: rejected(cluster))
         assert any(resource.partition("/")[0] in path for _, path in rejected(cluster))
 
 
@@ -299,7 +301,8 @@ def test_the_manifests_apply_and_their_permissions_are_enough(tmp_path, clean_pl
             cluster.wait_for("customresourcedefinitions", "caches.cache.examples.kopf.dev", is_established)
             token = cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
             with deployed(tmp_path, kubeconfig, token, scope) as run:
-                use_everything(cluster)
+                for effect in changes_of_users(cluster):
+                    wait_until(effect)
                 assert run.stop() == 0
             assert "orbidden" not in run.log
     finally:

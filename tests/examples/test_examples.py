@@ -189,7 +189,7 @@ def test_probes(operator, stage):
     stage.apply()
     run.wait_for_log("Starting the watch-stream for boilers")
     run.wait_for_log("Serving health status")
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=60) as response:
         assert set(json.loads(response.read())) == {"heated", "since"}
 
 

@@ -108,7 +108,7 @@ def head(length: int) -> bytes:
 def stuck(harness: Harness, text: bytes, *, encrypted: bool = True) -> Iterator[None]:
     """A caller that sends this, and then stays without reading."""
     assert harness.trust is not None
-    with socket.create_connection(("127.0.0.1", harness.port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", harness.port), timeout=60) as plain:
         if not encrypted:
             yield
             return

@@ -28,7 +28,7 @@ CONTAINED = [
 
 
 def get(harness: Harness, path: str) -> str:
-    with urllib.request.urlopen(f"{harness.liveness}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"{harness.liveness}{path}", timeout=60) as answer:
         return answer.read().decode()
 
 

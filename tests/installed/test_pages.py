@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tests" / "docs"))
 
 from following import Reader, find_kubectl  # noqa: E402
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture

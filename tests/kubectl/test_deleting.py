@@ -39,7 +39,7 @@ def test_waiting_for_finalizers(kubectl, family):
     with kubectl.start("delete", "cm", "held", "--wait=true") as process:
         assert "deleted" in process.stdout.readline()  # It has asked, and waits.
         kubectl("patch", "cm", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
     assert "held" not in names(kubectl)
 
 

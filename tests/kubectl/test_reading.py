@@ -148,11 +148,11 @@ def test_waited_for(kubectl, widgets):
     assert "timed out" in kubectl.fails(*waiting, "--timeout=1s")
     with kubectl.start(*waiting, "--timeout=20s") as process:
         kubectl("patch", "wd", "one", "--type=merge", "-p", '{"spec":{"size":8}}')
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
         assert output == "widget.kubectl.example.com/one condition met\n"
     with kubectl.start("wait", "wd/two", "--for=create", "--timeout=20s") as process:
         make(kubectl, 1, "two")
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize("options", [{"controllers": True}], ids=["with controllers"])

@@ -134,7 +134,8 @@ def event(name, **_):
 """
     )
     assert run.wait_for_call("event").details == {"name": "first"}
-    assert time.monotonic() - start < 5
+    # Without the other kind, it would take all retries: 54 s. Usually, it takes less than 5 s.
+    assert time.monotonic() - start < 30
     warning = rf"Cannot read the resources of {re.escape(later_kind.group)}/v1: 503 "
     run.wait_for_log(warning)
     shelf.create("second")

@@ -82,7 +82,7 @@ def test_incomplete_reviews_of_many_callers_do_not_fill_the_memory(server):
         send_all_that_is_taken(connections)
         assert anonymous_memory(pid) - before < 128 * 1024 * 1024
         caller = stack.enter_context(
-            contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10))
+            contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60))
         )
         caller.request("POST", "/x", b"{}")
         assert caller.getresponse().status == 200

@@ -284,7 +284,7 @@ def is_guarded(cluster: Cluster) -> bool:
 
 def get(url: str) -> int:
     with contextlib.suppress(OSError):
-        connection = http.client.HTTPConnection(url.split("/")[2], timeout=10)
+        connection = http.client.HTTPConnection(url.split("/")[2], timeout=60)
         connection.request("GET", "/healthz")
         response = connection.getresponse()
         assert found(response.read().decode()) == []

@@ -84,7 +84,7 @@ class Command:
         """Wait for a line with this pattern."""
         while True:
             try:
-                line = self.lines.get(timeout=20)
+                line = self.lines.get(timeout=60)
             except queue.Empty:
                 line = None
             assert line is not None, f"{pattern!r} has not come:\n{''.join(self.seen)}"

@@ -95,7 +95,7 @@ class Operator:
         """All calls of that handler which have begun by now."""
         return [call for call in self.calls if call.handler == handler]
 
-    def wait_for_log(self, pattern: str, *, timeout: float = 20, count: int = 1) -> None:
+    def wait_for_log(self, pattern: str, *, timeout: float = 60, count: int = 1) -> None:
         """Wait until that many lines match the regular expression."""
         self._wait(
             lambda: sum(1 for line in self.lines if re.search(pattern, line)) >= count,
@@ -103,12 +103,12 @@ class Operator:
             timeout,
         )
 
-    def wait_for_call(self, handler: str, *, count: int = 1, timeout: float = 20) -> Call:
+    def wait_for_call(self, handler: str, *, count: int = 1, timeout: float = 60) -> Call:
         """Wait until the handler has been called that many times; the last of those calls is returned."""
         self._wait(lambda: len(self.called(handler)) >= count, f"{count} call(s) of {handler}", timeout)
         return self.called(handler)[count - 1]
 
-    def wait_for_exit(self, *, timeout: float = 20) -> int:
+    def wait_for_exit(self, *, timeout: float = 60) -> int:
         """Wait until the process ends, and all its output is read; the exit code is returned."""
         try:
             code = self.process.wait(timeout)
@@ -117,7 +117,7 @@ class Operator:
                 f"the operator did not exit in {timeout} s; its output:\n{self.log}"
             ) from None
         for reader in self._readers:
-            reader.join(timeout=10)
+            reader.join(timeout=60)
         for stream in (self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()

@@ -139,6 +139,13 @@ def test_time_in_which_threads_wait_for_a_processor_counts_less(elapsed, process
     assert elapsed() >= clock.SLOWDOWN_BY_THREADS * clock.QUIET_PERIOD
 
 
+@pytest.mark.parametrize(("delay", "threads"), [(0.6, 0), (0.6, 3), (0, 3)])
+def test_the_quiet_period_has_an_upper_limit(elapsed, process, fake_time, delay, threads):
+    process.unknown = ["a daemon"]
+    process.threads, fake_time.delay = threads, delay
+    assert elapsed() < clock.LONGEST_QUIET_PERIOD + 2
+
+
 def test_work_of_handlers_is_named(control):
     tracker = IdleTracker()
     tracker.work_started(1, "Handler 'fn' of default/one")

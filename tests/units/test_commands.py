@@ -66,8 +66,8 @@ def test_runner_runs_a_command_and_stops_it(invoked, monkeypatch):
     from kopf.testing import KopfRunner
 
     monkeypatch.setattr("kopf._runtime.operator.run", lambda stop_flag, **_: stop_flag.wait())
-    with KopfRunner(["run", "-A"], timeout=5, registry=kopf.OperatorRegistry()) as runner:
+    with KopfRunner(["run", "-A"], timeout=60, registry=kopf.OperatorRegistry()) as runner:
         assert not runner.future.done()
     assert (runner.exit_code, runner.exception) == (0, None)
-    with pytest.raises(SystemExit), KopfRunner(["run", "--nope"], timeout=5):
+    with pytest.raises(SystemExit), KopfRunner(["run", "--nope"], timeout=60):
         pass

@@ -60,9 +60,9 @@ def post(path: str = "", body: bytes = b"{}", *, cert: Any = None, method: str =
             context = ssl.create_default_context(cadata=base64.b64decode(config["caBundle"]).decode())
             if cert is not None:
                 context.load_cert_chain(*cert)
-            connection = http.client.HTTPSConnection(where, timeout=10, context=context)
+            connection = http.client.HTTPSConnection(where, timeout=60, context=context)
         else:
-            connection = http.client.HTTPConnection(where, timeout=10)
+            connection = http.client.HTTPConnection(where, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, f"{slash}{prefix}{path}", body, {"Content-Type": "application/json"})
             response = connection.getresponse()

@@ -27,6 +27,8 @@ QUIET_PERIOD_IN_TRANSIT = 1.0
 DELAYS_PER_QUIET_PERIOD = 20
 # A quiet period is longer by this factor while other threads of the process run or wait for a processor.
 SLOWDOWN_BY_THREADS = 20
+# Real seconds without any activity that are enough, however busy the machine is.
+LONGEST_QUIET_PERIOD = 10.0
 # Real seconds between the checks: at first, and at most, as they use a processor themselves.
 POLL_INTERVAL = 0.0001
 LONGEST_POLL_INTERVAL = 0.002
@@ -373,15 +375,17 @@ class _QuietTime:
     def __init__(self) -> None:
         self._activity: object = None
         self._quiet = 0.0
+        self._slept = 0.0
         self._largest_delay = 0.0
 
     def is_over(self, observation: _Observation) -> bool:
         """Whether the quiet period is over. It begins again with each activity."""
         if observation.activity != self._activity:
-            self._activity, self._quiet = observation.activity, 0.0
+            self._activity, self._quiet, self._slept = observation.activity, 0.0, 0.0
         period = QUIET_PERIOD_IN_TRANSIT if observation.in_transit else QUIET_PERIOD
         period = max(period, DELAYS_PER_QUIET_PERIOD * self._largest_delay)
-        return observation.is_uncertain and self._quiet >= period
+        is_quiet = self._quiet >= period or self._slept >= LONGEST_QUIET_PERIOD
+        return observation.is_uncertain and is_quiet
 
     def sleep(self, seconds: float, observation: _Observation, runnable_threads: int) -> None:
         """Wait for the next check, while so many other threads run or wait for a processor."""
@@ -390,4 +394,5 @@ class _QuietTime:
         slept = time.monotonic() - before
         self._largest_delay = max(self._largest_delay, slept - seconds)
         if observation.is_uncertain:
+            self._slept += slept
             self._quiet += slept / (SLOWDOWN_BY_THREADS if runnable_threads else 1)

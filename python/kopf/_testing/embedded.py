@@ -136,7 +136,7 @@ class EmbeddedFeatures:
         """Let time continue from where it is."""
         self.clock.thaw()
 
-    def advance(self, time: Duration, *, timeout: float = 30) -> None:
+    def advance(self, time: Duration, *, timeout: float = 120) -> None:
         """Advance time by this duration, with everything that happens meanwhile, and wait until idle.
 
         The duration is seconds, a `datetime.timedelta`, or a text such as `3 days` or `1h 30m`. All

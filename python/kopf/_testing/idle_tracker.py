@@ -7,15 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 
-from kopf._testing.clock import DELAYS_PER_QUIET_PERIOD, VirtualClock
+from kopf._testing.clock import DELAYS_PER_QUIET_PERIOD, LONGEST_QUIET_PERIOD, VirtualClock
 from kopf._testing.observed_selector import ObservedSelector
 
 # In event loops that cannot be observed, a callback can schedule another one: so many are awaited.
 LOOP_PASSES = 4
 # Seconds between two checks whether an operator of a cluster that is not embedded is idle.
 POLL_INTERVAL = 0.01
-# Seconds to which a busy machine extends the quiet period at most.
-LONGEST_QUIET_PERIOD = 5.0
 
 
 class IdleTracker:

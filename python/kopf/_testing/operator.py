@@ -35,7 +35,7 @@ from kopf._testing.observed_selector import new_event_loop
 Handlers = str | os.PathLike[str] | Callable[[], Any]
 
 # Nothing of a test may stop here for as long as an operator in production may take.
-STOP_TIMEOUT = 10.0
+STOP_TIMEOUT = 30.0
 
 # Seconds without any activity that count as idle where it is not known for certain.
 QUIET_PERIOD = 0.5

@@ -23,7 +23,7 @@ def fetch():
 
     def request(path):
         try:
-            with urllib.request.urlopen(endpoint + path, timeout=10) as response:
+            with urllib.request.urlopen(endpoint + path, timeout=60) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

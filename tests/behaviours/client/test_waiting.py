@@ -62,7 +62,7 @@ def test_3_10_8_a_recreated_object_counts_as_gone(client, cluster, config_map):
 
 
 def test_waiting_for_nothing_and_for_anything(client, cluster, config_map):
-    assert client.wait_for("cm", "one", conditions.gone, timeout=5) is None
+    assert client.wait_for("cm", "one", conditions.gone, timeout=60) is None
     threading.Timer(0.1, lambda: cluster.create(config_map)).start()
     assert client.wait_for("cm", "one", conditions.exists, timeout=30).metadata.name == "one"
     has_value = kopf.all_([conditions.exists, conditions.field("data.x", "2")])
@@ -82,7 +82,7 @@ def test_a_timeout_has_the_last_state(client):
 def test_the_error_of_a_condition_ends_the_wait(client, config_map):
     client.create(config_map)
     with pytest.raises(ZeroDivisionError):
-        client.wait_for("cm", "one", lambda body: 1 / 0, timeout=5)
+        client.wait_for("cm", "one", lambda body: 1 / 0, timeout=60)
 
 
 def test_conditions_of_older_generations_do_not_count():

@@ -36,7 +36,7 @@ CRD = {
 BOX = {"apiVersion": "own.example.com/v1", "kind": "Box", "metadata": {"name": "one"}, "spec": {"x": 1}}
 
 
-def until(condition, timeout=20):
+def until(condition, timeout=60):
     """Wait for what the operator does in its own threads."""
     deadline = time.monotonic() + timeout
     while not condition():

@@ -29,7 +29,7 @@ metadata: {name: two}
 
 def test_the_runner_of_the_command_line_runs_in_the_cluster(cluster, make):
     args = ["run", "-n", cluster.namespace, str(FILE)]
-    with KopfRunner(args, cluster=cluster, timeout=10, registry=kopf.OperatorRegistry()) as runner:
+    with KopfRunner(args, cluster=cluster, timeout=60, registry=kopf.OperatorRegistry()) as runner:
         make()
         cluster.wait_for("widgets", "one", {"status": {"greet": {"greeting": "Hello, one!"}}})
     assert runner.exit_code == 0
@@ -120,7 +120,7 @@ def test_the_runner_connects_to_its_cluster_in_spite_of_login_handlers(kopf_clus
         "    patch.meta.labels['seen'] = 'yes'\n"
     )
     with KopfRunner(
-        ["run", "-A", str(file)], cluster=kopf_cluster, timeout=10, registry=kopf.OperatorRegistry()
+        ["run", "-A", str(file)], cluster=kopf_cluster, timeout=60, registry=kopf.OperatorRegistry()
     ) as runner:
         kopf_cluster.apply(POD)
         kopf_cluster.wait_for("configmaps", "two", {"metadata": {"labels": {"seen": "yes"}}})

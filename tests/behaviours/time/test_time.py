@@ -250,7 +250,7 @@ def test_the_runner_of_the_command_line_goes_by_the_same_time(frozen, make, hand
             raise kopf.TemporaryError("not yet", delay=DAY)
 
     file = str(pathlib.Path(__file__).parents[1] / "testkit" / "nothing.py")
-    with KopfRunner(["run", "-A", file], cluster=frozen, timeout=10, registry=registry) as runner:
+    with KopfRunner(["run", "-A", file], cluster=frozen, timeout=60, registry=registry) as runner:
         make()
         frozen.wait_for("widgets", "one", lambda it: it is not None and "annotations" in it["metadata"])
         frozen.advance(DAY)

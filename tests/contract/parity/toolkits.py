@@ -421,7 +421,7 @@ def claim_urls_of_webhook_servers():
 def claim_runners():
     from kopf.testing import KopfRunner
 
-    runner = KopfRunner(["run", "-A"], env={"x": "y"}, timeout=5, reraise=False)
+    runner = KopfRunner(["run", "-A"], env={"x": "y"}, timeout=60, reraise=False)
     names = ["args", "kwargs", "reraise", "timeout", "registry", "settings"]
     return [{name: shown(getattr(runner, name)) for name in names}, mro(KopfRunner)]
 
@@ -431,12 +431,12 @@ def ends_of_runs(*runs):
 
     answers = []
     for args in runs:
-        with KopfRunner(args, reraise=False, timeout=5) as runner:
+        with KopfRunner(args, reraise=False, timeout=60) as runner:
             pass
         answers.append([runner.exit_code, shown(runner.exception), type(runner.exc_info).__name__])
 
         def raising(args=args):
-            with KopfRunner(args, timeout=5):
+            with KopfRunner(args, timeout=60):
                 pass
 
         try:

@@ -161,7 +161,7 @@ def test_flags_start_and_stop_the_operator(make, caplog):
     ready, stop = make(), make()
 
     def stopper():
-        ready.wait(5) if isinstance(ready, threading.Event) else ready.result(5)
+        ready.wait(60) if isinstance(ready, threading.Event) else ready.result(60)
         stop_flags.raise_flag(stop)
 
     thread = threading.Thread(target=stopper)
