@@ -224,3 +224,41 @@ def test_1_14_15_no_removal_of_a_finalizer_is_lost(run, make, cluster):
         cluster.wait_until_gone("widgets", name, timeout=60)
     running.settle()
     assert sorted(running.of("sync")) == [False] * ATTEMPTS + [True] * ATTEMPTS
+
+
+GUARDED = """
+import kopf
+
+@kopf.on.reconcile("widgets")
+def sync(meta, memo, **_):
+    memo.calls.append(("sync", list(meta.get("finalizers", []))))
+
+@kopf.on.reconcile("widgets", id="own", deletion=True, finalizer="example.com/own")
+def own(meta, deleting, memo, **_):
+    if not deleting:
+        memo.calls.append(("own", sorted(meta.get("finalizers", []))))
+
+@kopf.on.delete("widgets", labels={"guarded": "yes"})
+def deleted(name, memo, **_):
+    memo.calls.append(("deleted", name))
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_8_calls_wait_for_the_finalizer_of_deletion_handlers(run, make, cluster, finalizer):
+    cluster.freeze()
+    cluster.inject("code", 503, verb="patch", resource="widgets", times=3)
+    running = run(source=GUARDED)
+    make(labels={"guarded": "yes"})
+    make("two")
+    running.settle()
+    assert running.of("sync") == [[]], "no deletion handler matches the other one"
+    cluster.advance(30)
+    running.settle()
+    # Both reconcilers; the second one adds a separate finalizer.
+    [unguarded, guarded] = running.of("sync")
+    assert (unguarded, finalizer in guarded) == ([], True)
+    assert sorted(running.of("own")) == [["example.com/own"], ["example.com/own", finalizer]]
+    cluster.delete("widgets", "one")
+    cluster.wait_until_gone("widgets", "one")
+    assert running.of("deleted") == ["one"]

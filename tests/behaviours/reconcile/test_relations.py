@@ -1,6 +1,6 @@
 """Reconcilers: owned and watched objects, and external triggers. Sections 1.7, 1.12.
 
-Scenarios 1.14.9 (in part), 1.14.11, 1.14.12, 1.14.13 (in part), 1.14.20 (in part).
+Scenarios 1.14.9, 1.14.11, 1.14.12, 1.14.13 (in part), 1.14.20 (in part).
 """
 
 import logging
@@ -48,6 +48,48 @@ def test_1_14_9_the_owner_is_reconciled_when_a_child_appears_changes_moves_and_d
     running.until("sync", 7)
     running.settle()
     assert running.of("sync")[6:] == ["b"]
+
+
+DIGESTS = """
+import kopf
+
+@kopf.on.reconcile("widgets", id="any", owns=["deployments"])
+def any_change(name, memo, **_):
+    memo.calls.append(("any", name))
+
+@kopf.on.reconcile("widgets", id="spec", owns=[kopf.owned("deployments", changed="generation")])
+def changed_spec(name, memo, **_):
+    memo.calls.append(("spec", name))
+
+@kopf.on.reconcile("widgets", id="ready", owns=[kopf.owned("deployments", changed="status.readyReplicas")])
+def changed_readiness(name, memo, **_):
+    memo.calls.append(("ready", name))
+"""
+
+
+def test_1_14_9_the_status_of_a_child_is_a_trigger_unless_declared_otherwise(run, make, cluster):
+    labels = {"app": "one"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    owners = config_map("child", make("a"))["metadata"]
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod}
+    cluster.api.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": owners, "spec": spec})
+    running = run(source=DIGESTS)
+    names = ("any", "spec", "ready")
+    for name in names:
+        running.until(name)
+    running.settle()
+
+    def counted(change, **options):
+        before = [len(running.of(name)) for name in names]
+        cluster.api.patch("deployments", "child", change, **options)
+        running.until("any", before[0] + 1)
+        running.settle()
+        return [len(running.of(name)) - count for name, count in zip(names, before, strict=True)]
+
+    status = {"replicas": 1, "readyReplicas": 1}
+    assert counted({"status": status}, subresource="status") == [1, 0, 1]
+    assert counted({"status": {"observedGeneration": 1}}, subresource="status") == [1, 0, 0]
+    assert counted({"spec": {"replicas": 2}}) == [1, 1, 0]
 
 
 @pytest.mark.kopf_embedded_only

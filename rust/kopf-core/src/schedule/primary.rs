@@ -20,6 +20,8 @@ pub struct PrimarySchedule {
     running: Option<Call>,
     /// No ordinary call may go on: the primary is marked for deletion, or is gone.
     is_stopped: bool,
+    /// Deletion handlers of the primary need the operator's finalizer, which no response has shown yet.
+    awaits_finalizer: bool,
 }
 
 /// The state that the caller must establish after an event.
@@ -101,6 +103,12 @@ impl PrimarySchedule {
         if ends {
             self.trigger(Priority::Changed, has_deletion, policy, now);
         }
+    }
+
+    /// Holds back ordinary calls while deletion handlers of the primary wait for the operator's finalizer (F10): these handlers can
+    /// clean up all that a call makes. Triggers are kept.
+    pub fn await_finalizer(&mut self, is_awaited: bool) {
+        self.awaits_finalizer = is_awaited;
     }
 
     /// Records that the object is gone. A running call may go on to its end (F9); an ordinary one is notified.
@@ -185,7 +193,11 @@ impl PrimarySchedule {
 
     fn action(&self, has_deletion: bool) -> Action {
         let is_running = self.running.is_some();
-        self.state.map_or(Action::Wait, |state| self.finalization.action(has_deletion, state, is_running))
+        match self.state.map(|state| self.finalization.action(has_deletion, state, is_running)) {
+            None => Action::Wait,
+            Some(Action::Call(Call::Ordinary)) if self.awaits_finalizer => Action::Wait,
+            Some(action) => action,
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use kopf_core::schedule::Priority;
 use kopf_core::time::Timestamp;
 
 use super::Reconcilers;
+use super::cycles::Cycles;
 use super::effects::Effects;
 use super::event::{FeedId, Listed, PrimaryEvent, RelatedEvent, Trigger};
 use super::state::State;
@@ -30,7 +31,7 @@ pub struct ReconcileConsumer {
     primaries: Vec<usize>,
     /// The positions of reconcilers, and of those of their secondary kinds that are of the resource.
     related: Vec<(usize, usize)>,
-    owner: Option<Arc<dyn ObjectOwner>>,
+    cycles: Option<Arc<Cycles>>,
     /// The objects of the current list.
     listed: HashSet<Arc<str>>,
     listing: Listed,
@@ -56,6 +57,8 @@ impl ReconcileConsumer {
         let related = related.collect();
         let feed = state.next_number();
         drop(state);
+        let config = &reconcilers.base.live_config;
+        let cycles = owner.map(|owner| Arc::new(Cycles::new(owner, plan, config)));
         Self {
             reconcilers: Arc::clone(reconcilers),
             feed,
@@ -63,7 +66,7 @@ impl ReconcileConsumer {
             resource: Arc::clone(&plan.resource),
             primaries,
             related,
-            owner,
+            cycles,
             listed: HashSet::new(),
             listing: Listed::First,
             is_first: true,
@@ -90,7 +93,7 @@ impl ReconcileConsumer {
                 resource: Arc::clone(&self.resource),
                 object: Arc::clone(object),
                 listed,
-                owner: self.owner.clone(),
+                cycles: self.cycles.clone(),
             };
             state.on_primary(index, event, now, effects);
         }

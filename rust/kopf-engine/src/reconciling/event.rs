@@ -6,7 +6,7 @@ use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::schedule::Priority;
 
-use crate::daemons::ObjectOwner;
+use super::cycles::Cycles;
 
 /// The number of a feed, unique in the operator.
 pub(super) type FeedId = u64;
@@ -18,7 +18,8 @@ pub(super) struct PrimaryEvent {
     pub(super) resource: Arc<Resource>,
     pub(super) object: Arc<Object>,
     pub(super) listed: Listed,
-    pub(super) owner: Option<Arc<dyn ObjectOwner>>,
+    /// The handling cycles of the object, if it has any.
+    pub(super) cycles: Option<Arc<Cycles>>,
 }
 
 /// Whether an event belongs to a list.

@@ -9,6 +9,7 @@
 
 mod calls;
 mod consumer;
+mod cycles;
 mod effects;
 mod event;
 mod measured;

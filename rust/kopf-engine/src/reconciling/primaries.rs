@@ -105,11 +105,11 @@ impl State {
             primary.digests = digests;
             primary.object = kept(&event.object);
             (primary.feed, primary.resource) = (event.feed, Arc::clone(&event.resource));
-            primary.owner.clone_from(&event.owner);
-            primary.is_editing &= primary.owner.is_none();
+            primary.cycles.clone_from(&event.cycles);
+            primary.is_editing &= primary.cycles.is_none();
         } else {
             // The finalizer of an object that does not match is removed: by its handling cycles, if there are any.
-            let is_left = options.deletion && state.has_finalizer && event.owner.is_none();
+            let is_left = options.deletion && state.has_finalizer && event.cycles.is_none();
             if !inspection.matches && !is_left {
                 return;
             }
@@ -135,6 +135,7 @@ impl State {
         if trigger.is_some() && self.is_debug {
             primary.cause = Some(described(&primary.resource, &event.object));
         }
+        primary.await_finalizer(&event.object);
         primary.schedule.set_paused(is_paused, options.deletion, &policy, now);
         primary.schedule.observe(state, trigger, options.deletion, &policy, now);
         if let TriggerDecision::Delay(delay) = decision {
@@ -282,7 +283,7 @@ impl State {
         let (run, number) = (primary.run, primary.number);
         reconciler.queue.set(number, next.position);
         if next.is_over {
-            effects.forgotten.extend(primary.owner.is_none().then(|| Arc::clone(key)));
+            effects.forgotten.extend(primary.cycles.is_none().then(|| Arc::clone(key)));
             reconciler.primaries.remove(key);
             reconciler.numbers.remove(&number);
             return;
@@ -308,8 +309,8 @@ impl State {
         };
         primary.is_editing = true;
         let object = Arc::clone(&primary.object);
-        match primary.owner.clone().filter(|_| is_shared) {
-            Some(owner) => effects.wakes.push((owner, Arc::clone(key), object)),
+        match primary.cycles.as_ref().filter(|_| is_shared) {
+            Some(cycles) => effects.wakes.push((Arc::clone(&cycles.owner), Arc::clone(key), object)),
             None => effects.edits.push(FinalizerEdit {
                 uid: Arc::clone(key),
                 resource: Arc::clone(&primary.resource),
@@ -367,6 +368,7 @@ impl State {
         // The functions of filters are called for the next event.
         let matches = filters::on_object(handler, latest) != FilterVerdict::No;
         primary.object = kept(latest);
+        primary.await_finalizer(latest);
         let state = state_of(latest, matches, finalizer);
         primary.schedule.observe(state, None, options.deletion, policy, now);
     }

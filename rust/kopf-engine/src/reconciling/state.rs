@@ -17,11 +17,11 @@ use kopf_core::schedule::{Call, PrimarySchedule, SchedulePolicy, WorkQueue};
 use kopf_core::time::Timestamp;
 
 use super::OwnWrites;
+use super::cycles::Cycles;
 use super::event::{FeedId, PrimaryEvent};
 use super::measured::Measured;
 use super::relation::Relation;
 use super::write_triggers::WriteTriggers;
-use crate::daemons::ObjectOwner;
 use crate::host::{Host, RunId};
 use crate::task_context::TaskContext;
 
@@ -97,8 +97,8 @@ pub(super) struct Primary {
     pub(super) is_editing: bool,
     /// It does not exist any more, but a call is running.
     pub(super) is_gone: bool,
-    /// Decides about the operator's finalizer, if handling cycles of the object do.
-    pub(super) owner: Option<Arc<dyn ObjectOwner>>,
+    /// The handling cycles of the object, if it has any: they decide about the operator's finalizer.
+    pub(super) cycles: Option<Arc<Cycles>>,
     /// The last trigger, for the debug log.
     pub(super) cause: Option<String>,
     /// The triggers by own writes; none if its calls have not written recently.
@@ -198,10 +198,16 @@ impl Primary {
             run: None,
             is_editing: false,
             is_gone: false,
-            owner: event.owner.clone(),
+            cycles: event.cycles.clone(),
             cause: None,
             write_triggers: None,
         }
+    }
+
+    /// Holds back its calls while a deletion handler needs the operator's finalizer, and this state does not have it.
+    pub(super) fn await_finalizer(&mut self, state: &Object) {
+        let adds_finalizer = self.cycles.as_ref().is_some_and(|cycles| cycles.adds_finalizer(state));
+        self.schedule.await_finalizer(adds_finalizer);
     }
 }
 

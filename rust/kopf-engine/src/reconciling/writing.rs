@@ -74,7 +74,7 @@ impl Reconcilers {
         if applied.carry || error.is_some() {
             result = ReconcileResult::Failed(None);
         }
-        let owner = self.with_state(|state, now, effects| {
+        let cycles = self.with_state(|state, now, effects| {
             let reconciler = &state.reconcilers[patch.reconciler];
             if let Some(error) = &error {
                 let text = format!("{} has failed to patch the object: {error}", reconciler.label);
@@ -85,13 +85,13 @@ impl Reconcilers {
             let (request, latest) = (Value::Object(patch.patch.clone()), applied.latest.as_deref());
             state.end_patch(run, (opened, &request), latest, now, effects);
             let reconciler = &state.reconcilers[patch.reconciler];
-            let owner = reconciler.primaries.get(&patch.uid).and_then(|primary| primary.owner.clone());
+            let cycles = reconciler.primaries.get(&patch.uid).and_then(|primary| primary.cycles.clone());
             state.finish(run, result, applied.latest.as_ref(), now, effects);
-            owner
+            cycles
         });
         // The handling cycles of the object wait for the watch event of this write.
-        if let Some(owner) = owner {
-            owner.record_write(&patch.uid, applied.accepted());
+        if let Some(cycles) = cycles {
+            cycles.owner.record_write(&patch.uid, applied.accepted());
         }
     }
 

@@ -191,3 +191,26 @@ fn the_end_of_the_pause_annotation_is_a_trigger() {
     assert_eq!(scene.start(1.0), Some(Call::Ordinary));
     assert_eq!(due(scene.finish(ReconcileResult::Succeeded, 1.0)), None, "one reconciliation");
 }
+
+#[test]
+fn f10_ordinary_calls_wait_for_the_finalizer_of_deletion_handlers() {
+    for has_deletion in [false, true] {
+        let mut primary = PrimarySchedule::default();
+        let state = PrimaryState { matches: true, is_deleting: false, has_finalizer: has_deletion };
+        primary.await_finalizer(true);
+        primary.observe(state, Some(Priority::Initial), has_deletion, &POLICY, at(0.0));
+        assert_eq!(primary.next(has_deletion, &POLICY), Next::default());
+        assert_eq!(primary.start(has_deletion, at(0.0)), None);
+        assert_eq!(primary.needs_finalizer(has_deletion), has_deletion, "that of the reconciler");
+        primary.await_finalizer(false);
+        assert_eq!(due(primary.next(has_deletion, &POLICY)), Some(Priority::Initial), "the trigger is kept");
+        assert_eq!(primary.start(has_deletion, at(1.0)).map(|(call, _)| call), Some(Call::Ordinary));
+    }
+    let mut scene = Scene::idle();
+    scene.primary.await_finalizer(true);
+    assert_eq!(
+        due(scene.observe(None, true, true)),
+        Some(Priority::Changed),
+        "calls of the deletion do not wait"
+    );
+}
