@@ -14,6 +14,7 @@ use crate::http::render::object_value;
 use crate::http::response::Response;
 use crate::patch::{self, PatchType};
 use crate::registry::prepare::{self, FieldWarnings};
+use crate::scheme::go_values;
 
 pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
     call.output_format(false)?;
@@ -47,8 +48,11 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
         let kind_check = check_kind(call, &patched);
         // Error messages contain the patched object before decoding: it is patched again for them.
-        let rejection = |why: String| match apply_patch(call, patch_type, &before) {
-            Ok((patched, _)) => Status::invalid_patch(&patched, &why),
+        let rejection = |why: String| match apply_patch(call, patch_type, &in_go_order(call, &before)) {
+            Ok((mut patched, _)) => {
+                sort_patched(call, patch_type, &mut patched);
+                Status::invalid_patch(&patched, &why)
+            }
             Err(status) => status,
         };
         let mut value = prepare::decode_object(&call.resource, patched, Some(&before), &mut warnings)
@@ -72,6 +76,28 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         }
     }
     Err(Status::modified(call.resource.group_resource(), name))
+}
+
+/// The stored object with its members in the order of Go, for messages.
+fn in_go_order(call: &Call<'_>, before: &Value) -> Value {
+    if call.resource.custom.is_some() {
+        return before.clone();
+    }
+    go_values::ordered(before, &call.resource.schema())
+}
+
+/// Sorts the members of the objects that the patch has changed, as kube-apiserver does.
+fn sort_patched(call: &Call<'_>, patch_type: PatchType, patched: &mut Value) {
+    match patch_type {
+        PatchType::Merge => {
+            let document = crate::base::json::parse_json(&call.request.body);
+            if let Ok((document, _)) = document {
+                go_values::sort_patched(patched, &document);
+            }
+        }
+        PatchType::Strategic => patched.sort_all_objects(),
+        PatchType::Json | PatchType::Apply => {}
+    }
 }
 
 /// Checks that the patch does not change `apiVersion` or `kind`.

@@ -35,7 +35,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
     body::check_namespace_matches(call, &mut value)?;
     let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
     let outcome = create_object(call, value, &options, None).await?;
-    if has_version {
+    if has_version && !options.dry_run {
         return Err(Status::internal("resourceVersion should not be set on objects to be created"));
     }
     outcome.response(201, call.request, &call.resource)

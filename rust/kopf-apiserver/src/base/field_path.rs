@@ -6,6 +6,8 @@ pub(crate) enum FieldPath<'p> {
     Root,
     /// Field of a struct.
     Member(&'p FieldPath<'p>, &'p str),
+    /// Embedded structs, whose names are among the fields only.
+    Embedded(&'p FieldPath<'p>, &'p str),
     /// Key of a map.
     Key(&'p FieldPath<'p>, &'p str),
     Item(&'p FieldPath<'p>, usize),
@@ -16,6 +18,7 @@ impl FieldPath<'_> {
         match self {
             Self::Root => String::new(),
             Self::Member(within, key) | Self::Key(within, key) => join(&within.text(), key),
+            Self::Embedded(within, _) => within.text(),
             Self::Item(within, index) => format!("{}[{index}]", within.text()),
         }
     }
@@ -23,7 +26,7 @@ impl FieldPath<'_> {
     pub(crate) fn fields(&self) -> String {
         match self {
             Self::Root => String::new(),
-            Self::Member(within, key) => join(&within.fields(), key),
+            Self::Member(within, key) | Self::Embedded(within, key) => join(&within.fields(), key),
             Self::Key(within, _) | Self::Item(within, _) => within.fields(),
         }
     }

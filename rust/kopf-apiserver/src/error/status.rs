@@ -58,11 +58,11 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueForbidden", message: format!("Forbidden: {detail}") }
     }
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
-        Self {
-            field: field.into(),
-            reason: "FieldValueDuplicate",
-            message: format!("Duplicate value: {}", quote_value(value)),
-        }
+        Self::duplicate_raw(field, &quote_value(value))
+    }
+    pub(crate) fn duplicate_raw(field: impl Into<String>, shown: &str) -> Self {
+        let message = format!("Duplicate value: {shown}");
+        Self { field: field.into(), reason: "FieldValueDuplicate", message }
     }
     pub(crate) fn too_long(field: impl Into<String>, max: u64) -> Self {
         let message = format!("Too long: may not be more than {max} bytes");
@@ -191,7 +191,12 @@ impl Status {
         let mut sorted: Vec<(&String, &Value)> = patched.as_object().into_iter().flatten().collect();
         sorted.sort_by_key(|(key, _)| *key);
         let sorted: Map<String, Value> = sorted.into_iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        let shown = Value::from(Value::Object(sorted).to_string()).to_string();
+        let escaped = Value::Object(sorted)
+            .to_string()
+            .replace('<', "\\u003c")
+            .replace('>', "\\u003e")
+            .replace('&', "\\u0026");
+        let shown = Value::from(escaped).to_string();
         Self::invalid("", "", "", &[Cause::invalid_raw("patch", &shown, why)])
     }
     /// 422 for invalid request options.

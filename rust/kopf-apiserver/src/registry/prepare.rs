@@ -61,7 +61,7 @@ pub(crate) fn decode_error(resource: &Resource, version: &str, why: &str) -> Sta
 /// object, if known: unchanged metadata is not decoded again.
 pub(crate) fn decode_object(
     resource: &Resource,
-    value: Value,
+    mut value: Value,
     before: Option<&Value>,
     warnings: &mut FieldWarnings,
 ) -> Result<Value, String> {
@@ -70,7 +70,7 @@ pub(crate) fn decode_object(
         decode_custom_object(resource, value, before, warnings)?
     } else {
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            crate::registry::crd::check_schema_or_bool(&value)?;
+            crate::registry::crd::keywords::decode(&mut value, &mut warnings.unknown)?;
         }
         let mut decode_warnings = decode::DecodeWarnings::default();
         let mut read = decode::decode(value, &resource.schema(), &mut decode_warnings)?;

@@ -60,6 +60,19 @@ fn unrecognized_formats(schema: &Value, out: &mut Vec<String>) {
 /// Warnings about an object that is created or updated. `old` is the stored object.
 pub(crate) fn warnings(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<String> {
     let mut out = Vec::new();
+    if resource.custom.is_some() {
+        let stored = old.and_then(|old| at(old, "/metadata/finalizers")).and_then(Value::as_array);
+        for finalizer in list(at(value, "/metadata").unwrap_or(&Value::Null), "finalizers") {
+            let is_new = stored.is_none_or(|stored| !stored.contains(finalizer));
+            if is_new && finalizer.as_str().is_some_and(|f| !f.contains('/')) {
+                out.push(format!(
+                    "metadata.finalizers: {finalizer}: prefer a domain-qualified finalizer name to avoid accidental conflicts \
+                     with other finalizer writers"
+                ));
+            }
+        }
+        return out;
+    }
     let spec = at(value, "/spec").unwrap_or(&Value::Null);
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "services") => service(spec, &mut out),
@@ -130,6 +143,9 @@ fn service(spec: &Value, out: &mut Vec<String>) {
     }
     if member_text(spec, "type") != "ExternalName" && !member_text(spec, "externalName").is_empty() {
         out.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
+    }
+    if member_text(spec, "trafficDistribution") == "PreferClose" {
+        out.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into());
     }
     if member_text(spec, "clusterIP") == "None" {
         if member_text(spec, "sessionAffinity") == "ClientIP" {

@@ -89,6 +89,11 @@ fn base64_error(text: &str) -> Option<usize> {
     }
 }
 
+/// Go type of a struct: `v1.PodSpec` for `core.v1.PodSpec`.
+fn versioned_type_name(type_name: &str) -> String {
+    type_name.split_once('.').map_or(type_name, |(_, name)| name).to_owned()
+}
+
 /// Type in messages of Go's decoder.
 fn type_label(schema: &Schema) -> String {
     match schema.kind {
@@ -96,8 +101,9 @@ fn type_label(schema: &Schema) -> String {
         Type::Object if schema.type_name.is_empty() => {
             format!("map[string]{}", schema.additional.as_deref().map_or_else(String::new, type_label))
         }
-        Type::Object => format!("v1.{}", short_type_name(&schema.type_name)),
+        Type::Object => versioned_type_name(&schema.type_name),
         Type::Array => format!("[]{}", schema.items.as_deref().map_or_else(String::new, type_label)),
+        Type::String if !schema.go_type.is_empty() => schema.go_type.clone(),
         Type::String | Type::IntOrString | Type::Quantity | Type::Time | Type::MicroTime => "string".into(),
         Type::Bytes => "[]uint8".into(),
         Type::Integer if schema.is_int32 => "int32".into(),
@@ -107,16 +113,21 @@ fn type_label(schema: &Schema) -> String {
     }
 }
 
-fn type_mismatch(value: &Value, schema: &Schema, at: &Frame<'_>) -> String {
-    let found = match value {
+/// Kind of a JSON value in messages of Go's decoder; with the number itself if a number does not fit.
+pub(crate) fn found_label(value: &Value, with_number: bool) -> String {
+    match value {
         Value::Null => "null".to_owned(),
         Value::Bool(_) => "bool".to_owned(),
-        Value::Number(n) if schema.kind == Type::Integer => format!("number {n}"),
+        Value::Number(n) if with_number => format!("number {n}"),
         Value::Number(_) => "number".to_owned(),
         Value::String(_) => "string".to_owned(),
         Value::Array(_) => "array".to_owned(),
         Value::Object(_) => "object".to_owned(),
-    };
+    }
+}
+
+fn type_mismatch(value: &Value, schema: &Schema, at: &Frame<'_>) -> String {
+    let found = found_label(value, schema.kind == Type::Integer);
     match schema.kind {
         Type::Time | Type::MicroTime => {
             format!("json: cannot unmarshal {found} into Go value of type string")
@@ -141,11 +152,16 @@ fn read_struct(
 ) -> Result<Option<Value>, String> {
     let mut out = Map::new();
     for (key, value) in map {
-        let path = FieldPath::Member(&at.path, &key);
         let Some(property) = schema.properties.get(&key) else {
-            warnings.unknown.push(path.text());
+            warnings.unknown.push(FieldPath::Member(&at.path, &key).text());
             continue;
         };
+        let within = if property.embedding.is_empty() {
+            at.path
+        } else {
+            FieldPath::Embedded(&at.path, &property.embedding)
+        };
+        let path = FieldPath::Member(&within, &key);
         let frame = Frame { short_type_name: &schema.type_name, path };
         if let Some(read) =
             read(value, property, &frame, warnings)?.filter(|v| !(property.omits_zero && is_zero(v)))
@@ -183,7 +199,9 @@ pub(crate) fn null_empty_required_lists(value: &mut Value, schema: &Schema) {
         Value::Object(map) => {
             for (key, child) in map.iter_mut() {
                 let Some(known) = schema.child(key) else { continue };
-                if child.as_array().is_some_and(Vec::is_empty) && schema.required.contains(key) {
+                if child.as_array().is_some_and(Vec::is_empty)
+                    && (schema.required.contains(key) || known.always_written == Some(Value::Null))
+                {
                     *child = Value::Null;
                 } else {
                     null_empty_required_lists(child, known);
@@ -241,14 +259,25 @@ fn read_map(
             continue;
         };
         let frame = Frame { short_type_name: at.short_type_name, path: FieldPath::Key(&at.path, &key) };
-        // In a map of strings, null is the empty string.
         match read(value, item, &frame, warnings)? {
             Some(read) => out.insert(key, read),
-            None if item.kind == Type::String => out.insert(key, "".into()),
-            None => out.insert(key, Value::Null),
+            None if item.kind == Type::Any => out.insert(key, Value::Null),
+            None => out.insert(key, zero_item(item)),
         };
     }
     Ok(Some(Value::Object(out)))
+}
+
+/// Value of a null in a list or a map.
+fn zero_item(item: &Schema) -> Value {
+    match item.kind {
+        Type::String | Type::Bytes => "".into(),
+        Type::Integer | Type::Number | Type::IntOrString => 0.into(),
+        Type::Boolean => false.into(),
+        Type::Quantity => "0".into(),
+        Type::Array => Value::Null,
+        _ => zero_value(item),
+    }
 }
 
 fn read_list(
@@ -263,9 +292,47 @@ fn read_list(
         let frame = Frame { short_type_name: at.short_type_name, path: FieldPath::Item(&at.path, i) };
         match read(value, items, &frame, warnings)? {
             Some(read) => out.push(read),
-            None if items.kind == Type::String => out.push("".into()),
-            None => out.push(zero_value(items)),
+            None => out.push(zero_item(items)),
         }
     }
     Ok(Some(Value::Array(out)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scheme::builtin;
+
+    #[test]
+    fn type_errors_name_go_types_and_embedded_structs() {
+        for (type_name, value, expected) in [
+            (
+                "core.v1.Volume",
+                json!({"csi": {"driver": 5}}),
+                "CSIVolumeSource.VolumeSource.csi.driver of type string",
+            ),
+            ("core.v1.ServicePort", json!({"protocol": 5}), "ServicePort.protocol of type v1.Protocol"),
+            ("core.v1.Capabilities", json!({"add": [5]}), "Capabilities.add of type v1.Capability"),
+            (
+                "autoscaling.v2.HorizontalPodAutoscaler",
+                json!({"spec": 5}),
+                "HorizontalPodAutoscaler.spec of type v2.HorizontalPodAutoscalerSpec",
+            ),
+        ] {
+            let found = decode(value, &builtin::schema(type_name), &mut DecodeWarnings::default());
+            let expected = format!("json: cannot unmarshal number into Go struct field {expected}");
+            assert_eq!(found, Err(expected), "{type_name}");
+        }
+    }
+
+    #[test]
+    fn nulls_in_lists_are_zero_values() {
+        let value = json!({"supplementalGroups": [null, 2], "sysctls": [null]});
+        let found =
+            decode(value, &builtin::schema("core.v1.PodSecurityContext"), &mut DecodeWarnings::default());
+        let expected = json!({"supplementalGroups": [0, 2], "sysctls": [{"name": "", "value": ""}]});
+        assert_eq!(found, Ok(expected));
+    }
 }

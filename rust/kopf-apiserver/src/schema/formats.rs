@@ -15,8 +15,9 @@ pub(crate) fn time(text: &str, micros: bool) -> Result<String, String> {
         ));
     }
     let parsed: jiff::Timestamp = rfc3339(text).ok_or_else(|| {
+        let fraction = if micros { ".000000" } else { "" };
         format!(
-            "parsing time \"{text}\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"{text}\" as \"2006\""
+            "parsing time \"{text}\" as \"2006-01-02T15:04:05{fraction}Z07:00\": cannot parse \"{text}\" as \"2006\""
         )
     })?;
     Ok(stamp(parsed, micros))
@@ -148,7 +149,11 @@ fn is_hostname(text: &str) -> bool {
             && !l.starts_with('-')
             && !l.ends_with('-')
     };
-    !text.is_empty() && text.len() <= 253 && text.trim_end_matches('.').split('.').all(label)
+    let mut labels = text.split('.');
+    let last = labels.next_back().unwrap_or_default();
+    let is_top_level = |l: &str| (2..=63).contains(&l.len()) && l.bytes().all(|b| b.is_ascii_alphabetic());
+    let is_single = !text.contains('.');
+    text.len() <= 253 && labels.all(label) && if is_single { label(last) } else { is_top_level(last) }
 }
 
 fn is_uuid(text: &str, version: Option<char>) -> bool {

@@ -72,6 +72,10 @@ pub(crate) struct Schema {
     pub(crate) omits_zero: bool,
     /// Built-in types: written even if it is an empty string.
     pub(crate) keeps_empty: bool,
+    /// Built-in types: the named Go type of a string, e.g. `v1.Protocol`; else empty.
+    pub(crate) go_type: String,
+    /// Built-in types: the embedded Go structs that have the field; else empty.
+    pub(crate) embedding: String,
     /// From here on: custom resources only.
     pub(crate) default: Option<Value>,
     pub(crate) nullable: bool,
@@ -104,6 +108,11 @@ impl Schema {
     /// Schema that accepts and preserves everything.
     pub(crate) fn any() -> Self {
         Self { kind: Type::Any, preserve: true, ..Self::default() }
+    }
+
+    /// Whether the field is a pointer to a string, so that an empty one is a value.
+    pub(crate) fn is_string_pointer(&self) -> bool {
+        self.keeps_empty && self.always_written.as_ref().is_none_or(Value::is_null)
     }
 
     /// Schema of a member: a property, or additional properties.

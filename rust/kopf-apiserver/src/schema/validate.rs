@@ -75,6 +75,15 @@ fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     }
     match value {
         Value::Object(map) => {
+            for name in ["apiVersion", "kind"].into_iter().filter(|_| schema.embedded && !path.is_empty()) {
+                match map.get(name) {
+                    None => out.push(Cause::required(join(path, name), "")),
+                    Some(text) if text == "" => {
+                        out.push(Cause::invalid(join(path, name), text, "must not be empty"));
+                    }
+                    Some(_) => {}
+                }
+            }
             for name in &schema.required {
                 let null = map.get(name).is_some_and(Value::is_null)
                     && schema.child(name).is_some_and(|s| !s.nullable);
@@ -158,8 +167,15 @@ fn check_number(value: &Value, found: f64, checks: &Checks, path: &str, out: &mu
         let words = if open { "greater than" } else { "greater than or equal to" };
         out.push(Cause::invalid(path, value, &format!("{path} in body should be {words} {}", number(min))));
     }
-    if let Some(step) =
-        checks.multiple_of.filter(|s| *s > 0.0 && ((found / s) - (found / s).round()).abs() > 1e-9)
+    // The factor for integers is an integer, too.
+    let is_fraction = value.is_i64() && checks.multiple_of.is_some_and(|s| s > 0.0 && s < 1.0);
+    if is_fraction {
+        let detail = format!("factor MultipleOf declared for {path} must be positive: 0");
+        out.push(Cause::invalid(path, &0.into(), &detail));
+    }
+    if let Some(step) = checks
+        .multiple_of
+        .filter(|s| !is_fraction && *s > 0.0 && ((found / s) - (found / s).round()).abs() > 1e-9)
     {
         out.push(Cause::invalid(
             path,
@@ -184,10 +200,15 @@ fn check_text(value: &Value, text: &str, checks: &Checks, path: &str, out: &mut 
     if let Some(max) = checks.length.1.filter(|m| length > *m) {
         out.push(Cause::too_long(path, max));
     }
-    if let Some(min) = checks.length.0.filter(|m| length < *m) {
+    // Of these, only the first error is reported.
+    let is_too_long = checks.length.1.is_some_and(|m| length > m);
+    let shortest = checks.length.0.filter(|m| length < *m && !is_too_long);
+    if let Some(min) = shortest {
         out.push(Cause::invalid(path, value, &format!("{path} in body should be at least {min} chars long")));
     }
     if let Some((pattern, regex)) = &checks.pattern
+        && !is_too_long
+        && shortest.is_none()
         && regex.as_ref().is_some_and(|r| !r.is_match(text))
     {
         out.push(Cause::invalid(path, value, &format!("{path} in body should match '{pattern}'")));
@@ -209,15 +230,16 @@ fn is_valid(value: &Value, schema: &Schema, path: &str) -> bool {
 }
 
 fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<Cause>) {
+    let name = path;
     let path = if path.is_empty() { "<nil>" } else { path };
     for schema in &checks.all_of {
         check(value, schema, path, out);
     }
     if !checks.any_of.is_empty() && !checks.any_of.iter().any(|s| is_valid(value, s, path)) {
         out.push(Cause::invalid_raw(
-            path,
+            "<nil>",
             "\"\"",
-            &format!("{path} in body must validate at least one schema (anyOf)"),
+            &format!("\"{name}\" must validate at least one schema (anyOf)"),
         ));
         if let Some(first) = checks.any_of.first() {
             check(value, first, path, out);
@@ -231,15 +253,18 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
             } else {
                 format!("Found {found} valid alternatives")
             };
-            let detail = format!("{path} in body must validate one and only one schema (oneOf). {state}");
-            out.push(Cause::invalid_raw(path, "\"\"", &detail));
+            let detail = format!("\"{name}\" must validate one and only one schema (oneOf). {state}");
+            out.push(Cause::invalid_raw("<nil>", "\"\"", &detail));
+            if let Some(first) = checks.one_of.first().filter(|_| found == 0) {
+                check(value, first, path, out);
+            }
         }
     }
     if checks.not.as_ref().is_some_and(|s| is_valid(value, s, path)) {
         out.push(Cause::invalid_raw(
-            path,
+            "<nil>",
             "\"\"",
-            &format!("{path} in body must not validate the schema (not)"),
+            &format!("\"{name}\" must not validate the schema (not)"),
         ));
     }
 }

@@ -4,5 +4,7 @@ pub(crate) mod builtin;
 pub(crate) mod conversion;
 pub(crate) mod custom;
 pub(crate) mod from_crd;
+pub(crate) mod go_difference;
+pub(crate) mod go_values;
 pub(crate) mod protobuf;
 pub(crate) mod resources;

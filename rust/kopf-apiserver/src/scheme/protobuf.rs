@@ -56,12 +56,45 @@ static TYPES: LazyLock<HashMap<&'static str, MessageFields>> = LazyLock::new(|| 
 
 /// Whether a field of a type is omitted if it is zero.
 pub(crate) fn omits_zero(type_name: &str, field: &str) -> bool {
-    TYPES.get(type_name).is_some_and(|fields| fields.values().any(|f| f.omitted && f.name == field))
+    descriptor(type_name, field).is_some_and(|f| f.omitted)
+}
+
+/// Descriptor of a field, also of one in an embedded struct.
+fn descriptor(type_name: &str, field: &str) -> Option<&'static FieldDescriptor> {
+    let fields = TYPES.get(type_name)?;
+    let own = fields.values().find(|f| f.name == field);
+    own.or_else(|| fields.values().filter(|f| f.name == "*").find_map(|f| descriptor(f.kind, field)))
+}
+
+/// Names of the embedded structs through which a type has a field, joined by dots; empty for its own fields.
+pub(crate) fn embedding_of(type_name: &str, field: &str) -> String {
+    let Some(fields) = TYPES.get(type_name) else { return String::new() };
+    if fields.values().any(|f| f.name == field) {
+        return String::new();
+    }
+    let holder = fields.values().find(|f| f.name == "*" && descriptor(f.kind, field).is_some());
+    holder.map_or_else(String::new, |f| {
+        let short = f.kind.rsplit('.').next().unwrap_or_default();
+        [short, &embedding_of(f.kind, field)].join(".").trim_end_matches('.').to_owned()
+    })
+}
+
+/// Types that a type embeds.
+pub(crate) fn embedded_types(type_name: &str) -> Vec<&'static str> {
+    TYPES.get(type_name).into_iter().flatten().filter(|(_, f)| f.name == "*").map(|(_, f)| f.kind).collect()
+}
+
+/// Fields of a type in the order of its Go struct.
+pub(crate) fn field_order(type_name: &str) -> Vec<&'static str> {
+    let mut fields: Vec<_> = TYPES.get(type_name).into_iter().flatten().collect();
+    fields.sort_by_key(|(number, _)| **number);
+    let names = |f: &FieldDescriptor| if f.name == "*" { field_order(f.kind) } else { vec![f.name] };
+    fields.into_iter().flat_map(|(_, f)| names(f)).collect()
 }
 
 /// Whether a field of a type is written even if it is empty, since it is a pointer in Go.
 pub(crate) fn is_pointer(type_name: &str, field: &str) -> bool {
-    TYPES.get(type_name).is_some_and(|fields| fields.values().any(|f| !f.omitted && f.name == field))
+    descriptor(type_name, field).is_some_and(|f| !f.omitted)
 }
 
 /// Error of decoding.

@@ -11,6 +11,7 @@ use crate::schema::formats;
 use crate::scheme::from_crd::resources_of;
 use crate::scheme::resources::Registry;
 
+pub(crate) mod keywords;
 mod schema_defaults;
 mod structural;
 mod subschemas;
@@ -69,31 +70,6 @@ fn drop_empty_keywords(schema: &mut Value) {
             _ => {}
         }
     }
-}
-
-/// Checks the keywords that are schemas or booleans. The error is the message of Go's decoder.
-pub(crate) fn check_schema_or_bool(crd: &Value) -> Result<(), String> {
-    fn check(schema: &Value) -> Result<(), String> {
-        for (key, value) in schema.as_object().into_iter().flatten() {
-            match (key.as_str(), value) {
-                ("additionalProperties" | "additionalItems", Value::Object(_)) | ("not" | "items", _) => {
-                    check(value)?;
-                }
-                ("additionalProperties" | "additionalItems", Value::Bool(_) | Value::Null) => {}
-                ("additionalProperties" | "additionalItems", _) => {
-                    return Err("boolean or JSON schema expected".to_owned());
-                }
-                ("properties" | "patternProperties" | "definitions", Value::Object(members)) => {
-                    members.values().try_for_each(check)?;
-                }
-                ("allOf" | "anyOf" | "oneOf", Value::Array(list)) => list.iter().try_for_each(check)?,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-    let versions = crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
-    versions.filter_map(|version| version.pointer("/schema/openAPIV3Schema")).try_for_each(check)
 }
 
 /// Initial status of a CRD.
@@ -316,7 +292,35 @@ mod tests {
         {
             let property = json!({"type": "object", "additionalProperties": allowed});
             let expected = if is_valid { Ok(()) } else { Err("boolean or JSON schema expected".to_owned()) };
-            assert_eq!(check_schema_or_bool(&crd(&property)), expected, "{property}");
+            assert_eq!(keywords::decode(&mut crd(&property), &mut Vec::new()), expected, "{property}");
         }
+    }
+
+    #[test]
+    fn keywords_are_decoded_by_their_types() {
+        let path = "JSONSchemaProps.spec.versions.schema.openAPIV3Schema.properties";
+        for (property, expected) in [
+            (json!({"type": 5}), format!("number into Go struct field {path}.type of type string")),
+            (
+                json!({"items": {"maxLength": "5"}}),
+                format!("string into Go struct field {path}.items.maxLength of type int64"),
+            ),
+            (
+                json!({"properties": {"a": "x"}}),
+                format!("string into Go struct field {path}.properties of type v1.JSONSchemaProps"),
+            ),
+        ] {
+            let error = keywords::decode(&mut crd(&property), &mut Vec::new());
+            assert_eq!(error, Err(format!("json: cannot unmarshal {expected}")), "{property}");
+        }
+        let mut value = crd(&json!({"type": "string", "items": "1", "unknown": 1, "required": [null],
+            "x-kubernetes-validations": [{"rule": "true", "message": "", "reason": null}]}));
+        let mut unknown = Vec::new();
+        assert_eq!(keywords::decode(&mut value, &mut unknown), Ok(()));
+        let kept = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["p"];
+        let expected =
+            json!({"type": "string", "required": [""], "x-kubernetes-validations": [{"rule": "true"}]});
+        assert_eq!(*kept, expected);
+        assert_eq!(unknown, ["spec.versions[0].schema.openAPIV3Schema.properties.p.unknown"]);
     }
 }

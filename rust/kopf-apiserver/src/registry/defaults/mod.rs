@@ -1,11 +1,12 @@
 //! Defaults of built-in kinds, as data and code of kube-apiserver define them.
 
+mod limit_ranges;
 mod pods;
 mod workloads;
 
 use serde_json::{Map, Value, json};
 
-use crate::registry::rules;
+use crate::registry::rules::{self, Phase};
 use crate::schema::decode;
 use pods::{admit_pod, pod_spec, qos_class};
 use workloads::{count_template_changes, cron_job, job, label_job, workload};
@@ -29,6 +30,7 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "pods") => {
             pod_spec(&mut value["spec"], "Always");
+            pods::pod(&mut value["spec"]);
             set(&mut value["spec"], "enableServiceLinks", true.into());
             if let Some(ip) = value.pointer("/status/podIP").cloned() {
                 set(&mut value["status"], "podIPs", json!([{"ip": ip}]));
@@ -80,7 +82,7 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
         }),
         _ => {}
     }
-    rules::fill_defaults(value, &resource.schema());
+    rules::fill_defaults(value, &resource.schema(), Phase::Decoding);
 }
 
 /// Sets the initial status of a new object.
@@ -110,6 +112,7 @@ pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) 
 /// Sets the values that depend on the server or on the previous object.
 pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old: Option<&Value>) {
     if resource.custom.is_none() {
+        rules::fill_defaults(value, &resource.schema(), Phase::Storing);
         decode::null_empty_required_lists(value, &resource.schema());
     }
     match (resource.group.as_str(), resource.plural.as_str()) {
@@ -120,12 +123,24 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
                 }
             }
             admit_pod(&mut value["spec"]);
+            if let Some(seconds) = value.pointer_mut("/spec/terminationGracePeriodSeconds")
+                && old.is_none()
+                && seconds.as_i64().is_some_and(|s| s < 0)
+            {
+                *seconds = 1.into();
+            }
+            if let Some(class) = old.and_then(|o| o.pointer("/status/qosClass")) {
+                set(value, "status", json!({}));
+                set(&mut value["status"], "qosClass", class.clone());
+            }
         }
         ("", "services") => allocate_addresses(store, value, old),
         ("apps", "daemonsets") => count_template_changes(value, old),
         ("batch", "jobs") if old.is_none() => label_job(value),
         ("", "namespaces") if old.is_none() => set(&mut value["spec"], "finalizers", json!(["kubernetes"])),
         ("", "namespaces") => {
+            set(value, "status", json!({}));
+            set(&mut value["status"], "phase", "Active".into());
             // Only the subresource `finalize` changes them.
             if let Some(finalizers) = old.and_then(|o| o.pointer("/spec/finalizers")) {
                 set(value, "spec", json!({}));
@@ -133,7 +148,9 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
             }
         }
         ("", "persistentvolumeclaims") => {
-            claim(&mut value["spec"]);
+            claim(&mut value["spec"], old.is_some());
+            set(value, "status", json!({}));
+            set(&mut value["status"], "phase", "Pending".into());
             if old.is_none() {
                 add_finalizer(value, "kubernetes.io/pvc-protection");
             }
@@ -142,6 +159,14 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
             add_finalizer(value, "kubernetes.io/pv-protection");
             value["status"]["lastPhaseTransitionTime"] = crate::schema::formats::now().into();
         }
+        ("", "persistentvolumes") => {
+            set(value, "status", json!({}));
+            set(&mut value["status"], "phase", "Pending".into());
+            if let Some(time) = old.and_then(|o| o.pointer("/status/lastPhaseTransitionTime")) {
+                set(&mut value["status"], "lastPhaseTransitionTime", time.clone());
+            }
+        }
+        ("", "limitranges") => limit_ranges::fill_defaults(value),
         ("", "nodes") if old.is_none() => {
             let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
             set(&mut value["spec"], "taints", json!([]));
@@ -283,7 +308,21 @@ fn scaling_behavior(behavior: &mut Value) {
 }
 
 /// A data source stands in both of its fields.
-fn claim(spec: &mut Value) {
+fn claim(spec: &mut Value, is_update: bool) {
+    // Older clients know only of claims and snapshots there.
+    let is_known = |source: &Value| {
+        let member = |key: &str| source.get(key).and_then(Value::as_str).unwrap_or_default();
+        matches!(
+            (member("apiGroup"), member("kind")),
+            ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot")
+        )
+    };
+    if let Some(map) = spec.as_object_mut()
+        && !is_update
+        && map.get("dataSource").is_some_and(|source| !is_known(source))
+    {
+        map.shift_remove("dataSource");
+    }
     let (source, reference) = (spec.get("dataSource").cloned(), spec.get("dataSourceRef").cloned());
     match (source, reference) {
         (Some(source), None) => set(spec, "dataSourceRef", source),
@@ -294,7 +333,9 @@ fn claim(spec: &mut Value) {
 
 /// Labels and selector default to the labels of the template.
 fn replication_controller(value: &mut Value) {
-    pod_spec(&mut value["spec"]["template"]["spec"], "Always");
+    if let Some(spec) = value.pointer_mut("/spec/template/spec") {
+        pod_spec(spec, "Always");
+    }
     let Some(labels) = value.pointer("/spec/template/metadata/labels").cloned() else { return };
     if value.pointer("/spec/selector").is_none() {
         set(&mut value["spec"], "selector", labels.clone());

@@ -44,14 +44,6 @@ pub(super) fn pod_spec(spec: &mut Value, restart: &str) {
         return;
     }
     set(spec, "restartPolicy", restart.into());
-    if spec["hostNetwork"] == Value::Bool(true) {
-        for list in ["/containers", "/initContainers"] {
-            for port in each(spec, list).flat_map(|c| each(c, "/ports")) {
-                let number = port["containerPort"].clone();
-                set(port, "hostPort", number);
-            }
-        }
-    }
     if let Some(account) = spec.get("serviceAccountName").cloned() {
         set(spec, "serviceAccount", account);
     } else if let Some(account) = spec.get("serviceAccount").cloned() {
@@ -63,17 +55,31 @@ pub(super) fn pod_spec(spec: &mut Value, restart: &str) {
     each(spec, "/volumes").for_each(volume);
 }
 
+/// Defaults of a pod that templates do not have: host ports, and requests.
+pub(super) fn pod(spec: &mut Value) {
+    let is_on_host = spec["hostNetwork"] == Value::Bool(true);
+    for list in ["/containers", "/initContainers"] {
+        for container in each(spec, list) {
+            requests_from_limits(container);
+            for port in each(container, "/ports").filter(|_| is_on_host) {
+                let number = port["containerPort"].clone();
+                set(port, "hostPort", number);
+            }
+        }
+    }
+}
+
 fn container(container: &mut Value) {
     let image = container["image"].as_str().unwrap_or_default();
     let tag = image.rsplit('/').next().and_then(|last| last.split_once(':')).map_or("latest", |(_, tag)| tag);
     // The tag of a name that cannot be parsed is unknown.
-    let is_name =
-        image.len() <= 255 && image.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@".contains(&b));
+    let is_name = !image.is_empty()
+        && image.len() <= 255
+        && image.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-/:@".contains(&b));
     let is_latest = tag == "latest" && !image.contains('@') && is_name;
     let policy = if is_latest { "Always" } else { "IfNotPresent" };
     set(container, "imagePullPolicy", policy.into());
     set(container, "resources", json!({}));
-    requests_from_limits(container);
 }
 
 /// Requests default to the limits.

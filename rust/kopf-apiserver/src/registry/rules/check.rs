@@ -18,12 +18,19 @@ const PERCENT: &str = "a valid percent string must be a numeric string followed 
 pub(crate) const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  \
                                      or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
 const PORT: &str = "must be between 1 and 65535, inclusive";
+const SEARCH: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and \
+                      end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+                      '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 const GE0: &str = "must be greater than or equal to 0";
 
 #[cfg(test)]
 /// Words that are checked, without their marks.
-const WORDS: [&str; 32] = [
+const WORDS: [&str; 36] = [
+    "each",
+    "search",
+    "path",
     "disabled",
+    "late",
     "nonempty",
     "own",
     "absolute",
@@ -60,7 +67,7 @@ const WORDS: [&str; 32] = [
 #[cfg(test)]
 /// Whether a word is implemented.
 pub(crate) fn is_known(word: &Word) -> bool {
-    WORDS.contains(&word.name.trim_end_matches(['!', '?']))
+    WORDS.contains(&word.name.trim_end_matches(['!', '?', '~']))
 }
 
 fn is_blank(value: &Value) -> bool {
@@ -74,14 +81,21 @@ fn is_blank(value: &Value) -> bool {
 
 /// Checks a field against a word. With the mark `?`, empty strings are checked as well, with `!` absent ones, too.
 pub(crate) fn field(value: &Value, word: &Word, path: &str, out: &mut Vec<Cause>) {
-    let name = word.name.trim_end_matches(['!', '?']);
-    let checks_blank = word.name.ends_with('!') || (word.name.ends_with('?') && !value.is_null());
+    pointer(value, word, false, path, out);
+}
+
+/// Checks a field that may be a pointer, so that an empty string is a value.
+pub(crate) fn pointer(value: &Value, word: &Word, is_pointer: bool, path: &str, out: &mut Vec<Cause>) {
+    let name = word.name.trim_end_matches(['!', '?', '~']);
+    let is_set = !value.is_null()
+        && (word.name.ends_with('?') || (is_pointer && value.is_string() && !word.name.ends_with('~')));
+    let checks_blank = word.name.ends_with('!') || is_set;
     if name == "nonempty" && value.as_array().is_some_and(Vec::is_empty) {
         out.push(Cause::required(path, word.detail));
     }
     if name == "req" || name == "req0" {
         let is_zero = name == "req0" && value.as_i64() == Some(0);
-        if is_blank(value) || is_zero {
+        if (is_blank(value) && !(is_pointer && is_set)) || is_zero {
             out.push(Cause::required(path, word.detail));
         }
         return;
@@ -91,21 +105,23 @@ pub(crate) fn field(value: &Value, word: &Word, path: &str, out: &mut Vec<Cause>
     }
     match value {
         Value::Array(list) => {
-            if name == "items" {
+            if name == "items" || name == "each" {
                 let inner = parse_word(word.detail);
                 for (i, item) in list.iter().enumerate() {
-                    field(item, &inner, &format!("{path}[{i}]"), out);
+                    let place = if name == "items" { format!("{path}[{i}]") } else { path.to_owned() };
+                    field(item, &inner, &place, out);
                 }
             }
         }
         // An absent port is 0; `req0` reports it.
-        Value::Number(n) if name == "port" && n.as_i64() == Some(0) && !checks_blank => {}
+        Value::Number(n)
+            if matches!(name, "port" | "targetport") && n.as_i64() == Some(0) && !checks_blank => {}
         Value::Number(_) => {
             if let Some(detail) = number(value, name, word.detail) {
                 out.push(Cause::invalid(path, value, &detail));
             }
         }
-        Value::Null if matches!(name, "port" | "between" | "positive") => {
+        Value::Null if matches!(name, "port" | "targetport" | "between" | "positive") => {
             if let Some(detail) = number(&0.into(), name, word.detail) {
                 out.push(Cause::invalid(path, &0.into(), &detail));
             }
@@ -168,6 +184,20 @@ fn string(text: &str, name: &str, detail: &str, path: &str, out: &mut Vec<Cause>
         "labelvalue" => meta::label_value_error(text).into_iter().collect(),
         "csidriver" => return csi_driver(text, path, out),
         "configkey" => config_key_errors(text),
+        "path" => {
+            let is_prefixed = text
+                .split_once('/')
+                .is_some_and(|(domain, path)| meta::subdomain_errors(domain).is_empty() && !path.is_empty());
+            let length = "must be no more than 250 characters";
+            let prefix = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            let too_long = invalid_unless(text.len() <= 250, length);
+            too_long.into_iter().chain(invalid_unless(is_prefixed, prefix)).collect()
+        }
+        "search" => {
+            let plain = text.trim_end_matches('.').replace("._", ".").replace('_', "-");
+            let is_good = meta::subdomain_errors(plain.strip_prefix('-').unwrap_or(&plain)).is_empty();
+            if text.len() > 253 { meta::subdomain_errors(text) } else { invalid_unless(is_good, SEARCH) }
+        }
         "absolute" => invalid_unless(text.starts_with('/'), "must be an absolute path"),
         "ip" => invalid_unless(text.parse::<IpAddr>().is_ok(), IP),
         "cidr" => invalid_unless(formats::matches("cidr", text), CIDR),
@@ -175,7 +205,8 @@ fn string(text: &str, name: &str, detail: &str, path: &str, out: &mut Vec<Cause>
         "targetport" | "portname" => port_name_errors(text),
         _ => Vec::new(),
     };
-    out.extend(errors.iter().map(|detail| Cause::invalid(path, &text.into(), detail)));
+    let shown = if name == "qualifiedlower" { text.to_lowercase() } else { text.to_owned() };
+    out.extend(errors.iter().map(|detail| Cause::invalid(path, &shown.as_str().into(), detail)));
 }
 
 fn invalid_unless(is_good: bool, detail: &str) -> Vec<String> {
@@ -263,11 +294,28 @@ mod tests {
             ("mode", json!(512), 1),
             ("between(1,30,the text)", json!(31), 1),
             ("configkey", json!(".."), 1),
+            ("path", json!("example.com/a"), 0),
+            ("path", json!("other"), 1),
+            ("search", json!("_srv.example.com"), 0),
+            ("search", json!("Not Valid!"), 1),
+            ("each(label!)", json!(["a", "", "B"]), 2),
+            ("targetport!", Value::Null, 1),
         ];
         for (word, value, expected) in cases {
             let mut out = Vec::new();
             field(&value, &parse_word(word), "spec.x", &mut out);
             assert_eq!(out.len(), expected, "{word} {value}: {out:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_string_behind_a_pointer_is_a_value() {
+        for (word, is_pointer, expected) in
+            [("enum(A,B)", true, 1), ("enum(A,B)", false, 0), ("label~", true, 0), ("label", true, 1)]
+        {
+            let mut out = Vec::new();
+            pointer(&json!(""), &parse_word(word), is_pointer, "spec.x", &mut out);
+            assert_eq!(out.len(), expected, "{word} {is_pointer}: {out:?}");
         }
     }
 }

@@ -84,14 +84,23 @@ pub(crate) fn parse_word(word: &'static str) -> Word {
     }
 }
 
+/// When defaults are set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// On decoding.
+    Decoding,
+    /// After the managed fields are updated: all defaults, also those below fields with the word `late`.
+    Storing,
+}
+
 /// Sets the defaults of all fields below an object.
-pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
+pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema, phase: Phase) {
     match value {
-        Value::Object(map) => fill_object(map, schema),
+        Value::Object(map) => fill_object(map, schema, phase),
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for item in list {
-                    fill_defaults(item, items);
+                    fill_defaults(item, items, phase);
                 }
             }
         }
@@ -99,22 +108,30 @@ pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
     }
 }
 
-fn fill_object(map: &mut Map<String, Value>, schema: &Schema) {
+fn fill_object(map: &mut Map<String, Value>, schema: &Schema, phase: Phase) {
+    let mut late = None;
     for rule in rules_of(&schema.type_name) {
-        // Fields of features that are off are dropped.
-        if rule.words.iter().any(|w| w.name == "disabled") {
+        // Fields of features that are off are dropped, after their managers are known.
+        if phase == Phase::Storing && rule.words.iter().any(|w| w.name == "disabled") {
             map.shift_remove(rule.field);
         }
+        if phase == Phase::Decoding && rule.words.iter().any(|w| w.name == "late") {
+            late = Some(rule.field);
+        }
         if let Some(default) = &rule.default {
-            let is_absent = map.get(rule.field).is_none_or(|v| v.is_null() || v.as_str() == Some(""));
+            // A pointer to an empty string is not absent.
+            let is_pointer = schema.properties.get(rule.field).is_some_and(|s| s.is_string_pointer());
+            let is_absent =
+                map.get(rule.field).is_none_or(|v| v.is_null() || (!is_pointer && v.as_str() == Some("")));
             if is_absent {
                 map.insert(rule.field.to_owned(), default.clone());
             }
         }
     }
     for (key, child) in map.iter_mut() {
-        if let (true, Some(known)) = (child.is_object() || child.is_array(), schema.child(key)) {
-            fill_defaults(child, known);
+        let has_members = (child.is_object() || child.is_array()) && late != Some(key.as_str());
+        if let (true, Some(known)) = (has_members, schema.child(key)) {
+            fill_defaults(child, known, phase);
         }
     }
 }

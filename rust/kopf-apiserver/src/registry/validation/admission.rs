@@ -7,6 +7,41 @@ use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::meta;
 
+/// A webhook configuration, or a policy.
+pub(super) fn configuration(value: &Value, out: &mut Vec<Cause>) {
+    let webhooks = list(value, "webhooks");
+    for (i, webhook) in webhooks.iter().enumerate() {
+        let name = member_text(webhook, "name");
+        if webhooks.iter().take(i).any(|other| member_text(other, "name") == name) {
+            out.push(Cause::duplicate(format!("webhooks[{i}].name"), &name.into()));
+        }
+    }
+    let spec = &value["spec"];
+    match value["kind"].as_str() {
+        Some("ValidatingAdmissionPolicy") => {
+            if list(spec, "validations").is_empty() && list(spec, "auditAnnotations").is_empty() {
+                let detail = "validations or auditAnnotations must contain at least one item";
+                for key in ["validations", "auditAnnotations"] {
+                    out.push(Cause::required(format!("spec.{key}"), detail));
+                }
+            }
+            let constraints = spec.get("matchConstraints").filter(|c| c.is_object());
+            if constraints.is_some_and(|c| list(c, "resourceRules").is_empty()) {
+                out.push(Cause::required("spec.matchConstraints.resourceRules", ""));
+            }
+        }
+        Some("ValidatingAdmissionPolicyBinding") => {
+            let actions = list(spec, "validationActions");
+            for (i, action) in actions.iter().enumerate() {
+                if actions.iter().take(i).any(|other| other == action) {
+                    out.push(Cause::duplicate(format!("spec.validationActions[{i}]"), action));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 /// A webhook.
 pub(super) fn webhook(webhook: &Value, path: &str, out: &mut Vec<Cause>) {
     let name = member_text(webhook, "name");

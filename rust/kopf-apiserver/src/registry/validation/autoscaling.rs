@@ -25,7 +25,9 @@ pub(super) fn spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
         out.push(Cause::invalid(format!("{path}.minReplicas"), &min.into(), detail));
     }
     let field = format!("{path}.maxReplicas");
-    if max < 1 {
+    if max < 0 {
+        out.push(Cause::invalid(&*field, &max.into(), "must be greater than or equal to 1"));
+    } else if max == 0 {
         out.push(Cause::required(field.clone(), "must be set and greater than 0"));
     }
     if min.is_some_and(|m| max < m) {

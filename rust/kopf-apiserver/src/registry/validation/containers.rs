@@ -7,6 +7,7 @@ use crate::base::json::{member_text, strings};
 use crate::error::status::Cause;
 use crate::registry::meta;
 use crate::schema::formats::quantity_value;
+use crate::scheme::go_values;
 
 const HEADER: &str = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for \
                       validation is '[-A-Za-z0-9]+')";
@@ -30,7 +31,7 @@ const FIELD_PATHS: [&str; 14] = [
 ];
 
 /// Resources that are standard, but not those of containers.
-const STANDARD_RESOURCES: [&str; 8] = [
+pub(super) const STANDARD_RESOURCES: [&str; 8] = [
     "storage",
     "pods",
     "services",
@@ -72,13 +73,14 @@ pub(super) fn container(container: &Value, path: &str, out: &mut Vec<Cause>) {
     if flag("allowPrivilegeEscalation") == Some(false) {
         let added = strings(security.pointer("/capabilities/add"));
         let place = format!("{path}.securityContext");
+        let shown = go_values::internal_text(security, "core.v1.SecurityContext");
         if flag("privileged") == Some(true) {
             let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            out.push(Cause::invalid(place, security, detail));
+            out.push(Cause::invalid_raw(place, &shown, detail));
         } else if added.iter().any(|c| c == "CAP_SYS_ADMIN") {
             let detail =
                 "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            out.push(Cause::invalid(place, security, detail));
+            out.push(Cause::invalid_raw(place, &shown, detail));
         }
     }
 }
@@ -179,6 +181,11 @@ fn probe(probe: &Value, path: &str, kind: &str, is_single: bool, out: &mut Vec<C
     }
 }
 
+/// The handlers that are not validated: all but the first.
+pub(super) fn skipped_handlers(map: &serde_json::Map<String, Value>) -> Vec<&'static str> {
+    ["exec", "httpGet", "tcpSocket", "grpc"].into_iter().filter(|k| map.contains_key(*k)).skip(1).collect()
+}
+
 /// One of the handlers must be set.
 fn handlers(value: &Value, path: &str, known: &[&str], out: &mut Vec<Cause>) {
     let found: Vec<&&str> = known.iter().filter(|k| value.get(**k).is_some()).collect();
@@ -247,11 +254,11 @@ pub(super) fn is_container_resource(name: &str) -> bool {
 /// Error of the name of a resource of a container.
 pub(super) fn resource_name_errors(name: &str) -> Vec<String> {
     let mut out = meta::qualified_name_errors(name);
-    if out.is_empty() && !name.contains('/') && !is_container_resource(name) {
+    if !name.contains('/') && !is_container_resource(name) {
         let is_standard = STANDARD_RESOURCES.contains(&name)
             || name.starts_with("requests.")
             || name.starts_with("limits.");
-        if !is_standard {
+        if !is_standard && out.is_empty() {
             out.push("must be a standard resource type or fully qualified".into());
         }
         out.push("must be a standard resource for containers".into());

@@ -1,6 +1,6 @@
 //! Validation of services, config maps, secrets and endpoints.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::list;
 use crate::base::json::member_text;
@@ -8,6 +8,7 @@ use crate::error::status::Cause;
 use crate::registry::meta;
 use crate::registry::rules::check;
 use crate::schema::formats;
+use crate::scheme::go_values;
 
 /// The spec of a service.
 pub(super) fn service(spec: &Value, path: &str, out: &mut Vec<Cause>) {
@@ -34,6 +35,13 @@ pub(super) fn service(spec: &Value, path: &str, out: &mut Vec<Cause>) {
     }
     for (key, value) in spec.get("selector").and_then(Value::as_object).into_iter().flatten() {
         meta::check_label(&field("selector"), key, value, out);
+    }
+    if member_text(spec, "ipFamilyPolicy") == "RequireDualStack"
+        && !is_external
+        && member_text(spec, "clusterIP") != "None"
+    {
+        let detail = "this cluster is not configured for dual-stack services";
+        out.push(Cause::invalid(field("ipFamilyPolicy"), &"RequireDualStack".into(), detail));
     }
     ports(spec, kind, path, out);
     addresses(spec, path, out);
@@ -75,7 +83,10 @@ fn ports(spec: &Value, kind: &str, path: &str, out: &mut Vec<Cause>) {
         let same = |key: &str, other: &Value| other.get(key) == port.get(key);
         if earlier().any(|p| same("port", p) && same("protocol", p)) {
             let shown = serde_json::json!({"protocol": port["protocol"], "port": port["port"]});
-            out.push(Cause::duplicate(place.clone(), &shown));
+            out.push(Cause::duplicate_raw(
+                place.clone(),
+                &go_values::internal_text(&shown, "core.v1.ServicePort"),
+            ));
         }
         if kind == "ClusterIP" && port.get("nodePort").and_then(Value::as_i64).is_some_and(|n| n != 0) {
             let detail = "may not be used when `type` is 'ClusterIP'";
@@ -110,6 +121,13 @@ fn addresses(spec: &Value, path: &str, out: &mut Vec<Cause>) {
     }
 }
 
+/// Whether a service can be reached from outside of the cluster.
+pub(super) fn is_reachable(spec: &Map<String, Value>) -> bool {
+    let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default();
+    let has_addresses = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|ips| !ips.is_empty());
+    matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && has_addresses)
+}
+
 fn balancer(spec: &Value, kind: &str, path: &str, out: &mut Vec<Cause>) {
     let is_balancer = kind == "LoadBalancer";
     let ranges = list(spec, "loadBalancerSourceRanges");
@@ -131,8 +149,7 @@ fn balancer(spec: &Value, kind: &str, path: &str, out: &mut Vec<Cause>) {
         }
     }
     let policy = member_text(spec, "externalTrafficPolicy");
-    let is_reachable = matches!(kind, "LoadBalancer" | "NodePort") || !list(spec, "externalIPs").is_empty();
-    if !policy.is_empty() && !is_reachable {
+    if !policy.is_empty() && !spec.as_object().is_some_and(is_reachable) {
         let detail = "may only be set for externally-accessible services";
         out.push(Cause::invalid(format!("{path}.externalTrafficPolicy"), &policy.into(), detail));
     }
@@ -252,11 +269,10 @@ pub(super) fn event(value: &Value, out: &mut Vec<Cause>) {
     }
 }
 
-/// The taints and addresses of a node.
-pub(super) fn node(value: &Value, out: &mut Vec<Cause>) {
-    for (i, range) in list(&value["spec"], "podCIDRs").iter().enumerate() {
-        if !range.as_str().is_some_and(|r| formats::matches("cidr", r)) {
-            out.push(Cause::invalid(format!("spec.podCIDRs[{i}]"), range, check::CIDR));
-        }
+/// The address range of a node.
+pub(super) fn node(spec: &Value, out: &mut Vec<Cause>) {
+    let range = member_text(spec, "podCIDR");
+    if !range.is_empty() && !formats::matches("cidr", range) {
+        out.push(Cause::invalid("spec.podCIDRs[0]", &range.into(), check::CIDR));
     }
 }

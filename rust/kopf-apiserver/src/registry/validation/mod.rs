@@ -6,9 +6,12 @@ mod admission;
 mod autoscaling;
 mod containers;
 mod core;
+mod jobs;
 mod networking;
 mod pods;
+mod quotas;
 mod selectors;
+mod updates;
 mod volumes;
 mod walk;
 mod workloads;
@@ -18,30 +21,31 @@ use serde_json::Value;
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::meta;
+use crate::scheme::go_values;
 use crate::scheme::resources::Resource;
 
 /// Field errors of an object of a built-in kind, without its metadata.
 pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut out = Vec::new();
     match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "pods") => {
-            if let Some(old) = old {
-                validate_pod_update(value, old, &mut out);
-            } else if !list(&value["spec"], "ephemeralContainers").is_empty() {
-                out.push(Cause::forbidden("spec.ephemeralContainers", "cannot be set on create"));
-            }
+        ("", "pods") if old.is_none() && !list(&value["spec"], "ephemeralContainers").is_empty() => {
+            out.push(Cause::forbidden("spec.ephemeralContainers", "cannot be set on create"));
         }
         ("", "configmaps" | "secrets") => core::data(value, old, &mut out),
         ("", "endpoints") => core::endpoints(value, &mut out),
         ("", "events") => core::event(value, &mut out),
-        ("", "nodes") => core::node(value, &mut out),
+        ("", "nodes") => core::node(&value["spec"], &mut out),
+        ("", "limitranges") => quotas::limit_range(value, &mut out),
+        ("", "resourcequotas") => quotas::resource_quota(value, &mut out),
+        ("storage.k8s.io", "storageclasses") => storage_class(value, &mut out),
+        ("admissionregistration.k8s.io", _) => admission::configuration(value, &mut out),
         ("", "replicationcontrollers") => workloads::replication_controller(&value["spec"], &mut out),
         ("discovery.k8s.io", _) => core::endpoint_slice(value, &mut out),
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") => {
             workloads::workload(&resource.plural, value, old, &mut out);
         }
-        ("batch", "jobs") => workloads::job(&value["spec"], old, &mut out),
-        ("batch", "cronjobs") => workloads::cron_job(&value["spec"], &mut out),
+        ("batch", "jobs") => jobs::job(&value["spec"], &mut out),
+        ("batch", "cronjobs") => jobs::cron_job(&value["spec"], &mut out),
         ("storage.k8s.io", "csidrivers") => {
             for mode in list(&value["spec"], "volumeLifecycleModes") {
                 if !matches!(mode.as_str(), Some("Persistent" | "Ephemeral")) {
@@ -63,74 +67,46 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
         }
         _ => {}
     }
-    if let Some(old) = old {
-        immutable_fields(resource, value, old, &mut out);
-    }
     if resource.is("apps", "statefulsets") {
-        walk::walk(&workloads::with_claims(value), &resource.schema(), "", &mut out);
+        let mut set = workloads::with_claims(value);
+        // Claim templates cannot change, and are validated once.
+        if let (Some(_), Some(spec)) = (old, set.get_mut("spec").and_then(Value::as_object_mut)) {
+            spec.shift_remove("volumeClaimTemplates");
+        }
+        walk::walk(&set, &resource.schema(), "", &mut out);
     } else {
         walk::walk(value, &resource.schema(), "", &mut out);
+    }
+    if let Some(old) = old {
+        // kube-apiserver validates some kinds twice on an update.
+        if TWICE.iter().any(|(group, plural)| resource.is(group, plural)) {
+            out.extend(out.clone());
+        }
+        updates::validate(resource, value, old, &mut out);
     }
     out
 }
 
-/// Fields that cannot change, by resource.
-const IMMUTABLE: [(&str, &str, &[&str]); 5] = [
-    ("storage.k8s.io", "storageclasses", &["provisioner", "parameters", "volumeBindingMode"]),
-    ("scheduling.k8s.io", "priorityclasses", &["preemptionPolicy"]),
-    ("apps", "controllerrevisions", &["data"]),
-    ("node.k8s.io", "runtimeclasses", &["handler"]),
-    ("discovery.k8s.io", "endpointslices", &["addressType"]),
-];
-
-fn immutable_fields(resource: &Resource, value: &Value, old: &Value, out: &mut Vec<Cause>) {
-    for (_, _, fields) in IMMUTABLE.iter().filter(|(group, plural, _)| resource.is(group, plural)) {
-        for field in *fields {
-            if value.get(*field) != old.get(*field) {
-                let now = value.get(*field).unwrap_or(&Value::Null);
-                out.push(Cause::invalid(*field, now, "field is immutable"));
-            }
-        }
-    }
-}
+/// Kinds whose updates are validated as new objects, and again as changes.
+const TWICE: [(&str, &str); 3] = [("batch", "jobs"), ("", "persistentvolumes"), ("", "nodes")];
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Validates that a pod update changes mutable fields only.
-fn validate_pod_update(value: &Value, old: &Value, out: &mut Vec<Cause>) {
-    let fixed = |pod: &Value| {
-        let mut spec = pod.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-        for key in [
-            "activeDeadlineSeconds",
-            "terminationGracePeriodSeconds",
-            "tolerations",
-            "nodeName",
-            "schedulingGates",
-        ] {
-            spec.shift_remove(key);
-        }
-        for key in ["containers", "initContainers"] {
-            for container in spec.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(map) = container.as_object_mut() {
-                    map.shift_remove("image");
-                }
-            }
-        }
-        spec
-    };
-    if fixed(value) != fixed(old) {
-        let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,\
-                      `spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),\
-                      `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-        out.push(Cause::forbidden("spec", detail));
-    }
-}
-
 fn unsupported(field: String, value: &str, known: &[&str]) -> Cause {
     let known: Vec<String> = known.iter().map(|k| (*k).to_owned()).collect();
     Cause::unsupported(field, &value.into(), &known)
+}
+
+/// The topologies of a storage class are not empty and differ.
+fn storage_class(value: &Value, out: &mut Vec<Cause>) {
+    let terms = list(value, "allowedTopologies");
+    for (i, term) in terms.iter().enumerate() {
+        if list(term, "matchLabelExpressions").is_empty() || terms.iter().take(i).any(|other| other == term) {
+            out.push(Cause::duplicate(format!("allowedTopologies[{i}].matchLabelExpressions"), &"".into()));
+        }
+    }
 }
 
 fn binding(plural: &str, value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
@@ -174,7 +150,8 @@ fn binding(plural: &str, value: &Value, old: Option<&Value>, out: &mut Vec<Cause
     if let Some(old) = old
         && old["roleRef"] != value["roleRef"]
     {
-        out.push(Cause::invalid("roleRef", &value["roleRef"], "cannot change roleRef"));
+        let shown = go_values::internal_text(&value["roleRef"], "rbac.v1.RoleRef");
+        out.push(Cause::invalid_raw("roleRef", &shown, "cannot change roleRef"));
     }
 }
 

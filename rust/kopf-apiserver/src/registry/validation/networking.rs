@@ -95,7 +95,7 @@ pub(super) fn policy_port(port: &Value, path: &str, out: &mut Vec<Cause>) {
 pub(super) fn ingress(spec: &Value, path: &str, out: &mut Vec<Cause>) {
     if list(spec, "rules").is_empty() && spec.get("defaultBackend").is_none() {
         let detail = "either `defaultBackend` or `rules` must be specified";
-        out.push(Cause::invalid(path, &Value::Array(Vec::new()), detail));
+        out.push(Cause::invalid(path, &Value::Null, detail));
     }
 }
 

@@ -2,16 +2,26 @@
 
 use serde_json::Value;
 
-use super::{containers, list, volumes};
+use super::{containers, list};
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::meta;
+use crate::scheme::go_values;
 
 const SYSCTL: &str = "must have at most 253 characters and match regex \
                       ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
-/// A pod template: its labels and annotations.
+/// A pod template.
 pub(super) fn template(template: &Value, path: &str, out: &mut Vec<Cause>) {
+    template_metadata(template, path, out);
+    if !list(&template["spec"], "ephemeralContainers").is_empty() {
+        let detail = "ephemeral containers not allowed in pod template";
+        out.push(Cause::forbidden(format!("{path}.spec.ephemeralContainers"), detail));
+    }
+}
+
+/// The labels and annotations of a pod template.
+pub(super) fn template_metadata(template: &Value, path: &str, out: &mut Vec<Cause>) {
     let metadata = template.get("metadata").unwrap_or(&Value::Null);
     for (key, value) in metadata.get("labels").and_then(Value::as_object).into_iter().flatten() {
         meta::check_label(&format!("{path}.labels"), key, value, out);
@@ -21,18 +31,14 @@ pub(super) fn template(template: &Value, path: &str, out: &mut Vec<Cause>) {
             out.push(Cause::invalid(format!("{path}.annotations"), &key.as_str().into(), &error));
         }
     }
-    if !list(&template["spec"], "ephemeralContainers").is_empty() {
-        let detail = "ephemeral containers not allowed in pod template";
-        out.push(Cause::forbidden(format!("{path}.spec.ephemeralContainers"), detail));
-    }
 }
 
 fn not_found(field: String, name: &str) -> Cause {
     Cause { field, reason: "FieldValueNotFound", message: format!("Not found: {}", Value::from(name)) }
 }
 
-/// Rules of a pod spec that depend on several fields.
-pub(super) fn spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
+/// Rules of a pod spec that depend on several fields. `mountable` are the names of its valid volumes.
+pub(super) fn spec(spec: &Value, mountable: &[&str], path: &str, out: &mut Vec<Cause>) {
     let mut names: Vec<&str> = Vec::new();
     for kind in ["initContainers", "containers", "ephemeralContainers"] {
         for (i, container) in list(spec, kind).iter().enumerate() {
@@ -42,7 +48,7 @@ pub(super) fn spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
                 out.push(Cause::duplicate(format!("{place}.name"), &name.into()));
             }
             names.push(name);
-            volumes_of_container(spec, container, &place, out);
+            volumes_of_container(mountable, container, &place, out);
             if kind == "initContainers" && member_text(container, "restartPolicy") != "Always" {
                 for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
                     if container.get(key).is_some() {
@@ -74,16 +80,36 @@ pub(super) fn spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
         }
     }
     spread(spec, path, out);
+    resource_claims(spec, path, out);
 }
 
-fn volumes_of_container(spec: &Value, container: &Value, place: &str, out: &mut Vec<Cause>) {
+fn resource_claims(spec: &Value, path: &str, out: &mut Vec<Cause>) {
+    for (i, claim) in list(spec, "resourceClaims").iter().enumerate() {
+        let count =
+            ["resourceClaimName", "resourceClaimTemplateName"].iter().filter(|k| claim.get(**k).is_some());
+        let detail = match count.count() {
+            0 => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            1 => continue,
+            _ => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
+        };
+        let shown = go_values::internal_text(claim, "core.v1.PodResourceClaim");
+        out.push(Cause::invalid_raw(format!("{path}.resourceClaims[{i}]"), &shown, detail));
+    }
+}
+
+fn volumes_of_container(mountable: &[&str], container: &Value, place: &str, out: &mut Vec<Cause>) {
+    for (j, env) in list(container, "env").iter().enumerate() {
+        if let Some(file) = env.pointer("/valueFrom/fileKeyRef") {
+            let name = member_text(file, "volumeName");
+            if !mountable.contains(&name) {
+                out.push(not_found(format!("{place}.env[{j}].valueFrom.fileKeyRef.volumeName"), name));
+            }
+        }
+    }
     for key in ["volumeMounts", "volumeDevices"] {
         for (j, mount) in list(container, key).iter().enumerate() {
             let name = member_text(mount, "name");
-            let volume = list(spec, "volumes")
-                .iter()
-                .find(|v| member_text(v, "name") == name && volumes::has_one_source(v));
-            if volume.is_none() || name.is_empty() {
+            if name.is_empty() || !mountable.contains(&name) {
                 out.push(not_found(format!("{place}.{key}[{j}].name"), name));
             }
         }
@@ -164,7 +190,8 @@ fn spread(spec: &Value, path: &str, out: &mut Vec<Cause>) {
         let same = |other: &&Value| {
             ["topologyKey", "whenUnsatisfiable"].iter().all(|k| other.get(*k) == item.get(*k))
         };
-        if items.iter().take(i).any(|other| same(&other)) {
+        // The message is about the first of the two.
+        if items.iter().skip(i + 1).any(|other| same(&other)) {
             let (key, when) = (member_text(item, "topologyKey"), member_text(item, "whenUnsatisfiable"));
             let field = format!("{path}.topologySpreadConstraints[{i}].{{topologyKey, whenUnsatisfiable}}");
             out.push(Cause::duplicate(field, &format!("{{{key}, {when}}}").into()));
@@ -195,7 +222,8 @@ pub(super) fn security_context(context: &Value, path: &str, out: &mut Vec<Cause>
     if profile.get("localhostProfile").is_some() && member_text(profile, "type") != "Localhost" {
         let detail = "can only be set when seccomp type is Localhost";
         let field = format!("{path}.seccompProfile.localhostProfile");
-        out.push(Cause::invalid(field, &profile["localhostProfile"], detail));
+        let shown = go_values::internal_text(profile, "core.v1.SeccompProfile");
+        out.push(Cause::invalid_raw(field, &shown, detail));
     }
 }
 
@@ -228,7 +256,7 @@ pub(super) fn toleration(toleration: &Value, path: &str, out: &mut Vec<Cause>) {
         "Exists" => {
             if !value.is_empty() {
                 let detail = "value must be empty when `operator` is 'Exists'";
-                out.push(Cause::invalid(field, toleration, detail));
+                out.push(Cause::invalid(field, &value.into(), detail));
             }
         }
         other => {

@@ -4,9 +4,11 @@ use serde_json::{Map, Value};
 
 use super::{admission, autoscaling, containers, core, networking, pods, selectors, volumes};
 use crate::base::field_path::join;
+use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::rules::{check, rules_of};
 use crate::schema::{Schema, Type};
+use crate::scheme::builtin;
 
 /// Fields that are absent from paths of messages.
 const UNNAMED: [(&str, &str); 4] = [
@@ -34,7 +36,7 @@ pub(super) fn walk(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cau
         Value::String(word)
             if schema.kind == Type::String
                 && !schema.options.is_empty()
-                && !word.is_empty()
+                && (schema.is_string_pointer() || !word.is_empty())
                 && !schema.options.contains(word) =>
         {
             out.push(Cause::unsupported(path, value, &schema.options));
@@ -47,8 +49,9 @@ fn walk_object(map: &Map<String, Value>, value: &Value, schema: &Schema, path: &
     let rules = rules_of(&schema.type_name);
     for rule in rules {
         let child = map.get(rule.field).unwrap_or(&Value::Null);
+        let is_pointer = schema.properties.get(rule.field).is_some_and(|s| s.is_string_pointer());
         for word in &rule.words {
-            check::field(child, word, &field_path(schema, path, rule.field), out);
+            check::pointer(child, word, is_pointer, &field_path(schema, path, rule.field), out);
         }
     }
     rules_of_type(value, &schema.type_name, path, out);
@@ -76,6 +79,14 @@ fn walk_object(map: &Map<String, Value>, value: &Value, schema: &Schema, path: &
 fn skipped_fields<'m>(type_name: &str, map: &'m Map<String, Value>) -> Vec<&'m str> {
     match type_name {
         "core.v1.Volume" | "core.v1.PersistentVolumeSpec" => volumes::skipped_sources(map),
+        "core.v1.Probe" | "core.v1.LifecycleHandler" => containers::skipped_handlers(map),
+        "networking.v1.IngressBackend" if map.contains_key("service") && map.contains_key("resource") => {
+            vec!["service", "resource"]
+        }
+        "admissionregistration.v1.WebhookClientConfig" if map.contains_key("url") => vec!["service"],
+        "autoscaling.v2.MetricIdentifier" => vec!["selector"],
+        "core.v1.ResourceQuotaSpec" => vec!["scopeSelector", "scopes"],
+        "core.v1.ServiceSpec" if !core::is_reachable(map) => vec!["externalTrafficPolicy"],
         "autoscaling.v2.MetricSpec" => autoscaling::skipped_sources(map),
         "networking.v1.HTTPIngressPath" if !map.contains_key("pathType") => {
             map.keys().map(String::as_str).collect()
@@ -91,6 +102,9 @@ fn field_path(schema: &Schema, path: &str, key: &str) -> String {
     }
     let shown = match (schema.type_name.as_str(), key) {
         ("core.v1.Volume" | "core.v1.PersistentVolumeSpec", "gcePersistentDisk") => "persistentDisk",
+        ("core.v1.PodAffinityTerm", "namespaces") => "namespace",
+        // The taints of a node have the path of its metadata.
+        ("core.v1.NodeSpec", "taints") => return "metadata.taints".to_owned(),
         ("core.v1.ServiceSpec", "loadBalancerSourceRanges") => "LoadBalancerSourceRanges",
         _ => key,
     };
@@ -104,7 +118,7 @@ fn rules_of_type(value: &Value, type_name: &str, path: &str, out: &mut Vec<Cause
         "core.v1.NodeSelectorTerm" => selectors::node_selector_term(value, path, out),
         "core.v1.TopologySelectorTerm" => selectors::topology_term(value, path, out),
         "core.v1.PodTemplateSpec" => pods::template(value, path, out),
-        "core.v1.PodSpec" => pods::spec(value, path, out),
+        "core.v1.PodSpec" => pods::spec(value, &mountable_volumes(value), path, out),
         "core.v1.PodSecurityContext" => pods::security_context(value, path, out),
         "core.v1.Toleration" => pods::toleration(value, path, out),
         "core.v1.Container" | "core.v1.EphemeralContainer" => containers::container(value, path, out),
@@ -133,4 +147,15 @@ fn rules_of_type(value: &Value, type_name: &str, path: &str, out: &mut Vec<Cause
         }
         _ => {}
     }
+}
+
+/// Names of the volumes that containers can mount: those that are valid.
+fn mountable_volumes(spec: &Value) -> Vec<&str> {
+    let schema = builtin::schema("core.v1.Volume");
+    let is_valid = |volume: &&Value| {
+        let mut errors = Vec::new();
+        walk(volume, &schema, "", &mut errors);
+        errors.is_empty() && volumes::has_one_source(volume)
+    };
+    super::list(spec, "volumes").iter().filter(is_valid).map(|volume| member_text(volume, "name")).collect()
 }

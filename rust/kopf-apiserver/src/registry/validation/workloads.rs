@@ -6,8 +6,10 @@ use super::{list, pods};
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::selectors::LabelSelector;
+use crate::schema::Schema;
+use crate::scheme::{builtin, go_values};
 
-fn labels_match(selector: &Value, labels: &Value) -> bool {
+pub(super) fn labels_match(selector: &Value, labels: &Value) -> bool {
     LabelSelector::from_json(selector).matches(|key| labels.get(key).and_then(Value::as_str))
 }
 
@@ -32,7 +34,8 @@ pub(super) fn workload(plural: &str, value: &Value, old: Option<&Value>, out: &m
         && plural != "statefulsets"
     {
         let now = spec.get("selector").unwrap_or(&Value::Null);
-        out.push(Cause::invalid("spec.selector", now, "field is immutable"));
+        let now = go_values::ordered(now, &builtin::schema("meta.v1.LabelSelector"));
+        out.push(Cause::invalid("spec.selector", &now, "field is immutable"));
     }
 }
 
@@ -42,7 +45,10 @@ fn selector(plural: &str, spec: &Value, out: &mut Vec<Cause>) {
         "statefulsets" => "statefulset",
         _ => "deployment",
     };
-    let selector = spec.get("selector").filter(|s| s.is_object());
+    let selector_schema = builtin::schema("meta.v1.LabelSelector");
+    let selector =
+        spec.get("selector").filter(|s| s.is_object()).map(|s| go_values::ordered(s, &selector_schema));
+    let selector = selector.as_ref();
     let empty = Value::Object(Map::new());
     let labels = spec.pointer("/template/metadata/labels");
     let mut errors = Vec::new();
@@ -65,16 +71,31 @@ fn selector(plural: &str, spec: &Value, out: &mut Vec<Cause>) {
             }
             if !errors.is_empty() && plural != "daemonsets" {
                 let detail = "invalid label selector";
-                out.push(Cause::invalid("spec.selector", selector, detail));
+                let shown = selector.to_string();
+                out.push(if plural == "statefulsets" {
+                    // Without a detail.
+                    let message = format!("Invalid value: {shown}");
+                    Cause { field: "spec.selector".into(), reason: "FieldValueInvalid", message }
+                } else {
+                    Cause::invalid_raw("spec.selector", &shown, detail)
+                });
                 return;
             }
         }
     }
-    if selector.is_none_or(|s| !labels_match(s, labels.unwrap_or(&empty))) {
-        let shown = labels.cloned().unwrap_or_default();
-        let detail = "`selector` does not match template `labels`";
-        out.push(Cause::invalid("spec.template.metadata.labels", &shown, detail));
+    if !errors.is_empty() {
+        return;
     }
+    if selector.is_none_or(|s| !labels_match(s, labels.unwrap_or(&empty))) {
+        out.push(mismatch(labels));
+    }
+}
+
+/// The error about labels of a template that do not match the selector.
+fn mismatch(labels: Option<&Value>) -> Cause {
+    let labels = labels.map_or(Value::Null, |labels| go_values::ordered(labels, &Schema::default()));
+    let detail = "`selector` does not match template `labels`";
+    Cause::invalid("spec.template.metadata.labels", &labels, detail)
 }
 
 /// A number of pods, or a percentage of 100 % at most.
@@ -134,10 +155,12 @@ fn stateful_set(value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
     }
     let strategy = member_text(&spec["updateStrategy"], "type");
     if !matches!(strategy, "RollingUpdate" | "OnDelete") {
-        let shown = json!({"type": strategy});
+        let shown = go_values::internal_text(&spec["updateStrategy"], "apps.v1.StatefulSetUpdateStrategy");
         let detail = "must be 'RollingUpdate' or 'OnDelete'";
-        out.push(Cause::invalid("spec.updateStrategy", &shown, detail));
+        out.push(Cause::invalid_raw("spec.updateStrategy", &shown, detail));
     }
+    // kube-apiserver validates the labels and annotations of this template twice.
+    pods::template_metadata(&spec["template"], "spec.template", out);
     let Some(old) = old else { return };
     let fixed = |set: &Value| {
         let mut spec = set.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -215,118 +238,6 @@ pub(super) fn replication_controller(spec: &Value, out: &mut Vec<Cause>) {
     let matches =
         selector.is_some_and(|s| s.iter().all(|(k, v)| labels.is_some_and(|l| l.get(k) == Some(v))));
     if !matches && selector.is_some_and(|s| !s.is_empty()) {
-        let shown = labels.cloned().unwrap_or_default();
-        let detail = "`selector` does not match template `labels`";
-        out.push(Cause::invalid("spec.template.metadata.labels", &shown, detail));
+        out.push(mismatch(labels));
     }
-}
-
-/// A job.
-pub(super) fn job(spec: &Value, old: Option<&Value>, out: &mut Vec<Cause>) {
-    job_template(spec, "spec", out);
-    let Some(old) = old else { return };
-    let is_suspended = old["spec"].get("suspend") == Some(&Value::Bool(true));
-    for key in
-        ["completions", "selector", "template", "completionMode", "podFailurePolicy", "backoffLimitPerIndex"]
-    {
-        if spec.get(key) != old["spec"].get(key) && !(is_suspended && key == "template") {
-            let now = spec.get(key).unwrap_or(&Value::Null);
-            out.push(Cause::invalid(format!("spec.{key}"), now, "field is immutable"));
-        }
-    }
-}
-
-fn job_template(spec: &Value, path: &str, out: &mut Vec<Cause>) {
-    let policy = member_text(&spec["template"]["spec"], "restartPolicy");
-    let field = format!("{path}.template.spec.restartPolicy");
-    if policy == "Always" || policy.is_empty() {
-        out.push(Cause::required(field.clone(), "valid values: \"OnFailure\", \"Never\""));
-    } else if !matches!(policy, "Never" | "OnFailure") {
-        let known = ["OnFailure", "Never"].map(str::to_owned);
-        out.push(Cause::unsupported(field.clone(), &policy.into(), &known));
-    } else if spec.get("podFailurePolicy").is_some() && policy != "Never" {
-        let detail = "only \"Never\" is supported when podFailurePolicy is specified";
-        out.push(Cause::invalid(field, &policy.into(), detail));
-    }
-    indexes(spec, path, out);
-    for (i, rule) in list(&spec["podFailurePolicy"], "rules").iter().enumerate() {
-        let count = usize::from(rule.get("onExitCodes").is_some())
-            + usize::from(!list(rule, "onPodConditions").is_empty());
-        if count == 0 {
-            out.push(Cause {
-                field: format!("{path}.podFailurePolicy.rules[{i}]"),
-                reason: "FieldValueInvalid",
-                message: "Invalid value: specifying one of OnExitCodes and OnPodConditions is required"
-                    .into(),
-            });
-        }
-    }
-    if let Some(manager) = spec.get("managedBy").and_then(Value::as_str)
-        && !manager.contains('/')
-    {
-        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-        out.push(Cause::invalid(format!("{path}.managedBy"), &manager.into(), detail));
-    }
-}
-
-/// Fields that belong to indexed jobs.
-fn indexes(spec: &Value, path: &str, out: &mut Vec<Cause>) {
-    let is_indexed = member_text(spec, "completionMode") == "Indexed";
-    if is_indexed && spec.get("completions").is_none() {
-        let detail = "when completion mode is Indexed";
-        out.push(Cause::required(format!("{path}.completions"), detail));
-    }
-    for key in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
-        if let Some(value) = spec.get(key).filter(|_| !is_indexed) {
-            out.push(Cause::invalid(format!("{path}.{key}"), value, "requires indexed completion mode"));
-        }
-    }
-    if spec.get("maxFailedIndexes").is_some() && spec.get("backoffLimitPerIndex").is_none() {
-        let detail = "when maxFailedIndexes is specified";
-        out.push(Cause::required(format!("{path}.backoffLimitPerIndex"), detail));
-    }
-}
-
-/// A cron job.
-pub(super) fn cron_job(spec: &Value, out: &mut Vec<Cause>) {
-    let schedule = member_text(spec, "schedule");
-    if schedule.is_empty() {
-        out.push(Cause::required("spec.schedule", ""));
-    } else if !schedule.starts_with('@') {
-        let fields: Vec<&str> = schedule.split_whitespace().collect();
-        if fields.len() != 5 {
-            let count = fields.len();
-            let detail = format!("expected exactly 5 fields, found {count}: [{}]", fields.join(" "));
-            out.push(Cause::invalid("spec.schedule", &schedule.into(), &detail));
-        }
-    }
-    if let Some(zone) = spec.get("timeZone").and_then(Value::as_str) {
-        if zone.is_empty() {
-            let detail = "timeZone must be nil or non-empty string";
-            out.push(Cause::invalid("spec.timeZone", &zone.into(), detail));
-        } else if !is_time_zone(zone) {
-            let detail = format!("unknown time zone {zone}");
-            out.push(Cause::invalid("spec.timeZone", &zone.into(), &detail));
-        }
-    }
-    let path = "spec.jobTemplate.spec";
-    let job = &spec["jobTemplate"]["spec"];
-    job_template(job, path, out);
-    if job.get("manualSelector") == Some(&Value::Bool(true)) {
-        let known = ["nil", "false"].map(str::to_owned);
-        out.push(Cause::unsupported(format!("{path}.manualSelector"), &true.into(), &known));
-    }
-    if let Some(selector) = job.get("selector") {
-        let detail = "`selector` will be auto-generated";
-        out.push(Cause::invalid(format!("{path}.selector"), selector, detail));
-    }
-}
-
-/// Whether a name looks like a time zone of the IANA database, which is not part of the server.
-fn is_time_zone(name: &str) -> bool {
-    let is_word = |part: &str| {
-        part.starts_with(|c: char| c.is_ascii_uppercase())
-            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_+-".contains(&b))
-    };
-    name.len() < 40 && name.split('/').all(is_word)
 }

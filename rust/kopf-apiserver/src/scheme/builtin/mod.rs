@@ -2,7 +2,8 @@
 //!
 //! `kinds.txt` and `types.txt` have the resources and types of Kubernetes in a compact form. Types are parsed on first
 //! use, so that starting a server costs nothing. Flags of a field: `!` required; `=x` always written, `x` if absent;
-//! `list=map:a,b` / `list=set` associative lists; `patch=` and `key=` strategic merge; `atomic`; `enum=`.
+//! `list=map:a,b` / `list=set` associative lists; `patch=` and `key=` strategic merge; `atomic`; `enum=`;
+//! `go=` the named Go type of a string.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -73,6 +74,12 @@ fn parse(name: &str, text: &str) -> Schema {
             schema.omits_zero =
                 matches!(schema.kind, Type::Boolean | Type::Integer) && protobuf::omits_zero(name, field);
             schema.keeps_empty = schema.kind == Type::String && protobuf::is_pointer(name, field);
+            schema.embedding = protobuf::embedding_of(name, field);
+            let is_empty = schema.always_written.as_ref().is_some_and(|v| v.as_str() == Some(""));
+            if is_empty && protobuf::omits_zero(name, field) {
+                // Keys of associative lists have it nevertheless.
+                schema.default = schema.always_written.take();
+            }
             out.properties.insert(field.to_owned(), Arc::new(schema));
             if flags_of(line).any(|w| w == "!") {
                 out.required.push(field.to_owned());
@@ -126,6 +133,12 @@ fn parse_field(kind: &str, flags: &str) -> Schema {
             "key" => value.clone_into(&mut schema.merge_key),
             "atomic" => schema.atomic = true,
             "granular" => schema.atomic = false,
+            "go" if schema.kind == Type::Array => {
+                if let Some(items) = &mut schema.items {
+                    value.clone_into(&mut Arc::make_mut(items).go_type);
+                }
+            }
+            "go" => value.clone_into(&mut schema.go_type),
             "enum" => schema.options = value.split('|').map(str::to_owned).collect(),
             _ => {}
         }
