@@ -20,13 +20,13 @@ pub mod exec;
 pub(crate) mod http1;
 pub mod kubeconfig;
 mod metered;
+pub(crate) mod permits;
 pub(crate) mod redact;
 mod retries;
 mod user_requests;
 
 use crate::time::duration::seconds;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, atomic::AtomicUsize};
 
 use bytes::Bytes;
 use futures::TryFutureExt as _;
