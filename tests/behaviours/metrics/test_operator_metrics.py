@@ -1,5 +1,6 @@
 """The metrics of an operator: their format, their documentation, and a blocked event loop."""
 
+import collections
 import pathlib
 import re
 import socket
@@ -32,14 +33,20 @@ class Served:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(kopf.login_with_kubeconfig)
         kopf.on.event("configmaps", annotations={"block": "yes"}, registry=registry)(self.block)
-        options = {"registry": registry, "clusterwide": True, "standalone": True, "stop_flag": self.stop}
-        options["liveness_endpoint"] = f"{self.url}/healthz"
+        kopf.on.create("configmaps", annotations={"count": "yes"}, id="count", registry=registry)(self.count)
+        settings = kopf.OperatorSettings()
+        settings.networking.error_backoffs = [0.01, 0.01]
+        options = {"registry": registry, "settings": settings, "clusterwide": True}
+        options |= {"standalone": True, "stop_flag": self.stop, "liveness_endpoint": f"{self.url}/healthz"}
         self.thread = threading.Thread(target=kopf.run, kwargs=options)
         self.thread.start()
 
     async def block(self, **_) -> None:
         self.blocked.set()
         self.release.wait(LIMIT)
+
+    async def count(self, patch, **_) -> None:
+        patch.metadata.labels["counted"] = "yes"
 
     def get(self, path: str) -> str:
         try:
@@ -106,6 +113,37 @@ def test_every_metric_is_documented_and_every_documented_metric_is_exposed(serve
     [(labels, value)] = families["kopf_build_info"]
     version = ".".join(map(str, sys.version_info[:3]))
     assert value == 1 and f'python="{version}"' in labels
+
+
+def test_attempts_of_requests_equal_the_request_log_of_the_server(cluster, served):
+    """MET-3, for requests with rejections and failures. Lost responses: see the page."""
+    served.wait_until(lambda: served.get("/readyz") == "ok")
+    cluster.inject("code", 500, verb="patch", resource="configmaps", times=7)
+    cluster.inject("code", 409, verb="patch", resource="configmaps", times=3)
+    cluster.inject("code", 410, verb="watch", resource="configmaps", times=2)
+    cluster.drop_watches("configmaps")
+    for number in range(20):
+        meta = {"name": f"counted-{number}", "annotations": {"count": "yes"}}
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+
+    def are_handled() -> bool:
+        found = cluster.list("configmaps")
+        return sum("counted" in it["metadata"].get("labels", {}) for it in found) == 20
+
+    def of_server() -> collections.Counter[tuple[str, str]]:
+        own = [it for it in cluster.requests if it.agent.startswith("kopf/")]
+        return collections.Counter((it.method, str(it.code or "<error>")) for it in own)
+
+    def of_operator() -> dict[tuple[str, str], float]:
+        samples = parse(served.get("/metrics"))["rest_client_requests_total"]
+        found = [(dict(re.findall(r'(\w+)="(.*?)"', labels)), value) for labels, value in samples]
+        assert {labels["host"] for labels, _ in found} == {cluster.connection.server.split("//")[1]}
+        return {(labels["method"], labels["code"]): value for labels, value in found}
+
+    served.wait_until(are_handled)
+    served.wait_until(lambda: of_operator() == of_server())
+    counts = of_operator()
+    assert all(counts["PATCH", code] > 0 for code in ("500", "409", "200")) and counts["GET", "410"] > 0
 
 
 def test_the_age_of_the_heartbeat_grows_while_the_event_loop_is_blocked(cluster, served):

@@ -43,14 +43,16 @@ pub(super) fn to_metrics(python: &str, monitor: Option<&HealthMonitor>, results:
     }
     process::add_process(&mut text);
     if let Some(monitor) = monitor {
-        add_gauges(&mut text, &monitor.gauges());
+        let gauges = monitor.gauges();
+        add_gauges(&mut text, &gauges);
+        add_attempts(&mut text, &gauges);
     }
     text
 }
 
 /// Appends the state of the event loop, of the queue to Python, and of the request permits.
 fn add_gauges(text: &mut String, gauges: &Gauges) {
-    let Gauges { loop_tick_age, waiting_tasks, oldest_task, permits } = gauges;
+    let Gauges { loop_tick_age, waiting_tasks, oldest_task, permits, .. } = gauges;
     if let Some(age) = loop_tick_age {
         let name = "kopf_loop_tick_age_seconds";
         add_family(text, name, "gauge", "The time since the last heartbeat of Python's event loop.");
@@ -66,6 +68,19 @@ fn add_gauges(text: &mut String, gauges: &Gauges) {
     if let Some(limit) = permits.limit {
         add_family(text, "kopf_requests_limit", "gauge", "All request permits.");
         add_sample(text, "kopf_requests_limit", &[], limit);
+    }
+}
+
+/// Appends the attempts of requests, with the labels of client-go.
+fn add_attempts(text: &mut String, gauges: &Gauges) {
+    let name = "rest_client_requests_total";
+    add_family(text, name, "counter", "Attempts of requests to the API server.");
+    let host = gauges.server.split_once("://").map_or(gauges.server.as_str(), |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or_default();
+    for attempts in &gauges.attempts {
+        let code = attempts.status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
+        let labels = [("code", code.as_str()), ("method", attempts.method), ("host", host)];
+        add_sample(text, name, &labels, attempts.count);
     }
 }
 

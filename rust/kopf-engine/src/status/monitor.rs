@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::{Awaited, Heartbeats};
 use crate::admission::AdmissionRouter;
-use crate::client::permits::RequestPermits;
+use crate::client::usage::{Attempts, RequestPermits};
 use crate::context::DispatchContext;
 use crate::watch_health::{StreamSample, WatchHealth};
 
@@ -51,6 +51,10 @@ pub(super) struct Gauges {
     pub(super) oldest_task: f64,
     /// The request permits of the client.
     pub(super) permits: RequestPermits,
+    /// The attempts of requests so far.
+    pub(super) attempts: Vec<Attempts>,
+    /// The address of the API server.
+    pub(super) server: String,
 }
 
 #[derive(Default)]
@@ -106,6 +110,8 @@ impl HealthMonitor {
             waiting_tasks: position.submitted.saturating_sub(position.taken),
             oldest_task: trackers.queue.observe(position, loop_tick_age, now),
             permits: dispatch.base.client.request_permits(),
+            attempts: dispatch.base.client.attempts(),
+            server: dispatch.base.client.current_server(),
         }
     }
 
