@@ -128,17 +128,19 @@ mod tests {
         assert_eq!(client.request_permits(), RequestPermits { active: 0, limit: None });
     }
 
-    fn response(status: u16) -> Result<Response<()>, RequestError> {
-        Ok(Response::builder().status(status).body(()).unwrap())
+    fn response(status: u16) -> Response<()> {
+        Response::builder().status(status).body(()).unwrap()
     }
 
     #[test]
     fn attempts_are_counted_by_method_and_result() {
         let counts = RequestCounts::default();
-        for sent in [response(200), response(200), response(999), Err(RequestError::Timeout)] {
-            let _same = counts.record(&Method::GET, sent);
+        for status in [200, 200, 999] {
+            let same = counts.record(&Method::GET, Ok(response(status))).unwrap();
+            assert_eq!(same.status(), status);
         }
-        assert_eq!(counts.record(&Method::TRACE, response(404)).unwrap().status(), 404);
+        assert!(counts.record::<()>(&Method::GET, Err(RequestError::Timeout)).is_err());
+        assert_eq!(counts.record(&Method::TRACE, Ok(response(404))).unwrap().status(), 404);
         let row = |method, status, count| Attempts { method, status, count };
         assert_eq!(
             counts.to_attempts(),
