@@ -118,7 +118,12 @@ EXCEPTIONS = [
     ("packed", "", r"repr\(.*packed", "a layout of structs"),
     ("refused", r"docs/probes\.md", r"`refused`", "a value in the JSON of /streams"),
     ("trouble", "", r"kopf_stream_trouble_seconds|`trouble`|,trouble=", "a metric and a label"),
-    ("border", "", r"[\"'`\]]border\b|border_limit", "a check of the health and its setting"),
+    (
+        "border",
+        "",
+        r"[\"'`\]]border\b|border_limit|kopf_border_\w+",
+        "a check of the health, its setting, and its metrics",
+    ),
     (
         "vault",
         r"python/|tests/|docs/|rust/kopf-py/|CHANGELOG\.md",

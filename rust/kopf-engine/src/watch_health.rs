@@ -297,21 +297,26 @@ impl WatchHealth {
 fn add_streams_by_resource(text: &mut String, streams: &BTreeMap<String, StreamHealth>) {
     const FAILURES: [StreamFailure; 3] =
         [StreamFailure::Rejected, StreamFailure::Broken, StreamFailure::Silent];
-    let mut resources: BTreeMap<&str, (usize, [usize; 3])> = BTreeMap::new();
+    let mut resources: BTreeMap<&str, (usize, [usize; 3], bool)> = BTreeMap::new();
     for condition in streams.values().filter(|condition| !condition.resource.is_empty()) {
-        let (all, troubled) = resources.entry(&condition.resource).or_default();
+        let (all, troubled, is_synced) = resources.entry(&condition.resource).or_insert((0, [0; 3], true));
         *all += 1;
+        *is_synced &= condition.is_listed;
         for (count, failure) in troubled.iter_mut().zip(FAILURES) {
             *count += usize::from(condition.failure.is_some_and(|(known, _)| known == failure));
         }
     }
+    add_family(text, "kopf_synced", "gauge", "1 once all streams of the resource are listed.");
+    for (resource, (_, _, is_synced)) in &resources {
+        add_sample(text, "kopf_synced", &[("resource", resource)], u8::from(*is_synced));
+    }
     add_family(text, "kopf_watch_streams", "gauge", "Watch streams that exist.");
-    for (resource, (all, _)) in &resources {
+    for (resource, (all, _, _)) in &resources {
         add_sample(text, "kopf_watch_streams", &[("resource", resource)], all);
     }
     let name = "kopf_watch_streams_troubled";
     add_family(text, name, "gauge", "Watch streams that the server rejects, that break, or that are silent.");
-    for (resource, (_, troubled)) in &resources {
+    for (resource, (_, troubled, _)) in &resources {
         for (failure, count) in FAILURES.iter().zip(troubled) {
             add_sample(text, name, &[("resource", resource), ("trouble", failure.name())], count);
         }
@@ -358,6 +363,21 @@ mod tests {
         assert_eq!(health.missing().len(), 2);
         health.expect(BTreeSet::new());
         assert!(health.missing().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_resource_is_synced_when_all_its_streams_were_listed() {
+        let health = WatchHealth::new(Clock::start());
+        for stream in ["pods in 'a'", "pods in 'b'"] {
+            health.follow(stream, "pods".to_owned(), &Arc::default());
+        }
+        for (stream, synced) in [("pods in 'a'", 0), ("pods in 'b'", 1)] {
+            health.listed(stream);
+            let text = health.to_metrics();
+            assert!(text.contains(&format!("\nkopf_synced{{resource=\"pods\"}} {synced}\n")), "{text}");
+        }
+        health.record_failure("pods in 'a'", StreamFailure::Broken, None);
+        assert!(health.to_metrics().contains("\nkopf_synced{resource=\"pods\"} 1\n"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,9 +15,15 @@ impl StatusServer {
     /// the path of the probes; `address` is the host and the port of all other paths, by default those of the probes.
     #[new]
     #[pyo3(signature = (*, liveness=None, address=None))]
-    fn new(liveness: Option<(String, u16, String)>, address: Option<(String, u16)>) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        liveness: Option<(String, u16, String)>,
+        address: Option<(String, u16)>,
+    ) -> PyResult<Self> {
+        let version = py.version_info();
+        let python = format!("{}.{}.{}", version.major, version.minor, version.patch);
         let liveness = liveness.map(|(host, port, path)| Endpoint { host, port, path });
-        let options = StatusOptions { liveness, address };
+        let options = StatusOptions { liveness, address, python };
         Ok(Self(EngineStatusServer::start(runtime()?, options)))
     }
 

@@ -22,11 +22,11 @@ pub mod kubeconfig;
 mod metered;
 pub(crate) mod redact;
 mod retries;
+pub(crate) mod usage;
 mod user_requests;
 
 use crate::time::duration::seconds;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 use futures::TryFutureExt as _;
@@ -89,8 +89,8 @@ pub struct Client {
     stream_headers: Arc<HeaderMap>,
     /// The clock of the delays between attempts; timeouts do not use it.
     clock: Clock,
-    /// The number of requests sent.
-    requests: Arc<AtomicUsize>,
+    /// The numbers of requests and of their attempts.
+    counts: Arc<usage::RequestCounts>,
 }
 
 impl Client {
@@ -115,7 +115,7 @@ impl Client {
             stream_headers: Arc::default(),
             settings,
             clock,
-            requests: Arc::default(),
+            counts: Arc::default(),
         };
         client.with_all_headers(headers)
     }
@@ -321,7 +321,7 @@ impl Client {
                 is_distrusted = failure.is_about_certificates;
                 failure.error
             });
-            let sent = within(deadline, sent).await;
+            let sent = self.counts.record(head.method, within(deadline, sent).await);
             let response = match sent {
                 Ok(response) => response,
                 Err(error) => {

@@ -60,7 +60,7 @@ impl Client {
 
     /// The number of a request, which selects its delays.
     pub(crate) fn next_request(&self) -> usize {
-        self.requests.fetch_add(1, Ordering::Relaxed)
+        self.counts.requests.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Sends a request of users' code once; rejected credentials are replaced.

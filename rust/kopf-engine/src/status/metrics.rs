@@ -1,9 +1,11 @@
-//! The metrics of the operator itself: its version, its state, its checks, and its handlers.
+//! The metrics of the operator itself: its version, its state, its checks, its handlers, its process, and its queues.
+
+mod process;
 
 use kopf_core::handler::Kind;
 use kopf_core::health::CheckResult;
 
-use super::monitor::HealthMonitor;
+use super::monitor::{Gauges, HealthMonitor};
 use crate::metrics_text::{add_family, add_sample};
 
 /// All states of an operator.
@@ -12,10 +14,10 @@ const STATES: [&str; 6] = ["starting", "syncing", "standby", "active", "paused",
 const KINDS: [&str; 7] = ["event", "change", "index", "daemon", "timer", "webhook", "reconciler"];
 
 /// The metrics in the text format of Prometheus; before the engine runs, without a monitor.
-pub(super) fn to_metrics(monitor: Option<&HealthMonitor>, results: &[CheckResult]) -> String {
+pub(super) fn to_metrics(python: &str, monitor: Option<&HealthMonitor>, results: &[CheckResult]) -> String {
     let mut text = String::new();
-    add_family(&mut text, "kopf_build_info", "gauge", "The version of Kopf.");
-    let labels = [("version", env!("CARGO_PKG_VERSION")), ("compat", "")];
+    add_family(&mut text, "kopf_build_info", "gauge", "The versions of Kopf and of Python.");
+    let labels = [("version", env!("CARGO_PKG_VERSION")), ("python", python), ("compat", "")];
     add_sample(&mut text, "kopf_build_info", &labels, 1);
     let current = monitor.map_or("starting", HealthMonitor::state);
     add_family(&mut text, "kopf_operator_state", "gauge", "1 for the current state of the operator.");
@@ -39,7 +41,47 @@ pub(super) fn to_metrics(monitor: Option<&HealthMonitor>, results: &[CheckResult
         let passes = same.all(|result| result.failure.is_none());
         add_sample(&mut text, "kopf_health", &[("check", name)], u8::from(passes));
     }
+    process::add_process(&mut text);
+    if let Some(monitor) = monitor {
+        let gauges = monitor.gauges();
+        add_gauges(&mut text, &gauges);
+        add_attempts(&mut text, &gauges);
+    }
     text
+}
+
+/// Appends the state of the event loop, of the queue to Python, and of the request permits.
+fn add_gauges(text: &mut String, gauges: &Gauges) {
+    let Gauges { loop_tick_age, waiting_tasks, oldest_task, permits, .. } = gauges;
+    if let Some(age) = loop_tick_age {
+        let name = "kopf_loop_tick_age_seconds";
+        add_family(text, name, "gauge", "The time since the last heartbeat of Python's event loop.");
+        add_sample(text, name, &[], age);
+    }
+    add_family(text, "kopf_border_waiting", "gauge", "Tasks that Python has not taken yet.");
+    add_sample(text, "kopf_border_waiting", &[], waiting_tasks);
+    let name = "kopf_border_oldest_seconds";
+    add_family(text, name, "gauge", "The age of the oldest of these tasks, while the event loop runs.");
+    add_sample(text, name, &[], oldest_task);
+    add_family(text, "kopf_requests_active", "gauge", "Request permits in use; watches need none.");
+    add_sample(text, "kopf_requests_active", &[], permits.active);
+    if let Some(limit) = permits.limit {
+        add_family(text, "kopf_requests_limit", "gauge", "All request permits.");
+        add_sample(text, "kopf_requests_limit", &[], limit);
+    }
+}
+
+/// Appends the attempts of requests, with the labels of client-go.
+fn add_attempts(text: &mut String, gauges: &Gauges) {
+    let name = "rest_client_requests_total";
+    add_family(text, name, "counter", "Attempts of requests to the API server.");
+    let host = gauges.server.split_once("://").map_or(gauges.server.as_str(), |(_, rest)| rest);
+    let host = host.split('/').next().unwrap_or_default();
+    for attempts in &gauges.attempts {
+        let code = attempts.status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
+        let labels = [("code", code.as_str()), ("method", attempts.method), ("host", host)];
+        add_sample(text, name, &labels, attempts.count);
+    }
 }
 
 /// The name of a kind of handlers; none if it is not called by the engine.
@@ -64,11 +106,12 @@ mod tests {
 
     #[test]
     fn before_the_engine_runs_there_are_its_state_and_its_checks() {
-        let text = to_metrics(None, &evaluate_startup());
+        let text = to_metrics("3.13.1", None, &evaluate_startup());
         assert!(text.contains("\nkopf_operator_state{state=\"starting\"} 1\n"), "{text}");
         assert_eq!(text.matches("\nkopf_operator_state{").count(), 6);
         assert!(text.contains("\nkopf_health{check=\"started\"} 0\n"), "{text}");
         assert_eq!(text.matches("\nkopf_health{").count(), 1);
         assert!(text.contains("kopf_build_info{version="), "{text}");
+        assert!(text.contains(",python=\"3.13.1\",compat=\"\"} 1\n"), "{text}");
     }
 }

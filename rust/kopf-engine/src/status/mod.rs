@@ -56,6 +56,8 @@ pub struct StatusOptions {
     pub liveness: Option<Endpoint>,
     /// The host and the port of all other paths; none for those of the probes.
     pub address: Option<(String, u16)>,
+    /// The version of Python, for the metrics.
+    pub python: String,
 }
 
 /// The parts of the operator that must be ready before it is ready itself.
@@ -187,7 +189,7 @@ impl StatusServer {
     }
 
     async fn listen(&self) -> Result<Vec<(TcpListener, Site)>, Failure> {
-        let StatusOptions { liveness, address } = &self.0.options;
+        let StatusOptions { liveness, address, .. } = &self.0.options;
         let own = liveness.as_ref().map(|endpoint| (endpoint.host.clone(), endpoint.port));
         let path: Option<Arc<str>> = liveness.as_ref().map(|endpoint| Arc::from(endpoint.path.as_str()));
         let is_shared = address.is_none() || *address == own;

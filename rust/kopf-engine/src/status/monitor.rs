@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::{Awaited, Heartbeats};
 use crate::admission::AdmissionRouter;
+use crate::client::usage::{Attempts, RequestPermits};
 use crate::context::DispatchContext;
 use crate::watch_health::{StreamSample, WatchHealth};
 
@@ -38,6 +39,22 @@ pub struct HealthMonitor {
     monitored: Monitored,
     limits: HealthLimits,
     trackers: Mutex<Trackers>,
+}
+
+/// The values that are read for the metrics only.
+pub(super) struct Gauges {
+    /// The seconds since the last heartbeat of the host's event loop; none before the first one.
+    pub(super) loop_tick_age: Option<f64>,
+    /// The tasks that the host has not taken yet.
+    pub(super) waiting_tasks: u64,
+    /// The age of the oldest of them in seconds, by samples.
+    pub(super) oldest_task: f64,
+    /// The request permits of the client.
+    pub(super) permits: RequestPermits,
+    /// The attempts of requests so far.
+    pub(super) attempts: Vec<Attempts>,
+    /// The address of the API server.
+    pub(super) server: String,
 }
 
 #[derive(Default)]
@@ -80,6 +97,22 @@ impl HealthMonitor {
         let extension = trackers.suspensions.observe(now);
         let signals = self.sample(&mut trackers, now);
         evaluate(&signals, &self.limits, extension)
+    }
+
+    /// The values for the metrics now.
+    pub(super) fn gauges(&self) -> Gauges {
+        let mut trackers = self.trackers();
+        let Monitored { dispatch, heartbeats, .. } = &self.monitored;
+        let (now, position) = (heartbeats.now(), dispatch.base.host.queue_position());
+        let loop_tick_age = heartbeats.host_age(now);
+        Gauges {
+            loop_tick_age,
+            waiting_tasks: position.submitted.saturating_sub(position.taken),
+            oldest_task: trackers.queue.observe(position, loop_tick_age, now),
+            permits: dispatch.base.client.request_permits(),
+            attempts: dispatch.base.client.attempts(),
+            server: dispatch.base.client.current_server(),
+        }
     }
 
     /// The declared handlers.

@@ -45,11 +45,12 @@ pub(super) async fn response_to<B>(request: &Request<B>, served: &Served) -> Res
         return liveness(served, connected).await;
     }
     let status = connected.and_then(|connected| connected.status.as_ref());
+    let python = served.shared.options.python.as_str();
     let mut response = match Endpoint::of_path(path) {
         Some(endpoint) => checks(endpoint, request.uri().query().unwrap_or_default(), served).await,
         None => match status {
-            Some(status) => details(path, status),
-            None => details_of_startup(path),
+            Some(status) => details(path, status, python),
+            None => details_of_startup(path, python),
         },
     };
     let no_store = header::HeaderValue::from_static("no-store");
@@ -106,7 +107,7 @@ fn results_of(served: &Served) -> Vec<CheckResult> {
 }
 
 /// The response of a path without checks.
-fn details(path: &str, status: &OperatorStatus) -> Response<Full<Bytes>> {
+fn details(path: &str, status: &OperatorStatus, python: &str) -> Response<Full<Bytes>> {
     let OperatorStatus { health, awaited, monitor } = status;
     let streams = || {
         let mut shown = health.to_json();
@@ -120,7 +121,7 @@ fn details(path: &str, status: &OperatorStatus) -> Response<Full<Bytes>> {
         "/metrics" => {
             let reconcilers = awaited.reconcilers.as_ref().map(|it| it.to_metrics());
             let caches = awaited.caches.as_ref().map(|it| it.to_metrics());
-            let own = metrics::to_metrics(Some(monitor), &monitor.evaluate());
+            let own = metrics::to_metrics(python, Some(monitor), &monitor.evaluate());
             let text = [Some(own), Some(health.to_metrics()), reconcilers, caches];
             as_metrics(text.into_iter().flatten().collect())
         }
@@ -133,9 +134,9 @@ fn details(path: &str, status: &OperatorStatus) -> Response<Full<Bytes>> {
 }
 
 /// The same before the engine runs.
-fn details_of_startup(path: &str) -> Response<Full<Bytes>> {
+fn details_of_startup(path: &str, python: &str) -> Response<Full<Bytes>> {
     let body = match path {
-        "/metrics" => return as_metrics(metrics::to_metrics(None, &health::evaluate_startup())),
+        "/metrics" => return as_metrics(metrics::to_metrics(python, None, &health::evaluate_startup())),
         "/streams" => json!({"streams": [], "expected": 0, "missing": []}),
         _ => json!({"state": "starting", "checks": shown(&health::evaluate_startup())}),
     };

@@ -35,7 +35,7 @@ async fn reply(host: &FakeHost, results: Option<&str>) {
 
 fn liveness(path: &str) -> StatusOptions {
     let endpoint = Endpoint { host: "localhost".to_owned(), port: 0, path: path.to_owned() };
-    StatusOptions { liveness: Some(endpoint), address: None }
+    StatusOptions { liveness: Some(endpoint), ..StatusOptions::default() }
 }
 
 async fn listening(options: StatusOptions) -> (StatusServer, Vec<SocketAddr>) {
@@ -106,7 +106,7 @@ async fn a_port_in_use_is_a_failure_that_names_the_address() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port();
     let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port, path: "/".to_owned() };
-    let options = StatusOptions { liveness: Some(endpoint), address: None };
+    let options = StatusOptions { liveness: Some(endpoint), ..StatusOptions::default() };
     let failure = StatusServer::start(&Handle::current(), options).listening().await.unwrap_err();
     assert!(failure.message.starts_with(&format!("Cannot serve the health status at 127.0.0.1:{port}: ")));
 }
@@ -153,6 +153,10 @@ async fn the_health_of_streams_is_served_next_to_the_probes() {
     assert!(streams.contains("\"trouble\":\"refused\""), "{streams}");
     let metrics = ask(address, "GET /metrics").await;
     assert!(metrics.contains("\nkopf_stream_failures_total{stream=\"pods\"} 1\n"), "{metrics}");
+    for sample in ["kopf_border_waiting 0", "kopf_border_oldest_seconds 0", "kopf_requests_active 0"] {
+        assert!(metrics.contains(&format!("\n{sample}\n")), "{sample}: {metrics}");
+    }
+    assert!(!metrics.contains("kopf_loop_tick_age_seconds"), "no heartbeat was sent: {metrics}");
     assert!(ask(address, "POST /metrics").await.starts_with("http/1.1 405 "));
     assert!(ask(address, "GET /other").await.starts_with("http/1.1 404 "));
     assert!(lock(&fixture.host.tasks).is_empty(), "no response depends on the host");
@@ -246,7 +250,8 @@ async fn probes_without_results_within_5_seconds_are_a_failed_check() {
 async fn idle_connections_are_evicted_for_the_next_probe() {
     let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port: 0, path: "/healthz".to_owned() };
     let host = Arc::new(FakeHost::default());
-    let (server, addresses) = listening(StatusOptions { liveness: Some(endpoint), address: None }).await;
+    let (server, addresses) =
+        listening(StatusOptions { liveness: Some(endpoint), ..StatusOptions::default() }).await;
     server.connect(with_probes(Arc::<FakeHost>::clone(&host)));
     let address = addresses[0];
     let mut idle = vec![];

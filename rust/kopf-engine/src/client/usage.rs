@@ -1,0 +1,155 @@
+//! The requests and the permits of a client, for metrics.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use http::{Method, Response};
+use tokio::sync::Semaphore;
+
+use super::Client;
+use crate::error::RequestError;
+
+/// How many of the request permits are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestPermits {
+    /// The permits in use.
+    pub active: usize,
+    /// All permits; none without a limit.
+    pub limit: Option<usize>,
+}
+
+impl Client {
+    /// The use of the request permits now. Watches need none.
+    pub fn request_permits(&self) -> RequestPermits {
+        let limit = self.settings.networking.request_limit;
+        let all = limit.unwrap_or(Semaphore::MAX_PERMITS).clamp(1, Semaphore::MAX_PERMITS);
+        RequestPermits {
+            active: all.saturating_sub(self.permits.available_permits()),
+            limit: limit.map(|_| all),
+        }
+    }
+
+    /// The attempts of requests so far, by method and status; without those of leader election, which has its own
+    /// connections.
+    pub fn attempts(&self) -> Vec<Attempts> {
+        self.counts.to_attempts()
+    }
+
+    /// The address of the server that requests are sent to now; empty before the login.
+    pub fn current_server(&self) -> String {
+        self.credential_store.server()
+    }
+}
+
+/// The methods that the engine and users' code use; the last one stands for all others.
+const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OTHER"];
+/// The statuses of HTTP begin here, and there are so many.
+const FIRST_STATUS: usize = 100;
+const STATUSES: usize = 500;
+
+/// The numbers of requests and of their attempts.
+pub(super) struct RequestCounts {
+    /// The number of requests sent, which selects the delays of each.
+    pub(super) requests: AtomicUsize,
+    /// By method and status; the last status is that of attempts without a response.
+    attempts: Box<[AtomicU64]>,
+}
+
+impl Default for RequestCounts {
+    fn default() -> Self {
+        let attempts = (0..METHODS.len() * (STATUSES + 1)).map(|_| AtomicU64::new(0)).collect();
+        Self { requests: AtomicUsize::new(0), attempts }
+    }
+}
+
+impl RequestCounts {
+    /// Counts one attempt, and returns its result.
+    pub(super) fn record<B>(
+        &self,
+        method: &Method,
+        sent: Result<Response<B>, RequestError>,
+    ) -> Result<Response<B>, RequestError> {
+        let known = METHODS.iter().position(|name| *name == method.as_str());
+        let status = sent.as_ref().map_or(STATUSES, |response| {
+            usize::from(response.status().as_u16()).saturating_sub(FIRST_STATUS).min(STATUSES - 1)
+        });
+        let row = known.unwrap_or(METHODS.len() - 1);
+        if let Some(count) = self.attempts.get(row * (STATUSES + 1) + status) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        sent
+    }
+
+    /// The methods and statuses that have occurred, with the numbers of attempts. Attempts without a response have no status.
+    pub(super) fn to_attempts(&self) -> Vec<Attempts> {
+        let rows = METHODS.iter().zip(self.attempts.chunks(STATUSES + 1));
+        let cells = rows.flat_map(|(method, row)| {
+            row.iter().enumerate().map(move |(number, count)| Attempts {
+                method,
+                status: (number < STATUSES).then_some(number + FIRST_STATUS),
+                count: count.load(Ordering::Relaxed),
+            })
+        });
+        cells.filter(|attempts| attempts.count > 0).collect()
+    }
+}
+
+/// The attempts with one method and one result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempts {
+    /// The HTTP method.
+    pub method: &'static str,
+    /// The HTTP status; none if there was no response.
+    pub status: Option<usize>,
+    /// The number of attempts.
+    pub count: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Fixture;
+
+    #[tokio::test]
+    async fn permits_are_active_while_they_are_held() {
+        let fixture = Fixture::new(&json!({"networking": {"request_limit": 3}}), |_| (200, None));
+        let client = &fixture.shared.base.client;
+        let permit = client.permits.acquire().await;
+        assert_eq!(client.request_permits(), RequestPermits { active: 1, limit: Some(3) });
+        drop(permit);
+        assert_eq!(client.request_permits(), RequestPermits { active: 0, limit: Some(3) });
+    }
+
+    #[tokio::test]
+    async fn without_a_limit_there_are_only_active_permits() {
+        let fixture = Fixture::new(&json!({"networking": {"request_limit": null}}), |_| (200, None));
+        let client = &fixture.shared.base.client;
+        assert_eq!(client.request_permits(), RequestPermits { active: 0, limit: None });
+    }
+
+    fn response(status: u16) -> Response<()> {
+        Response::builder().status(status).body(()).unwrap()
+    }
+
+    #[test]
+    fn attempts_are_counted_by_method_and_result() {
+        let counts = RequestCounts::default();
+        for status in [200, 200, 999] {
+            let same = counts.record(&Method::GET, Ok(response(status))).unwrap();
+            assert_eq!(same.status(), status);
+        }
+        assert!(counts.record::<()>(&Method::GET, Err(RequestError::Timeout)).is_err());
+        assert_eq!(counts.record(&Method::TRACE, Ok(response(404))).unwrap().status(), 404);
+        let row = |method, status, count| Attempts { method, status, count };
+        assert_eq!(
+            counts.to_attempts(),
+            [
+                row("GET", Some(200), 2),
+                row("GET", Some(599), 1),
+                row("GET", None, 1),
+                row("OTHER", Some(404), 1),
+            ]
+        );
+    }
+}

@@ -1,0 +1,162 @@
+"""The metrics of an operator: their format, their documentation, and a blocked event loop."""
+
+import collections
+import pathlib
+import re
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import kopf
+import pytest
+
+pytestmark = pytest.mark.kopf_embedded_only
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs/probes.md"
+LIMIT = 30.0
+FAMILY = re.compile(r"# HELP (?P<name>[a-z_]+) \S.*\n# TYPE (?P=name) (?P<kind>counter|gauge)\n")
+LABEL = r'[a-z]+="[^"\n]*"'
+SAMPLE = re.compile(rf"(?P<name>[a-z_]+)(\{{(?P<labels>{LABEL}(,{LABEL})*)\}})? (?P<value>\S+)\n")
+
+
+class Served:
+    """A running operator in a thread; its handler blocks the event loop until `release` is set."""
+
+    def __init__(self, cluster) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        self.blocked, self.release, self.stop = threading.Event(), threading.Event(), threading.Event()
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(kopf.login_with_kubeconfig)
+        kopf.on.event("configmaps", annotations={"block": "yes"}, registry=registry)(self.block)
+        kopf.on.create("configmaps", annotations={"count": "yes"}, id="count", registry=registry)(self.count)
+        settings = kopf.OperatorSettings()
+        settings.networking.error_backoffs = [0.01, 0.01]
+        options = {"registry": registry, "settings": settings, "clusterwide": True}
+        options |= {"standalone": True, "stop_flag": self.stop, "liveness_endpoint": f"{self.url}/healthz"}
+        self.thread = threading.Thread(target=kopf.run, kwargs=options)
+        self.thread.start()
+
+    async def block(self, **_) -> None:
+        self.blocked.set()
+        self.release.wait(LIMIT)
+
+    async def count(self, patch, **_) -> None:
+        patch.metadata.labels["counted"] = "yes"
+
+    def get(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=LIMIT) as response:
+                return response.read().decode()
+        except urllib.error.URLError:
+            return ""
+
+    def wait_until(self, condition) -> None:
+        deadline = time.monotonic() + LIMIT
+        while not condition():
+            assert time.monotonic() < deadline, self.get("/metrics")
+            threading.Event().wait(0.02)
+
+
+@pytest.fixture
+def served(cluster, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    operator = Served(cluster)
+    yield operator
+    operator.release.set()
+    operator.stop.set()
+    operator.thread.join(LIMIT)
+    assert not operator.thread.is_alive()
+
+
+def parse(text: str) -> dict[str, list[tuple[str, float]]]:
+    """The samples of each family: their labels and values. Everything must be in the text format 0.0.4."""
+    families: dict[str, list[tuple[str, float]]] = {}
+    position = 0
+    while position < len(text):
+        family = FAMILY.match(text, position)
+        assert family, text[position : position + 200]
+        name = family["name"]
+        assert name not in families, f"{name} occurs twice"
+        assert name.endswith("_total") == (family["kind"] == "counter"), name
+        families[name], position = [], family.end()
+        while (sample := SAMPLE.match(text, position)) and not text.startswith("#", position):
+            assert sample["name"] == name
+            families[name].append((sample["labels"] or "", float(sample["value"])))
+            position = sample.end()
+        labels = [labels for labels, _ in families[name]]
+        assert len(labels) == len(set(labels)), name
+    return families
+
+
+def documented() -> set[str]:
+    section = PAGE.read_text().split("## Metrics")[1].split("## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the metrics of the process need /proc")
+def test_every_metric_is_documented_and_every_documented_metric_is_exposed(served):
+    """MET-1 and the last claim of MET-6, for the metrics that exist."""
+    served.wait_until(lambda: served.get("/readyz") == "ok")
+    served.wait_until(lambda: "kopf_loop_tick_age_seconds" in served.get("/metrics"))
+    families = parse(served.get("/metrics"))
+    names = set(families)
+    if "process_max_fds" not in names:  # the limit of this process is infinite
+        names.add("process_max_fds")
+    assert names == documented()
+    assert ('resource="configmaps"', 1) in families["kopf_synced"]
+    [(labels, value)] = families["kopf_build_info"]
+    version = ".".join(map(str, sys.version_info[:3]))
+    assert value == 1 and f'python="{version}"' in labels
+
+
+def test_attempts_of_requests_equal_the_request_log_of_the_server(cluster, served):
+    """MET-3, for requests with rejections and failures. Lost responses: see the page."""
+    served.wait_until(lambda: served.get("/readyz") == "ok")
+    cluster.inject("code", 500, verb="patch", resource="configmaps", times=7)
+    cluster.inject("code", 409, verb="patch", resource="configmaps", times=3)
+    cluster.inject("code", 410, verb="watch", resource="configmaps", times=2)
+    cluster.drop_watches("configmaps")
+    for number in range(20):
+        meta = {"name": f"counted-{number}", "annotations": {"count": "yes"}}
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+
+    def are_handled() -> bool:
+        found = cluster.list("configmaps")
+        return sum("counted" in it["metadata"].get("labels", {}) for it in found) == 20
+
+    def of_server() -> collections.Counter[tuple[str, str]]:
+        own = [it for it in cluster.requests if it.agent.startswith("kopf/")]
+        return collections.Counter((it.method, str(it.code or "<error>")) for it in own)
+
+    def of_operator() -> dict[tuple[str, str], float]:
+        samples = parse(served.get("/metrics"))["rest_client_requests_total"]
+        found = [(dict(re.findall(r'(\w+)="(.*?)"', labels)), value) for labels, value in samples]
+        assert {labels["host"] for labels, _ in found} == {cluster.connection.server.split("//")[1]}
+        return {(labels["method"], labels["code"]): value for labels, value in found}
+
+    served.wait_until(are_handled)
+    served.wait_until(lambda: of_operator() == of_server())
+    counts = of_operator()
+    assert all(counts["PATCH", code] > 0 for code in ("500", "409", "200")) and counts["GET", "410"] > 0
+
+
+def test_the_age_of_the_heartbeat_grows_while_the_event_loop_is_blocked(cluster, served):
+    """MET-5, with a shorter block: scrapes do not depend on Python."""
+    served.wait_until(lambda: served.get("/readyz") == "ok")
+    meta = {"name": "blocking", "annotations": {"block": "yes"}}
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+    assert served.blocked.wait(LIMIT)
+
+    def age() -> float:
+        [(_, value)] = parse(served.get("/metrics"))["kopf_loop_tick_age_seconds"]
+        return value
+
+    served.wait_until(lambda: age() >= 3)
+    served.release.set()
+    served.wait_until(lambda: age() < 2)
