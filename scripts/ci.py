@@ -81,7 +81,14 @@ class Run:
     ) -> bool:
         """Run a stage without these variables of the environment, and return whether it has passed."""
         print(f"--- {name}", flush=True)
-        return self._execute(name, minutes, command, targets, without, _print)
+        passed: list[bool] = []
+        thread = threading.Thread(
+            target=lambda: passed.append(self._execute(name, minutes, command, targets, without, _print)),
+            name=name,
+        )
+        thread.start()
+        _join(thread)
+        return passed == [True]
 
     def begin(
         self, name: str, minutes: float, command: Sequence[str], *, targets: Sequence[str] = ()
@@ -97,7 +104,7 @@ class Run:
     def wait(self, name: str) -> None:
         """Wait until a stage in the background has finished, and print its output."""
         thread, lines = self._background.pop(name)
-        thread.join()
+        _join(thread)
         print("\n".join([f"--- {name} (it ran in the background)", *lines]), flush=True)
 
     def finish(self) -> int:
@@ -319,6 +326,12 @@ def run_all(run: Run) -> None:
     run.stage("make test-newest", 10, newest, targets=["test-newest"])
     run.wait("make operators")
     run.stage("make differential-part", 4, ["make", "differential-part"])
+
+
+def _join(thread: threading.Thread) -> None:
+    """Wait for a stage. A signal that arrives just before a wait is handled after it: no wait is long."""
+    while thread.is_alive():
+        thread.join(0.5)
 
 
 def _exit(*_: object) -> None:
