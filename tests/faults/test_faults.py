@@ -48,7 +48,7 @@ def with_limit(title: str) -> Any:
     return pytest.param(title, marks=pytest.mark.timeout(200 + 2 * CASES[title][1].converge))
 
 
-@pytest.mark.parametrize("title", map(with_limit, CASES))
+@pytest.mark.parametrize("title", [with_limit(title) for title in CASES])
 def test_fault(title, kopf_cluster, table, request):
     python = request.config.getoption("--kopf-python")
     fault, scenery = CASES[title]

@@ -305,7 +305,8 @@ main(prog_name="kopf")
 
 
 def test_many_objects_are_read_in_pages_within_the_limits(cluster):
-    """CLI-1. The limit of the CPU time is doubled for unoptimised builds of the engine."""
+    """CLI-1. Usually, it takes 2 s of CPU time, also with an unoptimised engine; on a busy machine, the same
+    work takes more. The limit detects work that grows faster than the number of objects."""
     annotations = {**OF_KOPF["failed"], OTHER: "x" * 200}
     path = "/apis/behaviours.example.com/v1/namespaces/default/widgets"
     bodies = (widget(f"w{n:05}", {"size": n}, served=False, annotations=annotations) for n in range(10_000))
@@ -322,4 +323,4 @@ def test_many_objects_are_read_in_pages_within_the_limits(cluster):
     assert len(lists) == 20
     peak, seconds = done.stderr.splitlines()[-1].split()
     assert int(peak) * 1024 < 100_000_000
-    assert float(seconds) < 4
+    assert float(seconds) < 10
