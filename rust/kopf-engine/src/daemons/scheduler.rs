@@ -185,6 +185,7 @@ impl Scheduler {
                 resource: &resource,
                 finalizer: &shared.base.live_config.get().settings.persistence.finalizer,
                 compat: shared.base.startup_config.settings.compat,
+                is_versioned: shared.base.startup_config.settings.has_preconditions(),
                 is_deleted: &is_deleted,
                 release_cleanup: None,
             };

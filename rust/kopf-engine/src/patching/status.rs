@@ -108,14 +108,17 @@ impl Patching<'_> {
             let document = self.status_document(object, &patch, version.as_deref());
             let payload = RequestBody::MergePatch(&document);
             let sent = self.ask_status(object, payload, version.is_some(), may_retry).await;
-            match sent {
-                Err(error) if version.is_some() && error.status() == Some(409) => {}
+            let error = match sent {
+                Err(error) if version.is_some() && error.status() == Some(409) => error,
                 sent => return sent,
-            }
+            };
             // The object has changed, or another one has its place. If it changes all the time, it was there just now.
             let latest = self.reread(object).await?;
             let latest = latest.as_ref().and_then(|latest| latest.resource_version());
             version = latest.filter(|_| conflicts < CONFLICTS).map(str::to_owned);
+            if version.is_none() && self.is_versioned {
+                return Err(error);
+            }
             conflicts += 1;
         }
     }
@@ -153,7 +156,10 @@ fn is_temporary(error: &RequestError, is_versioned: bool) -> bool {
             _ => false,
         },
         RequestError::Transport(_) | RequestError::Unsent(_) => true,
-        RequestError::Timeout | RequestError::Malformed(_) | RequestError::Login(_) => false,
+        RequestError::Timeout
+        | RequestError::Malformed(_)
+        | RequestError::Login(_)
+        | RequestError::Fenced => false,
     }
 }
 

@@ -101,6 +101,7 @@ async fn apply_with(
         resource: &things,
         finalizer: "f",
         compat: false,
+        is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: persistence.map(|persistence| (&handlers, persistence)),
     };
@@ -353,6 +354,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
         resource: &things,
         finalizer: "f",
         compat: false,
+        is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: None,
     };

@@ -4,6 +4,7 @@ use kopf_core::handler::Kind;
 use kopf_core::health::CheckResult;
 
 use super::monitor::HealthMonitor;
+use crate::leadership::{Change, Replica};
 use crate::metrics_text::{add_family, add_sample};
 
 /// All states of an operator.
@@ -30,6 +31,9 @@ pub(super) fn to_metrics(monitor: Option<&HealthMonitor>, results: &[CheckResult
             add_sample(&mut text, "kopf_handlers", &[("kind", kind)], count.count());
         }
     }
+    if let Some(replica) = monitor.and_then(HealthMonitor::replica) {
+        add_leadership(&mut text, replica);
+    }
     add_family(&mut text, "kopf_health", "gauge", "1 if the check passes, 0 if it fails.");
     let mut names: Vec<&str> = results.iter().map(|result| result.name).collect();
     names.dedup();
@@ -40,6 +44,21 @@ pub(super) fn to_metrics(monitor: Option<&HealthMonitor>, results: &[CheckResult
         add_sample(&mut text, "kopf_health", &[("check", name)], u8::from(passes));
     }
     text
+}
+
+/// The metrics of leader election.
+fn add_leadership(text: &mut String, replica: &Replica) {
+    let name = [("name", replica.place())];
+    add_family(text, "leader_election_master_status", "gauge", "1 while this replica is the leader.");
+    add_sample(text, "leader_election_master_status", &name, u8::from(replica.is_leading()));
+    let valid = "kopf_leadership_valid_seconds";
+    add_family(text, valid, "gauge", "Seconds until the leader stops working if the lease is not renewed.");
+    add_sample(text, valid, &name, replica.valid_for());
+    let changes = "kopf_leadership_changes_total";
+    add_family(text, changes, "counter", "Changes of the leadership of this replica.");
+    for (change, what) in Change::ALL {
+        add_sample(text, changes, &[name[0], ("change", what)], replica.changes(change));
+    }
 }
 
 /// The name of a kind of handlers; none if it is not called by the engine.
