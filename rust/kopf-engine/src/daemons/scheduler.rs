@@ -209,6 +209,7 @@ impl Scheduler {
             shared.manager.send(SchedulerCommand::Written { object_daemons, run, outcome, result });
         };
         let giving_up = self.shared.manager.giving_up.clone();
+        let writing = Box::pin(writing);
         let writing = async move { giving_up.run_until_cancelled(writing).await.unwrap_or_default() };
         let guarded = self.shared.base.failing.guard("The patching after a daemon or timer", writing);
         self.shared.manager.writers.spawn(guarded);

@@ -182,8 +182,8 @@ impl Patching<'_> {
         let body = || rest.as_ref().map_or(PatchPart(&patch, separate), |rest| PatchPart(rest, None));
         // The subresource may not exist any more: then the status is an ordinary field.
         let is_missing = written.rejection.as_ref().is_some_and(|it| it.error.status() == Some(404));
-        let (whole, known) = (PatchPart(&patch, None), response.as_ref());
-        let sent = if is_missing { self.merge_body(object, known, whole).await } else { Ok(None) };
+        let (whole, known) = (|| PatchPart(&patch, None), response.as_ref());
+        let sent = if is_missing { self.merge_body(object, known, whole()).await } else { Ok(None) };
         let sent = match sent {
             Ok(Some(last)) => Ok(Some(last)),
             Err(error) if !is_rejection(&error) => Err(error),
@@ -306,8 +306,7 @@ impl Patching<'_> {
         self.debug(object, || {
             format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
         });
-        let latest = response.filter(|_| self.is_versioned).and_then(|it| self.read(object, it).ok());
-        self.send_body(object, latest.as_deref(), &body, false).await.map(Some)
+        self.send_body(object, response, &body, false).await.map(Some)
     }
 
     /// The object does not exist any more, or has a successor of its name: nothing of the patch is written.

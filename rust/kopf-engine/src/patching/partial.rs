@@ -109,8 +109,7 @@ impl Patching<'_> {
             if patch.is_empty() {
                 return applied;
             }
-            let latest = applied.latest.clone();
-            match self.send_body(object, latest.as_deref(), &PatchPart(&patch, None), true).await {
+            match self.send_body(object, None, &PatchPart(&patch, None), true).await {
                 Ok(response) => applied = self.accepted(object, Some(response), patch, applied),
                 Err(error) => {
                     applied.gone |= is_gone(&error);

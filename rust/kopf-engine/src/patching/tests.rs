@@ -10,6 +10,7 @@ use crate::host::HostTask;
 use crate::testing::{FakeResponse, Fixture, Got, resource};
 
 mod order;
+mod versions;
 
 /// A host whose transformation functions set `spec.x`, and `status.done` of objects with a status. It collects log lines.
 #[derive(Default)]

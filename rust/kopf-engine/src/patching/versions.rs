@@ -32,21 +32,46 @@ impl Patching<'_> {
     pub(super) async fn send_body(
         &self,
         object: &Arc<Object>,
-        latest: Option<&Object>,
+        response: Option<&Bytes>,
         body: &PatchPart<'_>,
         is_once: bool,
     ) -> Result<Bytes, RequestError> {
-        let mut version = self.version(object, latest);
+        if self.is_versioned {
+            // In a box, to keep the futures of operators without leader election small.
+            return Box::pin(self.send_versioned_body(object, response, body, is_once)).await;
+        }
+        let document = self.body_document(object, body, None);
+        self.send_merge_patch(object, &document, is_once).await
+    }
+
+    async fn send_merge_patch(
+        &self,
+        object: &Arc<Object>,
+        document: &[u8],
+        is_once: bool,
+    ) -> Result<Bytes, RequestError> {
+        let payload = RequestBody::MergePatch(document);
+        if is_once {
+            self.send(object, None, payload, true).await
+        } else {
+            self.ask(object, None, payload).await
+        }
+    }
+
+    async fn send_versioned_body(
+        &self,
+        object: &Arc<Object>,
+        response: Option<&Bytes>,
+        body: &PatchPart<'_>,
+        is_once: bool,
+    ) -> Result<Bytes, RequestError> {
+        let latest = response.and_then(|response| self.read(object, response).ok());
+        let mut version = self.version(object, latest.as_deref());
+        drop(latest);
         let mut retries = CONFLICTS.retries();
         loop {
             let document = self.body_document(object, body, version.as_deref());
-            let payload = RequestBody::MergePatch(&document);
-            let sent = if is_once {
-                self.send(object, None, payload, true).await
-            } else {
-                self.ask(object, None, payload).await
-            };
-            let error = match sent {
+            let error = match self.send_merge_patch(object, &document, is_once).await {
                 Err(error) if version.is_some() && error.status() == Some(409) => error,
                 sent => return sent,
             };
