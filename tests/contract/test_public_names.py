@@ -41,6 +41,7 @@ ALLOWED = {
 ADDED_COMMANDS = {"check", "cluster", "completion", "dev", "help", "init", "manifests", "status"}
 ADDED_COMMANDS |= {"release-finalizers", "uninstall"}
 ADDED_PARAMETERS = {"kubeconfig", "context", "output", "status_address"}
+ADDED_PARAMETERS |= {"leader_elect", "lease_name", "lease_namespace"}
 ADDED_TO_TESTING = {
     "Cluster",
     "NotSupportedError",
@@ -103,6 +104,8 @@ def test_the_testing_kit_only_adds(reference, ours):
 # Documented in docs/handlers.md.
 ADDED_DECORATOR = "reconcile"
 ADDED_OPTIONS = [["metadata_only", "KEYWORD_ONLY", "False"], ["status_address", "KEYWORD_ONLY", "None"]]
+LEASE_OPTIONS = ("leader_elect", "lease_name", "lease_namespace")
+ADDED_OPTIONS += [[name, "KEYWORD_ONLY", "None"] for name in LEASE_OPTIONS]
 
 
 def _without_additions(shape):

@@ -256,7 +256,12 @@ def attribute_docs(kind: type) -> dict[str, tuple[str, str]]:
 def settings_groups() -> dict[str, Any]:
     """All groups of settings by their names."""
     settings = kopf.OperatorSettings()
-    names = [item.name for item in dataclasses.fields(settings)] + ["reconciling", "caching", "health"]
+    names = [item.name for item in dataclasses.fields(settings)] + [
+        "reconciling",
+        "caching",
+        "health",
+        "leadership",
+    ]
     return {name: getattr(settings, name) for name in names}
 
 

@@ -71,3 +71,26 @@ def test_runner_runs_a_command_and_stops_it(invoked, monkeypatch):
     assert (runner.exit_code, runner.exception) == (0, None)
     with pytest.raises(SystemExit), KopfRunner(["run", "--nope"], timeout=60):
         pass
+
+
+def test_the_options_of_leader_election_are_passed(invoked):
+    _, kwargs = invoked("--leader-elect", "--lease=crew", "--lease-namespace=ns")
+    assert (kwargs["leader_elect"], kwargs["lease_name"], kwargs["lease_namespace"]) == (True, "crew", "ns")
+    _, kwargs = invoked(KOPF_RUN_LEADER_ELECT="yes", KOPF_RUN_LEASE="c", KOPF_RUN_LEASE_NAMESPACE="n")
+    assert (kwargs["leader_elect"], kwargs["lease_name"], kwargs["lease_namespace"]) == (True, "c", "n")
+    _, kwargs = invoked()
+    assert (kwargs["leader_elect"], kwargs["lease_name"], kwargs["lease_namespace"]) == (None, None, None)
+
+
+def test_a_dev_operator_does_not_stand_by_for_the_replicas(invoked):
+    _, kwargs = invoked("--dev", "--lease=crew")
+    assert kwargs["leader_elect"] is False
+    _, kwargs = invoked("--dev", "--lease=crew", "--leader-elect")
+    assert kwargs["leader_elect"] is True
+
+
+def test_kopf_1_45_has_no_leader_election(invoked):
+    for options in (["--leader-elect"], ["--lease=crew"], ["--lease-namespace=ns"]):
+        result, _ = invoked(*options, KOPF_COMPAT="1.45")
+        assert result.exit_code == 2
+        assert "Kopf 1.45 has no such option" in result.output

@@ -20,6 +20,7 @@ from kopf._cli.output import Output, document_output
 from kopf._cli.permissions import (
     Permission,
     Resolved,
+    lease_permissions,
     missing_permissions,
     peering_permissions,
     required_permissions,
@@ -160,6 +161,7 @@ def _inspect(
     problems += [Problem("namespace", text) for text in describe_unmatched(api, namespaces)]
     permissions = required_permissions(resolved, namespaces, settings)
     permissions += webhook_permissions(registry, settings)
+    permissions += lease_permissions(settings)
     permissions += peering_permissions(api, resources, namespaces, settings)
     problems += [
         Problem("permission", item.describe(), item) for item in missing_permissions(api, permissions)

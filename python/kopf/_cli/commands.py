@@ -19,6 +19,7 @@ from kopf._cli.options import (
     cluster_options,
     drop_overridden,
     handlers_options,
+    leader_election_options,
     liveness_option,
     logging_options,
     logging_parameters,
@@ -98,6 +99,7 @@ def main(context: click.Context) -> None:
     help="Join this peering: pause while an operator with a higher priority is alive.",
 )
 @option("-p", "--priority", type=int, help="The priority in the peering; the highest one works.")
+@leader_election_options
 @handlers_options
 @click.make_pass_decorator(CLIControls, ensure=True)
 def run(
@@ -112,6 +114,9 @@ def run(
     clusterwide: bool,
     liveness_endpoint: str | None,
     status_address: str | None,
+    leader_elect: bool | None,
+    lease_name: str | None,
+    lease_namespace: str | None,
 ) -> None:
     """Run an operator.
 
@@ -165,6 +170,10 @@ def run(
             peering_name=peering_name,
             liveness_endpoint=liveness_endpoint,
             status_address=status_address,
+            # To pause the others, it must not stand by for them.
+            leader_elect=False if dev and leader_elect is None and lease_name is not None else leader_elect,
+            lease_name=lease_name,
+            lease_namespace=lease_namespace,
             registry=controls.registry,
             settings=controls.settings,
             stop_flag=controls.stop_flag,

@@ -29,11 +29,15 @@ def report(error: Exception, *, debug: bool = False, json: bool = False) -> int:
         # One line, with the traceback in a field of it, as other errors are logged.
         tb = error.__traceback__ if debug else errors.author_traceback(error.__traceback__)
         logger.critical(paragraph, exc_info=(type(error), error, tb) if traced else None)
-        return 1
+        return _exit_code(error)
     if traced:
         click.echo(format_traceback(error) if debug else format_author_traceback(error), err=True)
     click.echo(f"Error: {paragraph}", err=True)
-    return 1
+    return _exit_code(error)
+
+
+def _exit_code(error: Exception) -> int:
+    return error.exit_code if isinstance(error, errors.OperationalError) else 1
 
 
 def explain(error: BaseException) -> str:

@@ -21,6 +21,7 @@ from kopf._cli.permissions import (
     WEBHOOKS,
     Permission,
     has_webhooks,
+    lease_permissions,
     peering_permissions,
     peering_plural,
     required_permissions,
@@ -64,6 +65,7 @@ def generate(
         if startup:
             _call_startup_handlers(registry, settings, namespaces)
     permissions = _required_permissions(registry, settings, namespaces, startup=startup)
+    permissions += lease_permissions(settings, home)
     documents = [_account(name, home), *_roles(name, home, permissions)]
     if image is not None:
         patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]

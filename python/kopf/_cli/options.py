@@ -223,6 +223,43 @@ status_address_option = option(
 )
 
 
+def leader_election_options(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of leader election to a command, as its arguments."""
+
+    def check(context: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value is not None and compatibility.of_environment().has_no_leader_election:
+            raise click.BadParameter(
+                "Kopf 1.45 has no such option: omit it, or unset KOPF_COMPAT", context, param
+            )
+        return value
+
+    for parameter in (
+        option(
+            "--lease-namespace",
+            metavar="NAME",
+            callback=check,
+            help="The namespace of the Lease; by default, that of the pod or of the kubeconfig.",
+        ),
+        option(
+            "--lease",
+            "lease_name",
+            envvar="KOPF_RUN_LEASE",
+            metavar="NAME",
+            callback=check,
+            help="The Lease that all replicas share, and no other operator uses.",
+        ),
+        option(
+            "--leader-elect/--no-leader-elect",
+            default=None,
+            show_default="no",
+            callback=check,
+            help="Work only while this replica is the leader.",
+        ),
+    ):
+        fn = parameter(fn)
+    return fn
+
+
 class HandlersParamType(click.ParamType[str]):
     """A file with handlers."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from kopf._intents.handlers import ChangingHandler, ReconcilingHandler, Spawning
 from kopf._intents.namespaces import Namespaces
 from kopf._intents.registries import OperatorRegistry, cache_declarations, resource_handlers
 from kopf._intents.selectors import Selector, is_exact_namespace
+from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.apierrors import ApiError
 from kopf._objects.resources import Resource
@@ -134,6 +136,24 @@ def webhook_permissions(registry: OperatorRegistry, settings: OperatorSettings) 
         # Names do not limit the creation of objects.
         yield Permission("create", plural, WEBHOOK_GROUP, unless=unless)
         yield Permission("patch", plural, WEBHOOK_GROUP, unless=unless, name=name)
+
+
+def lease_permissions(settings: OperatorSettings, home: str = "") -> Iterator[Permission]:
+    """The permissions for the Lease of the leader election, if there is one. `home` is the namespace of the
+    operator; if it is unknown, so is the namespace of the Lease, unless the settings have it.
+    """
+    if not has_leader_election(settings):
+        return
+    unless = "settings.leadership.enabled is False"
+    leadership = settings.leadership
+    namespace = leadership.namespace or home or os.environ.get("POD_NAMESPACE")
+    if not namespace:
+        return
+    # Names do not limit the creation of objects.
+    yield Permission("create", "leases", "coordination.k8s.io", namespace, unless)
+    for verb in ("get", "update"):
+        name = leadership.name or ""
+        yield Permission(verb, "leases", "coordination.k8s.io", namespace, unless, name=name)
 
 
 def has_webhooks(registry: OperatorRegistry) -> bool:

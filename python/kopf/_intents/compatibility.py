@@ -85,6 +85,9 @@ class Compatibility:
     has_no_health_checks: bool = False
     """There are no health checks but the liveness endpoint, which is opened after the startup handlers."""
 
+    has_no_leader_election: bool = False
+    """There is no leader election."""
+
     uses_compatible_engine: bool = False
     """The engine restores its own behaviours, see `settings.compat` in its crates."""
 

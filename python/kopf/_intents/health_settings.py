@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(slots=True)
@@ -41,3 +42,6 @@ class HealthSettings:
 
     ready_needs_streams: bool = False
     """Whether the operator is not ready while any watch is failing, also after the first listing."""
+
+    ready_when: Literal["synced", "leading"] = "synced"
+    """Which replicas of a leader election are ready: those that watch the cluster, or only the leader."""

@@ -222,6 +222,11 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
     }
 
 
+def has_leader_election(settings: settings_.OperatorSettings) -> bool:
+    """Whether `settings.leadership.enabled` is set."""
+    return "_leadership" in vars(settings) and settings.leadership.enabled
+
+
 def has_status_address(settings: settings_.OperatorSettings) -> bool:
     """Whether `settings.health.address` is set."""
     return "_health" in vars(settings) and settings.health.address is not None
@@ -232,9 +237,8 @@ def _serialize_health(settings: settings_.OperatorSettings) -> Json:
     if "_health" not in vars(settings):
         return {}
     limits = "loop_limit engine_limit border_limit supervision_limit deaf_limit stall_limit handler_limit"
-    return {
-        "health": _select_attrs(settings.health, f"{limits} credentials_limit ready_needs_streams"),
-    }
+    others = "credentials_limit ready_needs_streams ready_when"
+    return {"health": _select_attrs(settings.health, f"{limits} {others}")}
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:

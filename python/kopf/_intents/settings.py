@@ -22,15 +22,15 @@ from kopf._objects.suggestions import did_you_mean
 if TYPE_CHECKING:
     from kopf._intents.caching_settings import CachingSettings
     from kopf._intents.health_settings import HealthSettings
+    from kopf._intents.leadership_settings import LeadershipSettings
     from kopf._intents.reconciling_settings import ReconcilingSettings
 
 Backoffs = float | Iterable[float]
+RENAMED = "Batching settings are now queueing settings. Please rename `settings.batching` ->"
 
 
 class ChangeTracked:
-    """Counts the assignments to the attributes of all settings, so that it is cheap to know that nothing has
-    changed. Changes inside of a value, such as in a list, are not noticed.
-    """
+    """Counts the assignments to the attributes of all settings. Changes inside of a value are not noticed."""
 
     _version: ClassVar[int] = 0
 
@@ -407,9 +407,14 @@ class OperatorSettings(ChangeTracked):
         return self.__dict__.setdefault("_health", HealthSettings())  # type: ignore[no-any-return]
 
     @property
+    def leadership(self) -> LeadershipSettings:
+        """The settings of leader election; operators without it do not load the module."""
+        from kopf._intents.leadership_settings import LeadershipSettings
+
+        return self.__dict__.setdefault("_leadership", LeadershipSettings())  # type: ignore[no-any-return]
+
+    @property
     def batching(self) -> QueueingSettings:
         """Deprecated: the same as `queueing`."""
-        rename = "`settings.batching` -> `settings.queueing`"
-        text = f"Batching settings are now queueing settings. Please rename {rename}"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{RENAMED} `settings.queueing`", DeprecationWarning, stacklevel=2)
         return self.queueing

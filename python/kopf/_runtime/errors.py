@@ -23,6 +23,9 @@ _THIRD_PARTY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os
 class OperationalError(Exception):
     """The operator cannot start or continue for a reason outside its code; the message has instructions."""
 
+    exit_code = 1
+    """The exit code of a command that ends with the error."""
+
     explanation: str | None = None
     """The paragraph at the end of a command, if the message has the format of Kopf 1.45."""
 

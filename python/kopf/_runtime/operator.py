@@ -45,6 +45,9 @@ async def spawn_tasks(
     peering_name: str | None = None,
     liveness_endpoint: str | None = None,
     status_address: str | None = None,
+    leader_elect: bool | None = None,
+    lease_name: str | None = None,
+    lease_namespace: str | None = None,
     clusterwide: bool = False,
     namespaces: Collection[NamespacePattern] = (),
     namespace: NamespacePattern | None = None,
@@ -71,6 +74,9 @@ async def spawn_tasks(
             None: none.
         status_address: The host and the port of the status endpoints, such as `0.0.0.0:8082`; None: by
             `settings.health.address`.
+        leader_elect: Whether to elect a leader among the replicas; None: by `settings.leadership.enabled`.
+        lease_name: The name of the Lease that all replicas share; None: by `settings.leadership.name`.
+        lease_namespace: The namespace of the Lease; None: by `settings.leadership.namespace`.
         clusterwide: Whether to serve the whole cluster.
         namespaces: The namespaces to serve: names or patterns, such as `team-*`.
         namespace: Deprecated: one namespace of `namespaces`.
@@ -129,6 +135,9 @@ def run(
     peering_name: str | None = None,
     liveness_endpoint: str | None = None,
     status_address: str | None = None,
+    leader_elect: bool | None = None,
+    lease_name: str | None = None,
+    lease_namespace: str | None = None,
     clusterwide: bool = False,
     namespaces: Collection[NamespacePattern] = (),
     namespace: NamespacePattern | None = None,
@@ -156,6 +165,9 @@ def run(
             None: none.
         status_address: The host and the port of the status endpoints, such as `0.0.0.0:8082`; None: by
             `settings.health.address`.
+        leader_elect: Whether to elect a leader among the replicas; None: by `settings.leadership.enabled`.
+        lease_name: The name of the Lease that all replicas share; None: by `settings.leadership.name`.
+        lease_namespace: The namespace of the Lease; None: by `settings.leadership.namespace`.
         clusterwide: Whether to serve the whole cluster.
         namespaces: The namespaces to serve: names or patterns, such as `team-*`.
         namespace: Deprecated: one namespace of `namespaces`.
@@ -216,6 +228,9 @@ def _make_runner(
     peering_name: str | None,
     liveness_endpoint: str | None,
     status_address: str | None,
+    leader_elect: bool | None,
+    lease_name: str | None,
+    lease_namespace: str | None,
     clusterwide: bool,
     namespaces: Collection[NamespacePattern],
     namespace: NamespacePattern | None,
@@ -239,6 +254,12 @@ def _make_runner(
         settings.peering.standalone = standalone
     if priority is not None:
         settings.peering.priority = priority
+    if leader_elect is not None:
+        settings.leadership.enabled = leader_elect
+    if lease_name is not None:
+        settings.leadership.name = lease_name
+    if lease_namespace is not None:
+        settings.leadership.namespace = lease_namespace
     return OperatorRunner(
         registry=registry,
         settings=settings,

@@ -32,3 +32,15 @@ def accepting_triggers(
     from kopf._runtime import triggers  # other operators do not load it
 
     return triggers.accepting(registry, engine, handlers, invoker)
+
+
+def serialize_startup(
+    settings: OperatorSettings, iterated: serialization.Iterated, *, works: bool
+) -> dict[str, Any]:
+    """Describe the settings at the start of the engine. With `works`, it does more than a single command."""
+    described = serialization.serialize_settings(settings, iterated)
+    if not works or not serialization.has_leader_election(settings):
+        return described
+    from kopf._runtime.election import serialize_election  # other operators do not load it
+
+    return {**described, "leadership": serialize_election(settings)}

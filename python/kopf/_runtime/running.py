@@ -41,7 +41,7 @@ from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
-from kopf._runtime.optional_parts import accepting_triggers, serialize_declared
+from kopf._runtime.optional_parts import accepting_triggers, serialize_declared, serialize_startup
 from kopf._runtime.settings_sync import SettingsSync
 from kopf._runtime.shutdown import Shutdown, is_interrupt_ignored
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
@@ -348,7 +348,8 @@ class OperatorRunner:
         try:
             engine.start()
             self._api.attach(engine)
-            if self._status is not None and not self._compatibility.has_no_health_checks:
+            is_monitored = self._status or serialization.has_leader_election(self._settings)
+            if is_monitored and not self._compatibility.has_no_health_checks:
                 from kopf._runtime.status import Heartbeat
 
                 loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._settings, self._loop))
@@ -373,12 +374,11 @@ class OperatorRunner:
             raise to_exception(failure)
 
     def _make_engine(self, declared: list[dict[str, Any]], iterated: serialization.Iterated) -> Engine:
-        lifecycle = next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom")
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
         return Engine(
             handlers=declared,
-            settings=serialization.serialize_settings(self._settings, iterated),
-            lifecycle=lifecycle,
+            settings=serialize_startup(self._settings, iterated, works=self._peering_command is None),
+            lifecycle=next((fn.__name__ for fn in BUILTIN_LIFECYCLES if fn is self._lifecycle), "custom"),
             namespaces=globs,
             foreign=len(globs) < len(self._namespaces),
             agent=f"kopf/{__version__}",

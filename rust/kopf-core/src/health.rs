@@ -33,6 +33,19 @@ pub struct HealthLimits {
     pub credentials_limit: Option<f64>,
     /// Whether failing streams make the operator unready also after the first listing.
     pub ready_needs_streams: bool,
+    /// Which replicas are ready.
+    pub ready_when: ReadyWhen,
+}
+
+/// Which replicas of a leader election are ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadyWhen {
+    /// Those that have received the state of the cluster.
+    #[default]
+    Synced,
+    /// Only the leader.
+    Leading,
 }
 
 impl Default for HealthLimits {
@@ -47,6 +60,7 @@ impl Default for HealthLimits {
             handler_limit: None,
             credentials_limit: Some(15.0),
             ready_needs_streams: false,
+            ready_when: ReadyWhen::Synced,
         }
     }
 }
@@ -119,6 +133,19 @@ pub struct Signals {
     pub rejected: f64,
     /// Whether the operator is stopping.
     pub is_stopping: bool,
+    /// The part of the operator in a leader election; none without it.
+    pub leadership: Option<LeadershipSignal>,
+}
+
+/// The part of a replica in a leader election.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LeadershipSignal {
+    /// Whether it leads.
+    pub is_leading: bool,
+    /// For how long its fence has been closed although it was the leader.
+    pub overdue: f64,
+    /// The duration of the lease.
+    pub lease_duration: f64,
 }
 
 /// The result of one check.
@@ -177,6 +204,16 @@ pub fn evaluate(signals: &Signals, limits: &HealthLimits, extension: f64) -> Vec
         }),
     ];
     results.extend(readiness(signals, limits, extension));
+    if let Some(leadership) = &signals.leadership {
+        let is_overdue = leadership.overdue > leadership.lease_duration + extension;
+        results.push(check("leader", LIVE, {
+            is_overdue.then(|| format!("the lease was lost {} ago", shown(leadership.overdue)))
+        }));
+        if limits.ready_when == ReadyWhen::Leading {
+            let failure = (!leadership.is_leading).then(|| "another replica is the leader".to_owned());
+            results.push(check("leading", READY, failure));
+        }
+    }
     results
 }
 

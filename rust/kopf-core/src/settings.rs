@@ -9,6 +9,7 @@ mod error_backoffs;
 pub use error_backoffs::{Backoffs, ErrorBackoffs};
 
 use crate::health::HealthLimits;
+use crate::lease::LeaderElection;
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::resource::Selector;
 use serde::Deserialize;
@@ -46,8 +47,17 @@ pub struct Settings {
     pub persistence: Persistence,
     /// The checks of the operator's health.
     pub health: HealthLimits,
+    /// Leader election; none if it is disabled.
+    pub leadership: Option<LeaderElection>,
     /// Whether to behave exactly as Kopf 1.45, also where kopf-rs otherwise improves on it.
     pub compat: bool,
+}
+
+impl Settings {
+    /// Whether patches depend on the resource version of the object that they were decided for.
+    pub fn has_preconditions(&self) -> bool {
+        self.leadership.as_ref().is_some_and(|leadership| leadership.preconditions)
+    }
 }
 
 /// Posting of Kubernetes events about objects.

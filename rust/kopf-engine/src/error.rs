@@ -150,6 +150,9 @@ pub enum RequestError {
     /// The response does not conform to the API. Not retried.
     #[error("{0}")]
     Malformed(String),
+    /// The request was not sent: this replica does not lead. Not retried.
+    #[error("this replica is not the leader: it writes nothing")]
+    Fenced,
     /// There are no valid credentials. The operator stops.
     #[error(transparent)]
     Login(#[from] LoginError),
@@ -219,7 +222,7 @@ impl From<RequestError> for Failure {
                 (FailureKind::Unreachable, Some(sentence(text)))
             }
             RequestError::Timeout => (FailureKind::Unreachable, Some(NO_RESPONSE.to_owned())),
-            RequestError::Malformed(_) => (FailureKind::Other, None),
+            RequestError::Malformed(_) | RequestError::Fenced => (FailureKind::Other, None),
         };
         Self { kind, message: error.to_string(), explanation }
     }

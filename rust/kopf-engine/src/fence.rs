@@ -56,6 +56,11 @@ impl Fence {
         }
     }
 
+    /// Whether a call or a write may begin immediately, in the present term.
+    pub fn is_open(&self) -> bool {
+        self.pass(self.term.load(Ordering::Acquire)).is_ok()
+    }
+
     /// Opens the fence for a later term, which closes the present one, or extends the deadline of the present one. Without
     /// effect if the fence of the term has closed, at the latest by its deadline. Returns whether it admits the term.
     pub fn open(&self, term: Term) -> bool {

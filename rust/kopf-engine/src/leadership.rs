@@ -1,9 +1,10 @@
 //! Leader election of a replica: one task that reads, acquires, renews and releases the Lease, and opens the fence.
 //!
 //! The rules are those of [`kopf_core::lease`]; this module waits and sends. The task never waits for Python, and its requests
-//! wait for no others. The operator does not start it yet.
+//! wait for no others. [`Replica`] is the part of the operator in it.
 
 mod lease_client;
+mod replica;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::host::{Host, LogRecord};
 use crate::time::clock::Clock;
 
 use lease_client::LeaseClient;
+pub use replica::{Change, Replica};
 
 const LOGGER: &str = "kopf._core.engines.leadership";
 

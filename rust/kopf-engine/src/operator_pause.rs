@@ -2,10 +2,15 @@
 //!
 //! Components set and remove their reasons, and wait for pauses to begin and end. Pauses are counted, so that waiting
 //! tasks do not miss a short one.
+//!
+//! A replica that does not lead is paused by the reason [`STANDBY`]. A warm one keeps its streams: see [`Pause::holds_streams`].
 
 use std::collections::BTreeSet;
 
 use tokio::sync::watch;
+
+/// The reason of a replica that does not lead.
+pub const STANDBY: &str = "this replica is not the leader";
 
 /// The reasons for the pause; the operator is paused while there are any.
 #[derive(Debug)]
@@ -17,6 +22,15 @@ pub struct Pause {
 struct State {
     blockers: BTreeSet<String>,
     count: u64,
+    /// A standby keeps its streams.
+    is_warm: bool,
+}
+
+impl State {
+    fn holds_streams(&self) -> bool {
+        let is_ignored = |blocker: &String| self.is_warm && blocker == STANDBY;
+        !self.blockers.iter().all(is_ignored)
+    }
 }
 
 impl Default for Pause {
@@ -26,6 +40,48 @@ impl Default for Pause {
 }
 
 impl Pause {
+    /// The replica does not lead from now on. If it is `warm`, its streams go on.
+    pub fn stand_by(&self, is_warm: bool) {
+        self.state.send_modify(|state| state.is_warm = is_warm);
+        self.turn(STANDBY, true);
+    }
+
+    /// The replica leads from now on. Its streams begin with new listings: those from before may not contain the last writes of
+    /// the previous leader.
+    pub fn lead(&self) {
+        self.state.send_if_modified(|state| {
+            let is_changed = state.blockers.remove(STANDBY);
+            state.count += u64::from(is_changed);
+            is_changed
+        });
+    }
+
+    /// Whether the replica does not lead.
+    pub fn is_standby(&self) -> bool {
+        self.has(STANDBY)
+    }
+
+    /// Waits until the replica leads. Without leader election, it always does.
+    pub async fn leading(&self) {
+        self.until(|state| !state.blockers.contains(STANDBY)).await;
+    }
+
+    /// Whether the streams wait for the end of the pause.
+    pub fn holds_streams(&self) -> bool {
+        self.state.borrow().holds_streams()
+    }
+
+    /// Waits until the streams may run.
+    pub async fn streams_released(&self) {
+        self.until(|state| !state.holds_streams()).await;
+    }
+
+    /// Waits until the streams have to be interrupted: they are held, or a pause has begun since there were `count`, or the
+    /// replica has become the leader since then.
+    pub async fn streams_interrupted(&self, count: u64) {
+        self.until(|state| state.holds_streams() || state.count != count).await;
+    }
+
     /// Sets or removes a reason.
     pub fn turn(&self, name: &str, on: bool) {
         self.state.send_if_modified(|state| {
@@ -52,7 +108,7 @@ impl Pause {
         self.state.borrow().blockers.iter().cloned().collect()
     }
 
-    /// The number of pauses begun so far.
+    /// The number of pauses begun so far, and of terms.
     pub fn count(&self) -> u64 {
         self.state.borrow().count
     }
@@ -92,6 +148,37 @@ mod tests {
         assert!(pause.over().now_or_never().is_none());
         pause.turn("a", false);
         assert!(pause.over().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_warm_standby_keeps_its_streams_and_starts_them_again_when_it_leads() {
+        for is_warm in [true, false] {
+            let pause = Pause::default();
+            pause.stand_by(is_warm);
+            assert!(pause.is_on() && pause.is_standby());
+            assert_eq!(pause.holds_streams(), !is_warm);
+            let count = pause.count();
+            assert_eq!(pause.streams_interrupted(count).now_or_never().is_some(), !is_warm);
+            pause.lead();
+            assert!(!pause.is_on() && !pause.is_standby() && pause.leading().now_or_never().is_some());
+            assert!(pause.streams_interrupted(count).now_or_never().is_some());
+            assert!(pause.streams_interrupted(pause.count()).now_or_never().is_none());
+            let count = pause.count();
+            pause.lead();
+            assert_eq!(pause.count(), count);
+        }
+    }
+
+    #[test]
+    fn other_reasons_hold_the_streams_of_a_standby() {
+        let pause = Pause::default();
+        pause.stand_by(true);
+        pause.turn("peer", true);
+        assert!(pause.holds_streams());
+        pause.lead();
+        assert!(pause.holds_streams());
+        pause.turn("peer", false);
+        assert!(pause.streams_released().now_or_never().is_some());
     }
 
     #[test]

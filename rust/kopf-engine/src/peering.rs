@@ -147,6 +147,9 @@ impl Peering {
 
     /// Removes our record. On failure, an error is logged, and the record expires.
     pub async fn leave(&self) {
+        if self.pause.is_standby() {
+            return;
+        }
         let removal = self.write(self.record(0));
         let why = match timeout(seconds(LEAVE_TIMEOUT), removal).await {
             Ok(Ok(_)) => return,
@@ -171,6 +174,8 @@ impl Peering {
     /// Renews our record until it is cancelled.
     async fn keep_alive(&self) -> Result<(), RequestError> {
         loop {
+            // The replicas of a leader election are one peer, whose record the leader writes.
+            self.pause.leading().await;
             match self.touch().await {
                 Err(error @ RequestError::Login(_)) => return Err(error),
                 Err(error) => {
@@ -222,7 +227,7 @@ impl Peering {
                     Err(_) => return Ok(()), // the watch has ended
                 },
                 // The response has the current state; ours may be outdated if the watch is interrupted.
-                () = self.shared.clock.sleep(overdue.unwrap_or_default()), if overdue.is_some() => match self.touch().await {
+                () = self.overdue(overdue.unwrap_or_default()), if overdue.is_some() => match self.touch().await {
                     Ok(latest) => latest,
                     Err(error @ RequestError::Login(_)) => return Err(error),
                     Err(_) => {
@@ -238,6 +243,12 @@ impl Peering {
             was_absent = is_absent;
             until = self.evaluate(&latest, &mut for_peers).await;
         }
+    }
+
+    /// Waits until a peer is overdue; a standby leaves the check to the leader.
+    async fn overdue(&self, delay: std::time::Duration) {
+        self.shared.clock.sleep(delay).await;
+        self.pause.leading().await;
     }
 
     /// Pauses or resumes the operator, and removes expired records. Returns the time of the next check.
@@ -266,7 +277,7 @@ impl Peering {
         }
         *for_peers = judgement.pauses();
         pause.turn(&self.toggle, judgement.pauses());
-        if !judgement.dead.is_empty() {
+        if !judgement.dead.is_empty() && !pause.is_standby() {
             let nulls = judgement.dead.iter().map(|id| (id.clone(), Value::Null));
             let name = &self.settings().name;
             let namespace = self.namespace.as_deref();

@@ -2,7 +2,7 @@
 //!
 //! [`Candidate`] decides for one replica: it receives what was read and written, and returns the next action. [`Fence`]
 //! decides whether a call or a write of a term may begin. [`Record`] is the content of the Lease, with the semantics of
-//! client-go, so that its electors, kubectl and dashboards can read it. The engine does not use these rules yet.
+//! client-go, so that its electors, kubectl and dashboards can read it.
 //!
 //! Invariants:
 //!
@@ -19,5 +19,5 @@ mod record;
 
 pub use candidate::{Action, Candidate, Command, Input, Term, Unavailable, WriteError};
 pub use fence::Fence;
-pub use options::Options;
+pub use options::{LeaderElection, Options};
 pub use record::{Lease, Record, UnsupportedStrategy, Version};

@@ -1,5 +1,7 @@
 //! The durations of an election, and whether they fit together.
 
+use serde::Deserialize;
+
 /// The longest timeout of a request to the Lease, in seconds.
 const MAX_TIMEOUT: f64 = 5.0;
 
@@ -7,7 +9,8 @@ const MAX_TIMEOUT: f64 = 5.0;
 const JITTER_FACTOR: f64 = 1.2;
 
 /// The options of an election. Durations are in seconds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default)]
 pub struct Options {
     /// How long other replicas respect a record after its last change. A whole number.
     pub lease_duration: f64,
@@ -19,6 +22,23 @@ pub struct Options {
     pub loss_grace: f64,
     /// Whether a candidate that is not synced leaves the lease to others. False if standbys do not keep up at all.
     pub warm: bool,
+}
+
+/// The leader election of an operator.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct LeaderElection {
+    /// The name of the Lease.
+    pub name: String,
+    /// The namespace of the Lease; that of the credentials if none.
+    pub namespace: Option<String>,
+    /// The identity of this process in the Lease.
+    pub identity: String,
+    /// The durations.
+    pub options: Options,
+    /// Whether the lease is released at the exit. Otherwise, it expires.
+    pub release: bool,
+    /// Whether patches contain the resource version of the object that they were decided for.
+    pub preconditions: bool,
 }
 
 impl Default for Options {

@@ -204,9 +204,10 @@ enum ManageError {
 impl From<RequestError> for ManageError {
     fn from(error: RequestError) -> Self {
         match &error {
-            RequestError::Transport(_) | RequestError::Unsent(_) | RequestError::Timeout => {
-                Self::Failed(error)
-            }
+            RequestError::Transport(_)
+            | RequestError::Unsent(_)
+            | RequestError::Timeout
+            | RequestError::Fenced => Self::Failed(error),
             RequestError::Api(api_error) if api_error.status == 429 || api_error.status >= 500 => {
                 Self::Failed(error)
             }

@@ -25,6 +25,7 @@ use crate::client::connector::Proxy;
 use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions, Unsent};
 use crate::client::redact::{explained, is_about_certificates};
 use crate::error::{LoginError, RequestError};
+use crate::fence::Fence;
 use crate::host::credentials::Credentials;
 use crate::time::clock::Clock;
 
@@ -206,17 +207,20 @@ impl Connection {
 
     /// Sends one request, and waits for the head of the response. Cancel safe.
     ///
-    /// `connect_timeout` applies if a new connection is needed.
+    /// `connect_timeout` applies if a new connection is needed. The fence, if there is one, is passed when the connection is open.
     pub(crate) async fn send(
         &self,
         head: RequestHead<'_>,
         headers: &HeaderMap,
         body: &[u8],
         authorization: Option<HeaderValue>,
-        (pool, connect_timeout): (Pool, Option<Duration>),
+        (pool, connect_timeout, fence): (Pool, Option<Duration>, Option<&Fence>),
     ) -> Result<Response<ResponseBody>, SendFailure> {
         let body = Bytes::copy_from_slice(body);
         let request = || -> Result<_, SendError> {
+            if fence.is_some_and(|fence| !fence.is_open()) {
+                return Err(SendError::Request(RequestError::Fenced));
+            }
             let mut request = self.request(head).map_err(SendError::Request)?;
             for (name, value) in headers {
                 request.headers_mut().append(name, value.clone());

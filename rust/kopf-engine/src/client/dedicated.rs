@@ -1,5 +1,7 @@
-//! Requests of leader election: single attempts over separate connections, without permits, with their own timeout.
+//! Requests of leader election: single attempts over separate connections, without permits, with their own timeout. And the
+//! fence, which admits the other requests.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,10 +11,31 @@ use tracing::Instrument as _;
 
 use super::compression::read_whole;
 use super::connection::{MAX_BODY, Pool};
-use super::{Client, OpenOptions, RequestBody, head_of, record_result, request_span, within};
+use super::spans::{record_result, request_span};
+use super::{Client, OpenOptions, RequestBody, head_of, within};
 use crate::error::RequestError;
+use crate::fence::Fence;
 
 impl Client {
+    /// The client whose requests are sent only while the fence is open, apart from those that only read, and those of leader
+    /// election.
+    #[must_use]
+    pub fn fenced_by(self, fence: Option<Arc<Fence>>) -> Self {
+        Self { fence, ..self }
+    }
+
+    /// The fence that the request has to pass again when its connection is open, if there is one.
+    ///
+    /// # Errors
+    /// The fence is closed.
+    pub(super) fn fence_of(&self, method: &Method, pool: Pool) -> Result<Option<&Fence>, RequestError> {
+        let Some(fence) = &self.fence else { return Ok(None) };
+        if *method == Method::GET || pool == Pool::Dedicated {
+            return Ok(None);
+        }
+        if fence.is_open() { Ok(Some(fence)) } else { Err(RequestError::Fenced) }
+    }
+
     /// Sends a request once, and returns the whole body of the response. It waits for no other request. The timeout includes
     /// the wait for credentials. Cancel safe: the connection of an abandoned request is closed.
     ///

@@ -73,7 +73,8 @@ impl Http1Client {
         Self { connector: Arc::clone(&self.connector), pool: Arc::default() }
     }
 
-    /// Sends a request, at most twice, and waits for the head of the response.
+    /// Sends a request, at most twice, and waits for the head of the response. The function is called immediately before each
+    /// attempt.
     ///
     /// Cancel safe: the connection of an abandoned request is closed.
     ///
@@ -97,10 +98,10 @@ impl Http1Client {
                 Err(_) => {}
             }
         }
-        let request = request()?;
         let connected = self.connect(options.connect_timeout).await;
         let connection = connected.map_err(|error| E::from(Box::new(Unsent(error)) as BoxError))?;
-        self.exchange(connection, request).await.map_err(|failure| failure.into_error().into())
+        // Not earlier: the function checks whether the request may still be sent.
+        self.exchange(connection, request()?).await.map_err(|failure| failure.into_error().into())
     }
 
     async fn connect(&self, limit: Duration) -> Result<Box<Connection>, BoxError> {

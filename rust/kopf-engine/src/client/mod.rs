@@ -22,6 +22,7 @@ pub mod kubeconfig;
 mod metered;
 pub(crate) mod redact;
 mod retries;
+mod spans;
 pub(crate) mod usage;
 mod user_requests;
 
@@ -37,7 +38,7 @@ use kopf_core::object::redaction::is_discreet_path;
 use kopf_core::settings::{ErrorBackoffs, Settings};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
-use tracing::{Instrument as _, Span, field};
+use tracing::{Instrument as _, Span};
 
 pub use crate::client::bodies::{RequestBody, StreamBody};
 use crate::client::compression::read_whole;
@@ -46,8 +47,10 @@ use crate::client::connection::{MAX_BODY, Pool};
 use crate::client::credentials::CredentialStore;
 use crate::client::http1::ResponseBody;
 use crate::client::retries::{is_retriable, retry_after};
+use crate::client::spans::{path_of, record_result, request_span};
 pub use crate::client::user_requests::Received;
 use crate::error::{ApiError, RequestError};
+use crate::fence::Fence;
 use crate::host::{Host, LogRecord};
 use crate::time::clock::Clock;
 use crate::time::virtual_time::Busy;
@@ -91,6 +94,8 @@ pub struct Client {
     clock: Clock,
     /// The numbers of requests and of their attempts.
     counts: Arc<usage::RequestCounts>,
+    /// Admits the requests that change anything, apart from those of leader election; none without it.
+    fence: Option<Arc<Fence>>,
 }
 
 impl Client {
@@ -116,6 +121,7 @@ impl Client {
             settings,
             clock,
             counts: Arc::default(),
+            fence: None,
         };
         client.with_all_headers(headers)
     }
@@ -313,10 +319,12 @@ impl Client {
                 Some(permits) => permits.acquire().await.ok(),
                 None => None,
             };
+            let fence = self.fence_of(head.method, options.pool)?;
             let busy = self.clock.busy(|| format!("the request {} {}", head.method, path_of(head.url)));
             let deadline = options.timeout.and_then(|limit| Instant::now().checked_add(seconds(limit)));
             let mut is_distrusted = false;
-            let sent = connection.send(head, headers, body, authorization, (options.pool, connect_timeout));
+            let sent =
+                connection.send(head, headers, body, authorization, (options.pool, connect_timeout, fence));
             let sent = sent.map_err(|failure| {
                 is_distrusted = failure.is_about_certificates;
                 failure.error
@@ -370,30 +378,6 @@ fn head_of<'r>(method: &'r Method, url: &'r str, payload: RequestBody<'_>) -> Re
         content_type: payload.content_type(),
         is_idempotent: matches!(*method, Method::GET | Method::PATCH),
     }
-}
-
-/// The span of a request. The query is left out: it may be long, and selectors may contain values of objects.
-fn request_span(method: &Method, url: &str) -> Span {
-    let path = path_of(url);
-    tracing::debug_span!("request", %method, path, status = field::Empty, error = field::Empty)
-}
-
-/// The address without the query.
-fn path_of(url: &str) -> &str {
-    url.split('?').next().unwrap_or_default()
-}
-
-/// Records the status of an error response, or the kind of another error. The status of success is recorded when the head of
-/// the response arrives.
-fn record_result<T>(span: &Span, result: &Result<T, RequestError>) {
-    let Err(error) = result else { return };
-    match error {
-        RequestError::Api(error) => span.record("status", error.status),
-        RequestError::Timeout => span.record("error", "timeout"),
-        RequestError::Transport(_) | RequestError::Unsent(_) => span.record("error", "transport"),
-        RequestError::Malformed(_) => span.record("error", "malformed"),
-        RequestError::Login(_) => span.record("error", "login"),
-    };
 }
 
 async fn read_error(

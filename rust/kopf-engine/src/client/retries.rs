@@ -8,7 +8,7 @@ pub(super) fn is_retriable(error: &RequestError) -> bool {
     match error {
         RequestError::Api(api_error) => matches!(api_error.status, 403 | 429 | 500..),
         RequestError::Transport(_) | RequestError::Unsent(_) | RequestError::Timeout => true,
-        RequestError::Malformed(_) | RequestError::Login(_) => false,
+        RequestError::Malformed(_) | RequestError::Login(_) | RequestError::Fenced => false,
     }
 }
 

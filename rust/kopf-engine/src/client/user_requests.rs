@@ -10,7 +10,8 @@ use tracing::Instrument as _;
 
 use super::compression::{accepting, read_whole};
 use super::connection::{MAX_BODY, Pool};
-use super::{Client, OpenOptions, RequestHead, record_result, request_span, within};
+use super::spans::{record_result, request_span};
+use super::{Client, OpenOptions, RequestHead, within};
 use crate::error::RequestError;
 use crate::host::Host;
 

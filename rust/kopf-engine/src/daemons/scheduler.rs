@@ -185,6 +185,7 @@ impl Scheduler {
                 resource: &resource,
                 finalizer: &shared.base.live_config.get().settings.persistence.finalizer,
                 compat: shared.base.startup_config.settings.compat,
+                is_versioned: shared.base.startup_config.settings.has_preconditions(),
                 is_deleted: &is_deleted,
                 release_cleanup: None,
             };
@@ -208,6 +209,7 @@ impl Scheduler {
             shared.manager.send(SchedulerCommand::Written { object_daemons, run, outcome, result });
         };
         let giving_up = self.shared.manager.giving_up.clone();
+        let writing = Box::pin(writing);
         let writing = async move { giving_up.run_until_cancelled(writing).await.unwrap_or_default() };
         let guarded = self.shared.base.failing.guard("The patching after a daemon or timer", writing);
         self.shared.manager.writers.spawn(guarded);

@@ -23,12 +23,15 @@ pub struct DispatchConsumer {
     dispatcher: Arc<Dispatcher>,
     /// Blocks the events until the index gate opens; none if there are no indices, and afterwards.
     indexing: Option<InitialIndexing>,
+    /// The number of pauses and terms at the start of the stream.
+    pauses: u64,
 }
 
 impl DispatchConsumer {
     /// The consumer of this dispatcher.
     pub fn new(dispatcher: Arc<Dispatcher>) -> Self {
-        Self { dispatcher, indexing: None }
+        let pauses = dispatcher.shared.pause.count();
+        Self { dispatcher, indexing: None, pauses }
     }
 
     /// Starts the initial indexing of the objects; none if they have no indices, or are indexed already.
@@ -77,9 +80,12 @@ impl WatchConsumer for DispatchConsumer {
         }
     }
 
+    fn on_start(&mut self, pauses: u64) {
+        self.pauses = pauses;
+    }
+
     fn on_init(&mut self) {
-        let pauses = self.dispatcher.shared.pause.count();
-        self.dispatcher.slots().begin_listing(pauses);
+        self.dispatcher.slots().begin_listing(self.pauses);
     }
 
     fn on_init_done(&mut self) {

@@ -160,6 +160,12 @@ impl WatchConsumer for Consumers {
         }
     }
 
+    fn on_start(&mut self, pauses: u64) {
+        for consumer in &mut self.0 {
+            consumer.on_start(pauses);
+        }
+    }
+
     fn on_init(&mut self) {
         for consumer in &mut self.0 {
             consumer.on_init();

@@ -144,7 +144,7 @@ fn error_of(verb: &str, error: &RequestError) -> WriteError {
             408 | 500.. => WriteError::Unknown,
             _ => WriteError::Rejected,
         },
-        RequestError::Unsent(_) | RequestError::Login(_) => WriteError::Rejected,
+        RequestError::Unsent(_) | RequestError::Login(_) | RequestError::Fenced => WriteError::Rejected,
         RequestError::Transport(_) | RequestError::Timeout | RequestError::Malformed(_) => {
             WriteError::Unknown
         }

@@ -25,6 +25,7 @@ pub(super) fn monitored(
         awaited,
         admission: Arc::clone(admission),
         heartbeats: Arc::clone(heartbeats),
+        replica: shared.replica.clone(),
     }
 }
 

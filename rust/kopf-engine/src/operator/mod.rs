@@ -4,8 +4,10 @@
 //! to finish. Then the remaining work is cancelled.
 
 pub mod commands;
+mod election;
 mod health;
 pub mod orchestrator;
+mod shutdown;
 
 use crate::daemons::DaemonContext;
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,11 +16,9 @@ use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::handler::{Handler, Kind};
-use kopf_core::log_level::Level;
 use kopf_core::settings::Settings;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::AdmissionRouter;
@@ -34,8 +34,10 @@ use crate::daemons::{self, CommandSender, DaemonManager};
 use crate::discovery::namespaces::NamespaceScope;
 use crate::error::Failure;
 use crate::event_recorder::{EventReceiver, EventSender, event_channel};
+use crate::fence::Fence;
+use crate::host::Host;
 use crate::host::credentials::Credentials;
-use crate::host::{Host, LogRecord};
+use crate::leadership::Replica;
 use crate::live_config::LiveConfig;
 use crate::operator::commands::Command;
 use crate::operator::orchestrator::Orchestrator;
@@ -44,8 +46,10 @@ use crate::status::{Heartbeats, StatusServer};
 use crate::supervision::guarded;
 use crate::task_context::TaskContext;
 use crate::time::clock::Clock;
-use crate::time::duration::seconds;
 use crate::watch_health::WatchHealth;
+
+/// The reason why there are no warnings about other operators: the replicas of a leader election are such operators.
+const LEADER_ELECTION: &str = "leader election";
 
 /// The configuration of one operator.
 pub struct Config {
@@ -91,6 +95,8 @@ pub struct OperatorContext {
     pub caches: Option<Arc<Caches>>,
     /// The objects whose deletion was observed.
     pub deleted_owners: Arc<DeletedOwners>,
+    /// The part in a leader election; none without it.
+    pub replica: Option<Arc<Replica>>,
 }
 
 /// A running operator. It runs until it is stopped, even if all handles are dropped.
@@ -244,13 +250,20 @@ async fn run(
     // These end with the operator: probes are served until the shutdown is complete.
     let is_monitored = status.is_some();
     let mut essential_tasks = start_essential_tasks(&shared);
+    let monitored = || health::monitored(&shared, &admission, &operator.heartbeats);
     if let Some(status) = status {
-        let monitored = health::monitored(&shared, &admission, &operator.heartbeats);
-        let monitor = health::connect(&shared, &status, monitored, has_probes).await?;
+        let monitor = health::connect(&shared, &status, monitored(), has_probes).await?;
         if let Some(monitor) = monitor {
             let running = async move { monitor.run().await };
             spawn_essential(&mut essential_tasks, &shared, "The health monitor", running);
         }
+    }
+    if let Some(replica) = shared.replica.clone() {
+        let elector = tokio::select! {
+            elector = replica.elector(&shared.base) => elector?,
+            () = stopping.cancelled() => return Ok(()),
+        };
+        election::start(&mut essential_tasks, &shared, (replica, elector), monitored());
     }
     admission.connect(shared.base.client.clone());
     let mut managed = managed(&shared.base, &admission);
@@ -262,7 +275,7 @@ async fn run(
         outcome = guarded("The orchestrator of the watch-streams", orchestrator.run()) => {
             outcome.unwrap_or_else(|panicked| Err(panicked.into()))
         }
-        failure = guarded("The manager of webhook configurations", keep(&mut managed)) => {
+        failure = guarded("The manager of webhook configurations", keep(&mut managed, &shared)) => {
             Err(failure.unwrap_or_else(Failure::from))
         }
         failure = shared.base.failing.failed() => Err(failure),
@@ -274,7 +287,7 @@ async fn run(
     if let Some(managed) = &mut managed {
         managed.clean_up().await;
     }
-    shutdown(&mut orchestrator, &shared).await;
+    shutdown::shutdown(&mut orchestrator, &shared).await;
     essential_tasks.shutdown().await;
     // A task may have panicked during the shutdown.
     outcome.and_then(|()| shared.base.failing.result())
@@ -306,14 +319,20 @@ fn context(
         _ => false,
     };
     let has_indices = startup_config.registry.handlers.iter().any(is_awaited);
+    let fence = config.settings.leadership.as_ref().map(|_| Arc::new(Fence::new(clock.clone())));
     let client =
-        Client::new(credential_store, Arc::clone(&startup_config.settings), Arc::clone(host), clock.clone());
+        Client::new(credential_store, Arc::clone(&startup_config.settings), Arc::clone(host), clock.clone())
+            .fenced_by(fence.clone());
     let health = Arc::new(WatchHealth::new(clock.clone()));
-    let base = TaskContext::new(operator.live_config.clone(), client, Arc::clone(host), clock, stopping);
+    let base =
+        TaskContext::new(operator.live_config.clone(), client, Arc::clone(host), clock.clone(), stopping);
     let manager = DaemonManager::reached_by(operator.command_sender.clone());
     let daemons = Arc::new(DaemonContext { base: Arc::clone(&base), manager });
     let index_gate = has_indices.then(Arc::<IndexGate>::default);
     let dispatch = Arc::new(DispatchContext::new(Arc::clone(&base), daemons, index_gate));
+    let leadership = config.settings.leadership.clone().zip(fence);
+    let replica =
+        leadership.map(|(settings, fence)| Arc::new(Replica::new(settings, fence, &dispatch.pause, clock)));
     let caches = Caches::of(&base, &health, dispatch.index_gate.as_ref());
     let reconcilers = Reconcilers::of(&base, &health, &dispatch.pause);
     if let Some(reconcilers) = &reconcilers {
@@ -323,9 +342,22 @@ fn context(
     if let (Some(reconcilers), Some(caches)) = (&reconcilers, &caches) {
         reconcilers.wait_for_writes(Arc::<Caches>::clone(caches));
     }
-    let identity = config.identity.clone();
+    let identity = election::identity_among_peers(config);
+    if replica.is_some() {
+        // The replicas write the same objects, one after the other.
+        base.other_operators.set_peering(LEADER_ELECTION, true);
+    }
     let deleted_owners = Arc::clone(&operator.deleted_owners);
-    Ok(Arc::new(OperatorContext { base, dispatch, health, identity, reconcilers, caches, deleted_owners }))
+    Ok(Arc::new(OperatorContext {
+        base,
+        dispatch,
+        health,
+        identity,
+        reconcilers,
+        caches,
+        deleted_owners,
+        replica,
+    }))
 }
 
 /// Starts the tasks that run as long as the operator, apart from the orchestrator.
@@ -382,36 +414,12 @@ fn managed(shared: &TaskContext, admission: &AdmissionRouter) -> Option<Managed>
     Some(Managed::new(client, host, registry, admission.subscribe(), name))
 }
 
-async fn keep(managed: &mut Option<Managed>) -> Failure {
+async fn keep(managed: &mut Option<Managed>, shared: &OperatorContext) -> Failure {
     match managed {
-        Some(managed) => managed.run().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Stops the watches, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped.
-async fn shutdown(orchestrator: &mut Orchestrator, context: &OperatorContext) {
-    let shared = &context.dispatch;
-    orchestrator.stop().await;
-    shared.workers.close();
-    let reconcilers = async {
-        if let Some(reconcilers) = &context.reconcilers {
-            reconcilers.close().await;
+        Some(managed) => {
+            shared.dispatch.pause.leading().await;
+            managed.run().await
         }
-    };
-    tokio::join!(finish_workers(orchestrator, shared), shared.daemons.close_daemons(), reconcilers);
-    // Only now: other operators may start handling as soon as our record is removed.
-    orchestrator.leave().await;
-}
-
-async fn finish_workers(orchestrator: &Orchestrator, shared: &DispatchContext) {
-    let grace = seconds(shared.base.startup_config.settings.queueing.exit_timeout);
-    if timeout(grace, shared.workers.wait()).await.is_err() {
-        let left = orchestrator.busy().join(", ");
-        let text = format!("Unprocessed streams left for [{left}].");
-        shared.base.host.log(LogRecord::general(Level::Warning, "kopf._core.reactor.queueing", text));
-        shared.force_stopping.cancel();
-        shared.detached.give_up();
-        shared.workers.wait().await;
+        None => std::future::pending().await,
     }
 }

@@ -75,8 +75,13 @@ impl Patching<'_> {
     }
 
     /// The merge patch for the body, with its precondition.
-    pub(super) fn body_document(&self, object: &Object, body: &PatchPart<'_>) -> Vec<u8> {
-        to_json(&Guarded { body, uid: object.uid().filter(|_| !self.compat), version: None })
+    pub(super) fn body_document(
+        &self,
+        object: &Object,
+        body: &PatchPart<'_>,
+        version: Option<&str>,
+    ) -> Vec<u8> {
+        to_json(&Guarded { body, uid: object.uid().filter(|_| !self.compat), version })
     }
 
     /// The merge patch for the status subresource, with the preconditions that it accepts.
@@ -98,6 +103,9 @@ impl Patching<'_> {
         latest: Option<&Object>,
         patch: &Map<String, Value>,
     ) -> Option<String> {
+        if self.is_versioned {
+            return self.version(object, latest);
+        }
         let (_, persistence) = self.release_cleanup?;
         object.uid()?;
         let own = own_annotations::own_annotations(object, patch, persistence);

@@ -39,6 +39,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod transform;
+mod versions;
 
 use documents::PatchPart;
 use identity::{gone, is_gone};
@@ -69,6 +70,9 @@ pub struct Patching<'a> {
     pub finalizer: &'a str,
     /// Whether conflicts are left to the next watch event, and patches have no preconditions, as in Kopf 1.45.
     pub compat: bool,
+    /// Whether patches contain the resource version, so that the server rejects those that were decided for an older state. Only
+    /// with leader election: see `versions`.
+    pub is_versioned: bool,
     /// Whether the deletion of the object was received: then nothing is sent.
     pub is_deleted: &'a (dyn Fn() -> bool + Send + Sync),
     /// The handlers and the storage of the progress to be purged when an object is released, if it is stored in the
@@ -178,12 +182,13 @@ impl Patching<'_> {
         let body = || rest.as_ref().map_or(PatchPart(&patch, separate), |rest| PatchPart(rest, None));
         // The subresource may not exist any more: then the status is an ordinary field.
         let is_missing = written.rejection.as_ref().is_some_and(|it| it.error.status() == Some(404));
-        let sent = if is_missing { self.merge_body(object, PatchPart(&patch, None)).await } else { Ok(None) };
+        let (whole, known) = (|| PatchPart(&patch, None), response.as_ref());
+        let sent = if is_missing { self.merge_body(object, known, whole()).await } else { Ok(None) };
         let sent = match sent {
             Ok(Some(last)) => Ok(Some(last)),
             Err(error) if !is_rejection(&error) => Err(error),
             // The status may be the reason.
-            _ => self.merge_body(object, body()).await,
+            _ => self.merge_body(object, known, body()).await,
         };
         let sent = match sent {
             Ok(last) => last,
@@ -271,7 +276,7 @@ impl Patching<'_> {
                 if part.is_empty() {
                     continue;
                 }
-                match self.merge_body(object, PatchPart(&part, None)).await {
+                match self.merge_body(object, response.as_ref(), PatchPart(&part, None)).await {
                     Ok(last) => {
                         accepted.merge(part);
                         response = last.or(response);
@@ -288,10 +293,11 @@ impl Patching<'_> {
         self.merged(object, patch, (response, written), applied)
     }
 
-    /// Sends the part for the body; nothing if that is empty.
+    /// Sends the part for the body, after the last response of the server, if there is one; nothing if the part is empty.
     async fn merge_body(
         &self,
         object: &Arc<Object>,
+        response: Option<&Bytes>,
         body: PatchPart<'_>,
     ) -> Result<Option<Bytes>, RequestError> {
         if body.is_empty() && self.resource.has_subresource("status") {
@@ -300,8 +306,7 @@ impl Patching<'_> {
         self.debug(object, || {
             format!("Merge-patching the resource with: {}", python_repr(&shown(object, &body.to_value())))
         });
-        let document = self.body_document(object, &body);
-        self.ask(object, None, RequestBody::MergePatch(&document)).await.map(Some)
+        self.send_body(object, response, &body, false).await.map(Some)
     }
 
     /// The object does not exist any more, or has a successor of its name: nothing of the patch is written.
@@ -379,7 +384,8 @@ impl Patching<'_> {
         subresource: Option<&str>,
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
-        let is_repeatable = matches!(payload, RequestBody::MergePatch(_)) && !self.compat;
+        let is_repeatable =
+            matches!(payload, RequestBody::MergePatch(_)) && !self.compat && !self.is_versioned;
         let mut retries = CONFLICT_RETRIES.retries();
         loop {
             let error = match self.send(object, subresource, payload, false).await {

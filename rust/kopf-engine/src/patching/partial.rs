@@ -15,7 +15,6 @@ use kopf_core::persistence::{own_annotations, pending_state};
 use super::documents::PatchPart;
 use super::identity::is_gone;
 use super::status::{StatusWritten, as_patch};
-use crate::client::RequestBody;
 use crate::error::RequestError;
 use crate::patching::{PatchFailure, Patching, PatchingError, Rejection, WriteResult, named_fields};
 
@@ -110,8 +109,7 @@ impl Patching<'_> {
             if patch.is_empty() {
                 return applied;
             }
-            let document = self.body_document(object, &PatchPart(&patch, None));
-            match self.send(object, None, RequestBody::MergePatch(&document), true).await {
+            match self.send_body(object, None, &PatchPart(&patch, None), true).await {
                 Ok(response) => applied = self.accepted(object, Some(response), patch, applied),
                 Err(error) => {
                     applied.gone |= is_gone(&error);

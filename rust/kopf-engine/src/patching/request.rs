@@ -181,5 +181,6 @@ pub(super) fn is_rejection(error: &RequestError) -> bool {
 }
 
 pub(super) fn is_outcome_unknown(error: &RequestError) -> bool {
-    !matches!(error, RequestError::Login(_)) && matches!(error.status(), None | Some(504))
+    !matches!(error, RequestError::Login(_) | RequestError::Fenced)
+        && matches!(error.status(), None | Some(504))
 }

@@ -20,7 +20,7 @@ use super::identity::is_gone;
 use super::rejections::{Rejection, named_fields};
 use super::{CONFLICTS, Patching};
 use crate::client::RequestBody;
-use crate::error::RequestError;
+use crate::error::{ApiError, RequestError};
 use crate::time::duration::seconds;
 
 /// The delays in seconds before a temporary failure of the status is retried. After that, the progress is written
@@ -108,14 +108,18 @@ impl Patching<'_> {
             let document = self.status_document(object, &patch, version.as_deref());
             let payload = RequestBody::MergePatch(&document);
             let sent = self.ask_status(object, payload, version.is_some(), may_retry).await;
+            let is_last = self.is_versioned && conflicts == CONFLICTS;
             match sent {
-                Err(error) if version.is_some() && error.status() == Some(409) => {}
+                Err(error) if version.is_some() && error.status() == Some(409) && !is_last => {}
                 sent => return sent,
             }
             // The object has changed, or another one has its place. If it changes all the time, it was there just now.
             let latest = self.reread(object).await?;
             let latest = latest.as_ref().and_then(|latest| latest.resource_version());
             version = latest.filter(|_| conflicts < CONFLICTS).map(str::to_owned);
+            if version.is_none() && self.is_versioned {
+                return Err(unreadable());
+            }
             conflicts += 1;
         }
     }
@@ -143,6 +147,11 @@ impl Patching<'_> {
     }
 }
 
+/// The error of a conflict, if the latest version cannot be read.
+fn unreadable() -> RequestError {
+    RequestError::Api(Box::new(ApiError::from_response(409, None, b"the object has changed")))
+}
+
 /// Whether the same request may be accepted shortly afterwards. It is not if the server requests a longer delay.
 fn is_temporary(error: &RequestError, is_versioned: bool) -> bool {
     let longest = RETRIES.total();
@@ -153,7 +162,10 @@ fn is_temporary(error: &RequestError, is_versioned: bool) -> bool {
             _ => false,
         },
         RequestError::Transport(_) | RequestError::Unsent(_) => true,
-        RequestError::Timeout | RequestError::Malformed(_) | RequestError::Login(_) => false,
+        RequestError::Timeout
+        | RequestError::Malformed(_)
+        | RequestError::Login(_)
+        | RequestError::Fenced => false,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::host::HostTask;
 use crate::testing::{FakeResponse, Fixture, Got, resource};
 
 mod order;
+mod versions;
 
 /// A host whose transformation functions set `spec.x`, and `status.done` of objects with a status. It collects log lines.
 #[derive(Default)]
@@ -101,6 +102,7 @@ async fn apply_with(
         resource: &things,
         finalizer: "f",
         compat: false,
+        is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: persistence.map(|persistence| (&handlers, persistence)),
     };
@@ -353,6 +355,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
         resource: &things,
         finalizer: "f",
         compat: false,
+        is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: None,
     };

@@ -144,6 +144,7 @@ impl Reconcilers {
             resource,
             finalizer,
             compat: false,
+            is_versioned: self.base.startup_config.settings.has_preconditions(),
             is_deleted,
             release_cleanup: None,
         }

@@ -6,6 +6,7 @@ use kopf_core::handler::Kind;
 use kopf_core::health::CheckResult;
 
 use super::monitor::{Gauges, HealthMonitor};
+use crate::leadership::{Change, Replica};
 use crate::metrics_text::{add_family, add_sample};
 
 /// All states of an operator.
@@ -31,6 +32,9 @@ pub(super) fn to_metrics(python: &str, monitor: Option<&HealthMonitor>, results:
             let count = monitor.handlers().iter().filter(|handler| name_of(&handler.kind) == Some(kind));
             add_sample(&mut text, "kopf_handlers", &[("kind", kind)], count.count());
         }
+    }
+    if let Some(replica) = monitor.and_then(HealthMonitor::replica) {
+        add_leadership(&mut text, replica);
     }
     add_family(&mut text, "kopf_health", "gauge", "1 if the check passes, 0 if it fails.");
     let mut names: Vec<&str> = results.iter().map(|result| result.name).collect();
@@ -81,6 +85,21 @@ fn add_attempts(text: &mut String, gauges: &Gauges) {
         let code = attempts.status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
         let labels = [("code", code.as_str()), ("method", attempts.method), ("host", host)];
         add_sample(text, name, &labels, attempts.count);
+    }
+}
+
+/// The metrics of leader election.
+fn add_leadership(text: &mut String, replica: &Replica) {
+    let name = [("name", replica.place())];
+    add_family(text, "leader_election_master_status", "gauge", "1 while this replica is the leader.");
+    add_sample(text, "leader_election_master_status", &name, u8::from(replica.is_leading()));
+    let valid = "kopf_leadership_valid_seconds";
+    add_family(text, valid, "gauge", "Seconds until the leader stops working if the lease is not renewed.");
+    add_sample(text, valid, &name, replica.valid_for());
+    let changes = "kopf_leadership_changes_total";
+    add_family(text, changes, "counter", "Changes of the leadership of this replica.");
+    for (change, what) in Change::ALL {
+        add_sample(text, changes, &[name[0], ("change", what)], replica.changes(change));
     }
 }
 

@@ -6,17 +6,20 @@ use std::time::Duration;
 
 use kopf_core::handler::{Handler, Kind};
 use kopf_core::health::trackers::{QueueAge, Suspensions, Unchanged};
-use kopf_core::health::{CheckResult, HealthLimits, Signals, StreamSignal, evaluate};
+use kopf_core::health::{CheckResult, HealthLimits, LeadershipSignal, Signals, StreamSignal, evaluate};
 use tokio::time::sleep;
 
 use super::{Awaited, Heartbeats};
 use crate::admission::AdmissionRouter;
 use crate::client::usage::{Attempts, RequestPermits};
 use crate::context::DispatchContext;
+use crate::leadership::Replica;
 use crate::watch_health::{StreamSample, WatchHealth};
 
 /// The interval of evaluations. Suspensions are noticed by longer ones.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The interval until the streams are listed: a candidate waits for it.
+const UNSYNCED_INTERVAL: Duration = Duration::from_millis(100);
 /// So many samples of the workers are taken within the limit of the check `stuck`: they visit all objects.
 const WORKER_SAMPLES: f64 = 30.0;
 
@@ -32,6 +35,8 @@ pub struct Monitored {
     pub admission: Arc<AdmissionRouter>,
     /// The heartbeats.
     pub heartbeats: Arc<Heartbeats>,
+    /// The part in a leader election, if there is one.
+    pub replica: Option<Arc<Replica>>,
 }
 
 /// Samples the signals of a running operator, and evaluates its checks.
@@ -68,6 +73,7 @@ struct Trackers {
     objects: Vec<String>,
     next_worker_sample: f64,
     rejected: Unchanged<(), ()>,
+    overdue: Unchanged<(), ()>,
     /// All streams were listed once: later failures do not end this.
     is_synced: bool,
     /// All streams were listed or rejected once.
@@ -115,6 +121,26 @@ impl HealthMonitor {
         }
     }
 
+    /// The part in a leader election, if there is one.
+    pub(super) fn replica(&self) -> Option<&Arc<Replica>> {
+        self.monitored.replica.as_ref()
+    }
+
+    /// Reports to the elector whether the replica can work and has received the state of the cluster, until it is cancelled.
+    pub async fn run_for_election(&self) {
+        /// The checks of a replica that cannot work: it must not hold the lease.
+        const NEEDED: [&str; 3] = ["loop", "border", "stuck"];
+        let Some(replica) = &self.monitored.replica else { return };
+        loop {
+            let results = self.evaluate();
+            let mut failed = results.iter().filter(|result| result.failure.is_some());
+            let is_healthy = !failed.any(|result| NEEDED.contains(&result.name));
+            let is_synced = self.trackers().is_synced;
+            replica.report(is_healthy, is_synced);
+            sleep(if is_synced { INTERVAL } else { UNSYNCED_INTERVAL }).await;
+        }
+    }
+
     /// The declared handlers.
     pub(super) fn handlers(&self) -> &[Handler] {
         &self.monitored.dispatch.base.startup_config.registry.handlers
@@ -126,6 +152,7 @@ impl HealthMonitor {
         let dispatch = &self.monitored.dispatch;
         match () {
             () if dispatch.base.stopping.is_cancelled() => "stopping",
+            () if dispatch.pause.is_standby() => "standby",
             () if dispatch.pause.is_on() => "paused",
             () if is_synced => "active",
             () => "syncing",
@@ -166,6 +193,11 @@ impl HealthMonitor {
                 .then(|| "the webhook server does not listen yet".to_owned()),
             rejected: trackers.rejected.age(&(), now).unwrap_or_default(),
             is_stopping: base.stopping.is_cancelled(),
+            leadership: self.monitored.replica.as_ref().map(|replica| LeadershipSignal {
+                is_leading: replica.is_leading(),
+                overdue: overdue(trackers, replica, now),
+                lease_duration: replica.lease_duration(),
+            }),
         }
     }
 
@@ -185,7 +217,7 @@ impl HealthMonitor {
     /// other operators would block rolling updates.
     fn unsynced(&self, trackers: &mut Trackers, samples: Option<&[StreamSample]>) -> Vec<String> {
         let mut unsynced = self.unlisted(samples, trackers.is_synced, |stream| stream.is_listed);
-        trackers.is_synced |= unsynced.is_empty() && !self.monitored.dispatch.pause.is_on();
+        trackers.is_synced |= unsynced.is_empty() && !self.monitored.dispatch.pause.holds_streams();
         let Awaited { reconcilers, caches, index_gate } = &self.monitored.awaited;
         let is_indexing = index_gate.as_ref().is_some_and(|gate| !gate.is_open());
         unsynced.extend(is_indexing.then(|| "indices".to_owned()));
@@ -208,7 +240,7 @@ impl HealthMonitor {
         is_known: bool,
         is_done: impl Fn(&StreamSample) -> bool,
     ) -> Vec<String> {
-        if is_known || self.monitored.dispatch.pause.is_on() {
+        if is_known || self.monitored.dispatch.pause.holds_streams() {
             return vec![];
         }
         let Some(samples) = samples else { return vec!["the cluster is not scanned yet".to_owned()] };
@@ -219,6 +251,12 @@ impl HealthMonitor {
     fn trackers(&self) -> MutexGuard<'_, Trackers> {
         self.trackers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// For how long the fence has been closed although the replica was the leader.
+fn overdue(trackers: &mut Trackers, replica: &Replica, now: f64) -> f64 {
+    trackers.overdue.observe(replica.is_overdue().then_some(((), ())), now);
+    trackers.overdue.age(&(), now).unwrap_or_default()
 }
 
 fn streams(trackers: &mut Trackers, samples: Vec<StreamSample>, now: f64) -> Vec<StreamSignal> {

@@ -59,6 +59,7 @@ fn with_status(fixture: &Fixture) -> Connected {
         awaited: Awaited::default(),
         admission: Arc::new(AdmissionRouter::new(registry, Arc::clone(&host))),
         heartbeats: Arc::new(Heartbeats::start()),
+        replica: None,
     };
     let monitor = Arc::new(HealthMonitor::new(monitored));
     let health = Arc::clone(&fixture.health);

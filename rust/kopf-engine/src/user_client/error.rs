@@ -66,6 +66,7 @@ impl From<&RequestError> for CallError {
             RequestError::Timeout => {
                 failed(Failure::unanswered(Class::TimedOut, "the server has not responded in time"))
             }
+            RequestError::Fenced => failed(Failure::unanswered(Class::Unreachable, &error.to_string())),
             RequestError::Malformed(text) => Self::Misuse(text.clone()),
             RequestError::Login(error) => Self::Login(error.0.clone()),
         }

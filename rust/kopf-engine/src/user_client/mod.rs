@@ -377,7 +377,7 @@ fn attempt_of(error: &RequestError) -> Option<FailedAttempt> {
         RequestError::Api(error) => FailedAttempt::of_status(error.status, error.retry_after.is_some()),
         RequestError::Unsent(_) => FailedAttempt::NotSent,
         RequestError::Transport(_) | RequestError::Timeout => FailedAttempt::Unknown,
-        RequestError::Malformed(_) | RequestError::Login(_) => return None,
+        RequestError::Malformed(_) | RequestError::Login(_) | RequestError::Fenced => return None,
     })
 }
 

@@ -47,6 +47,8 @@ pub trait WatchConsumer: Send {
     /// Takes an object that cannot be handled. It is neither new nor changed, and it is gone only if it is deleted. `identity`
     /// has only its names and its version.
     fn rejected(&mut self, identity: &Arc<Object>, deleted: bool);
+    /// A stream starts, after so many pauses and terms. Its listing is from a later time.
+    fn on_start(&mut self, _pauses: u64) {}
     /// A listing has begun: objects that it does not deliver do not exist.
     fn on_init(&mut self);
     /// The listing is complete.
@@ -126,13 +128,14 @@ impl Stream {
     /// # Errors
     /// Of the API, if it is forbidden and ends then. Of the login: fatal for the operator.
     pub async fn follow(&self, consumer: &mut dyn WatchConsumer) -> Result<Infallible, RequestError> {
-        let held = self.pause.as_ref().is_some_and(|pause| pause.is_on());
+        let held = self.pause.as_ref().is_some_and(|pause| pause.holds_streams());
         self.log_debug("Starting", || if held { " (paused)" } else { "" }.to_owned());
         let is_streaming = self.settings.watching.initial_streaming;
         let mut state = WatchState { is_streaming, ..WatchState::default() };
         self.announce();
         loop {
             let pauses = self.wait_resumed().await;
+            consumer.on_start(pauses);
             let outcome = tokio::select! {
                 // A pause cancels a request that is due at the same moment.
                 biased;
@@ -204,10 +207,10 @@ impl Stream {
     /// Waits while the operator is paused; returns the number of pauses so far.
     async fn wait_resumed(&self) -> u64 {
         let Some(pause) = &self.pause else { return 0 };
-        if pause.is_on() {
+        if pause.holds_streams() {
             self.activity.wait(None);
             self.log_debug("Pausing", || format!(" (blockers: {})", pause.blockers().join(", ")));
-            pause.over().await;
+            pause.streams_released().await;
             self.debug("Resuming");
         }
         pause.count()
@@ -215,7 +218,7 @@ impl Stream {
 
     async fn interrupted(&self, pauses: u64) {
         match &self.pause {
-            Some(pause) => pause.paused_since(pauses).await,
+            Some(pause) => pause.streams_interrupted(pauses).await,
             None => std::future::pending().await,
         }
     }

@@ -120,6 +120,7 @@ impl Worker {
             resource: &self.dispatcher.resource_handlers.resource,
             finalizer: &config.settings.persistence.finalizer,
             compat: shared.base.startup_config.settings.compat,
+            is_versioned: shared.base.startup_config.settings.has_preconditions(),
             is_deleted,
             release_cleanup: (!shared.base.startup_config.settings.compat
                 && !config.settings.persistence.has_custom_storage())

@@ -105,7 +105,7 @@ async fn paths_with_empty_or_relative_names_are_never_requested() {
     let send = |url: &'static str| {
         let head =
             RequestHead { method: &Method::GET, url, accept: "a", content_type: None, is_idempotent: true };
-        connection.send(head, &none, b"", None, (Pool::Shared, None))
+        connection.send(head, &none, b"", None, (Pool::Shared, None, None))
     };
     for url in ["", "x", "/apis//x", "/apis/x/", "/apis/./x", "/apis/../x", "/apis/x/..", "/apis/x/..?a=b"] {
         let failure = send(url).await.err().unwrap();
@@ -171,9 +171,11 @@ async fn bodies_are_limited_and_joined() {
     let connection = Connection::fake("k", connector(|_, _, _| (200, Some(vec![b'x'; 1_000_000]))));
     let head =
         RequestHead { method: &Method::GET, url: "/x", accept: "a", content_type: None, is_idempotent: true };
-    let response = connection.send(head, &HeaderMap::new(), b"", None, (Pool::Shared, None)).await.unwrap();
+    let response =
+        connection.send(head, &HeaderMap::new(), b"", None, (Pool::Shared, None, None)).await.unwrap();
     assert_eq!(read_body(response.into_body(), 2_000_000).await.unwrap().len(), 1_000_000);
-    let response = connection.send(head, &HeaderMap::new(), b"", None, (Pool::Shared, None)).await.unwrap();
+    let response =
+        connection.send(head, &HeaderMap::new(), b"", None, (Pool::Shared, None, None)).await.unwrap();
     let error = read_body(response.into_body(), 999_999).await.err().unwrap();
     assert!(error.to_string().contains("chunk_size"), "{error}");
 }

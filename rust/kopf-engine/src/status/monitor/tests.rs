@@ -31,6 +31,7 @@ impl Scene {
             awaited: Awaited::default(),
             admission: Arc::clone(&fixture.admission),
             heartbeats: Arc::clone(&heartbeats),
+            replica: None,
         };
         fixture.health.expect(BTreeSet::new());
         Self { monitor: HealthMonitor::new(monitored), heartbeats, fixture }

@@ -1,0 +1,214 @@
+//! The part of an operator in the leader election: it stands by, leads, loses the lease, or releases it.
+//!
+//! One process leads at most one term: the operator ends when the lease is lost. So all calls and writes of the process belong to
+//! the term whose fence is open.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use futures::future::pending;
+use kopf_core::lease::{Command, LeaderElection};
+use kopf_core::log_level::Level;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Election, Elector, LOGGER, LeaseConfig, Role};
+use crate::error::Failure;
+use crate::fence::Fence;
+use crate::host::LogRecord;
+use crate::operator_pause::Pause;
+use crate::task_context::TaskContext;
+use crate::time::clock::Clock;
+use crate::time::duration::seconds;
+
+/// The namespace of the Lease if neither the settings nor the credentials specify one.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// An operator that takes part in a leader election.
+pub struct Replica {
+    settings: LeaderElection,
+    fence: Arc<Fence>,
+    pause: Arc<Pause>,
+    clock: Clock,
+    /// Cancelled when the lease is lost.
+    lost: CancellationToken,
+    /// Cancelled when the elector has ended.
+    finished: CancellationToken,
+    election: OnceLock<Election>,
+    /// The namespace and the name of the Lease, once they are known.
+    place: OnceLock<String>,
+    is_releasing: AtomicBool,
+    changes: [AtomicU8; 3],
+}
+
+/// A change of the leadership of this replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A term has begun.
+    Acquired,
+    /// A term has ended by a release.
+    Released,
+    /// A term has ended by the loss of the lease.
+    Lost,
+}
+
+impl Change {
+    /// All of them, with their names in metrics.
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Acquired, "acquired"), (Self::Released, "released"), (Self::Lost, "lost")];
+}
+
+impl Replica {
+    /// A replica that stands by: the operator is paused until it leads.
+    pub fn new(settings: LeaderElection, fence: Arc<Fence>, pause: &Arc<Pause>, clock: Clock) -> Self {
+        pause.stand_by(settings.options.warm);
+        Self {
+            settings,
+            fence,
+            pause: Arc::clone(pause),
+            clock,
+            lost: CancellationToken::new(),
+            finished: CancellationToken::new(),
+            election: OnceLock::new(),
+            place: OnceLock::new(),
+            is_releasing: AtomicBool::new(false),
+            changes: Default::default(),
+        }
+    }
+
+    /// The elector, which the caller runs with [`Replica::run_elector`].
+    ///
+    /// # Errors
+    /// The durations do not fit together, or there are no credentials.
+    pub async fn elector(&self, shared: &TaskContext) -> Result<Elector, Failure> {
+        let LeaderElection { name, namespace, identity, options, .. } = &self.settings;
+        options.check().map_err(|error| Failure::other(format!("settings.leadership: {error}")))?;
+        let namespace = match namespace {
+            Some(namespace) => namespace.clone(),
+            None => shared.client.default_namespace().await?.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+        };
+        let place = format!("{namespace}/{name}");
+        let text = format!("Standing by for the lease {place} as {identity}.");
+        shared.host.log(LogRecord::general(Level::Info, LOGGER, text));
+        let _first = self.place.set(place);
+        let config = LeaseConfig {
+            namespace,
+            name: name.clone(),
+            identity: identity.clone(),
+            options: options.clone(),
+        };
+        let (client, host) = (shared.client.clone(), Arc::clone(&shared.host));
+        let fence = Arc::clone(&self.fence);
+        let (elector, election) = Elector::new(config, client, fence, shared.clock.clone(), host);
+        let _first = self.election.set(election);
+        Ok(elector)
+    }
+
+    /// Takes part in the election until the lease is released.
+    pub async fn run_elector(self: Arc<Self>, elector: Elector) {
+        let _finished = self.finished.clone().drop_guard();
+        elector.run().await;
+    }
+
+    /// Lets the operator work when it leads, and ends it when it has lost the lease.
+    pub async fn follow_role(self: Arc<Self>, shared: Arc<TaskContext>) {
+        let Some(mut roles) = self.election.get().map(Election::role) else { return };
+        loop {
+            let role = *roles.borrow_and_update();
+            match role {
+                Role::Standby => {}
+                Role::Leader(_) => {
+                    self.count(Change::Acquired);
+                    self.pause.lead();
+                }
+                Role::Draining(_) if self.is_releasing() => self.count(Change::Released),
+                Role::Draining(_) => {
+                    self.count(Change::Lost);
+                    self.lost.cancel();
+                    let place = self.place();
+                    let text =
+                        format!("The lease {place} was lost: this replica ends, and another one continues.");
+                    shared.failing.raise(Failure::other(text));
+                }
+            }
+            if roles.changed().await.is_err() {
+                pending::<()>().await;
+            }
+        }
+    }
+
+    /// Reports to the elector whether the replica can work, and whether it has received the state of the cluster.
+    pub fn report(&self, is_healthy: bool, is_synced: bool) {
+        if let Some(election) = self.election.get() {
+            election.command(Command::SetHealthy(is_healthy));
+            election.command(Command::SetSynced(is_synced));
+        }
+    }
+
+    /// Releases the lease: no call and no write is left. Without a response, the lease expires.
+    pub async fn release(&self) {
+        let Some(election) = self.election.get().filter(|_| self.settings.release) else { return };
+        self.is_releasing.store(true, Ordering::Release);
+        election.command(Command::Release);
+        election.report_drained();
+        let limit = seconds(self.settings.options.request_timeout());
+        let _expired = timeout(limit, self.finished.cancelled()).await;
+    }
+
+    /// Waits until the lease was lost for so long that cancelled calls have ended.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
+        sleep(seconds(self.settings.options.loss_grace)).await;
+    }
+
+    /// Waits until the lease is lost.
+    pub async fn losing(&self) {
+        self.lost.cancelled().await;
+    }
+
+    /// Whether the replica leads.
+    pub fn is_leading(&self) -> bool {
+        self.fence.is_open()
+    }
+
+    /// Whether the replica was the leader, and has not released the lease, although its fence is closed.
+    pub fn is_overdue(&self) -> bool {
+        let role = self.election.get().map(|election| *election.role().borrow());
+        let has_led = matches!(role, Some(Role::Leader(_) | Role::Draining(_)));
+        has_led && !self.is_releasing() && !self.fence.is_open()
+    }
+
+    /// The seconds until the fence closes if the lease is not renewed; zero if it is closed.
+    pub fn valid_for(&self) -> f64 {
+        let role = self.election.get().map(|election| *election.role().borrow());
+        let Some(Role::Leader(term)) = role else { return 0.0 };
+        let deadline = self
+            .fence
+            .deadline(term)
+            .map_or(0, |deadline| deadline.micros() - self.clock.boot_now().micros());
+        std::time::Duration::from_micros(u64::try_from(deadline).unwrap_or_default()).as_secs_f64()
+    }
+
+    /// The namespace and the name of the Lease; only the name until the namespace is known.
+    pub fn place(&self) -> &str {
+        self.place.get().map_or(&self.settings.name, String::as_str)
+    }
+
+    /// How many seconds a record of another replica is valid.
+    pub fn lease_duration(&self) -> f64 {
+        self.settings.options.lease_duration
+    }
+
+    /// The number of such changes. There are few: a process leads at most once.
+    pub fn changes(&self, change: Change) -> u8 {
+        self.changes[change as usize].load(Ordering::Relaxed)
+    }
+
+    fn count(&self, change: Change) {
+        self.changes[change as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_releasing(&self) -> bool {
+        self.is_releasing.load(Ordering::Acquire)
+    }
+}
