@@ -61,6 +61,9 @@ class Compatibility:
     logs_whole_tracebacks: bool = False
     """Tracebacks are logged for all errors, with all frames, and without hints."""
 
+    logs_bare_keys: bool = False
+    """The log line of a handler that failed with a `KeyError` has only the key."""
+
     prefers_service_account: bool = False
     """The service account of the pod has precedence over the kubeconfig of the environment."""
 

@@ -31,7 +31,13 @@ from kopf._objects.logging_types import Logger
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
-from kopf._runtime.errors import add_hint, author_traceback, error_observer_var, is_self_explanatory
+from kopf._runtime.errors import (
+    add_hint,
+    author_traceback,
+    error_observer_var,
+    is_self_explanatory,
+    message_of,
+)
 from kopf._runtime.executor import ExecutorPool, call_limit
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import FrameworkMessage
@@ -142,10 +148,12 @@ class Invoker:
             raise
         except Exception as e:
             error = e
-            outcome = classify_error(attempt, e)
+            compatible = compatibility.of_settings(self._settings)
+            text = str(e) or repr(e) if compatible.logs_bare_keys else message_of(e)
+            outcome = classify_error(attempt, e, text)
             if self.observe is not None:
                 self.observe(prepared.handler, e)
-            if outcome.traceback and not compatibility.of_settings(self._settings).logs_whole_tracebacks:
+            if outcome.traceback and not compatible.logs_whole_tracebacks:
                 add_hint(e)
                 # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
                 shown = logger.isEnabledFor(logging.DEBUG)
@@ -246,10 +254,9 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
     )
 
 
-def classify_error(attempt: Attempt, error: Exception) -> Outcome:
-    """Ask the engine's rules for the outcome of the error."""
+def classify_error(attempt: Attempt, error: Exception, shown: str) -> Outcome:
+    """Ask the engine's rules for the outcome of the error; `shown` is its message in the log line."""
     message = str(error)
-    shown = message or repr(error)
     if isinstance(error, HandlerChildrenRetry):
         return attempt.settle(ErrorKind.SUBHANDLERS, message, error.delay, shown)
     if isinstance(error, TemporaryError):

@@ -72,7 +72,7 @@ ROWS = [
         "a missing key",
         handler("spec['titel']"),
         [
-            r"Handler 'greet' failed with an exception and will try again in 1000 seconds: 'titel'",
+            r"Handler 'greet' failed with an exception and will try again in 1000 seconds: KeyError: 'titel'",
             r"^Traceback",
             r"""^  File ".*handlers\.py", line 4, in greet""",
             r"^KeyError: 'titel'",
