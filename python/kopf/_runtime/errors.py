@@ -129,7 +129,7 @@ _CHANGED_BY = {
 
 
 def message_of(error: Exception) -> str:
-    """The message of an exception in a log line. That of a `KeyError` is only the key, so it has the class."""
+    """The message of an exception in log lines. That of a `KeyError` is only a key: the class is added."""
     message = str(error)
     if message and type(error).__str__ is KeyError.__str__:
         return f"{type(error).__name__}: {message}"

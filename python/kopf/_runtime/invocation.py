@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from kopf._intents import compatibility
+from kopf._intents.compatibility import Compatibility
 from kopf._intents.errors import (
     ErrorsMode,
     HandlerChildrenRetry,
@@ -148,12 +149,10 @@ class Invoker:
             raise
         except Exception as e:
             error = e
-            compatible = compatibility.of_settings(self._settings)
-            text = str(e) or repr(e) if compatible.logs_bare_keys else message_of(e)
-            outcome = classify_error(attempt, e, text)
+            outcome = classify_error(attempt, e, compatibility.of_settings(self._settings))
             if self.observe is not None:
                 self.observe(prepared.handler, e)
-            if outcome.traceback and not compatible.logs_whole_tracebacks:
+            if outcome.traceback and not compatibility.of_settings(self._settings).logs_whole_tracebacks:
                 add_hint(e)
                 # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
                 shown = logger.isEnabledFor(logging.DEBUG)
@@ -254,9 +253,10 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
     )
 
 
-def classify_error(attempt: Attempt, error: Exception, shown: str) -> Outcome:
-    """Ask the engine's rules for the outcome of the error; `shown` is its message in the log line."""
+def classify_error(attempt: Attempt, error: Exception, compatible: Compatibility) -> Outcome:
+    """Ask the engine's rules for the outcome of the error."""
     message = str(error)
+    shown = (message or repr(error)) if compatible.logs_bare_keys else message_of(error)
     if isinstance(error, HandlerChildrenRetry):
         return attempt.settle(ErrorKind.SUBHANDLERS, message, error.delay, shown)
     if isinstance(error, TemporaryError):
