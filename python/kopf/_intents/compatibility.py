@@ -56,7 +56,7 @@ class Compatibility:
 
     # Of an operator.
     starts_silently: bool = False
-    """Neither the served resources nor mistakes in declarations and namespaces are logged."""
+    """Neither the served resources nor mistakes in declarations are logged."""
 
     logs_whole_tracebacks: bool = False
     """Tracebacks are logged for all errors, with all frames, and without hints."""

@@ -138,6 +138,16 @@ ROWS = [
         ("-n", "defautl"),
     ),
     Row(
+        "a namespace that does not exist, with a login handler",
+        GOOD + """
+@kopf.on.login()
+def log_in(settings, **_):
+    return kopf.login_with_kubeconfig(settings=settings)
+""",
+        [r"No namespace matches 'defautl' yet; did you mean 'default'\?"],
+        ("-n", "defautl"),
+    ),
+    Row(
         "a namespace pattern that matches nothing",
         GOOD,
         [r"No namespace matches 'team-\*' yet\."],
