@@ -139,7 +139,8 @@ ROWS = [
     ),
     Row(
         "a namespace that does not exist, with a login handler",
-        GOOD + """
+        GOOD
+        + """
 @kopf.on.login()
 def log_in(settings, **_):
     return kopf.login_with_kubeconfig(settings=settings)
