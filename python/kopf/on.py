@@ -405,8 +405,8 @@ def delete(
     """Call the function when an object is being deleted; the deletion waits for it, unless it is optional.
 
     Args:
-        optional: Whether to add no finalizer: Kopf calls the handler only if something else blocks the
-            deletion.
+        optional: Whether to add no finalizer: Kopf calls the handler only if other handlers, daemons or
+            timers of the operator have added it.
     """
     return _declaring("delete", locals())
 

@@ -97,3 +97,26 @@ def test_other_errors_are_not_explained():
     for error in (TypeError("'tuple' object does not support item assignment"), ValueError("x"), TypeError()):
         errors.add_hint(error)
         assert not hasattr(error, "__notes__")
+
+
+class OwnKeyError(KeyError):
+    pass
+
+
+class MessageKeyError(KeyError):
+    __str__ = Exception.__str__
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (KeyError("x"), "KeyError: 'x'"),
+        (OwnKeyError("x"), "OwnKeyError: 'x'"),
+        (MessageKeyError("no such name"), "no such name"),
+        (KeyError(), "KeyError()"),
+        (IndexError("list index out of range"), "list index out of range"),
+        (ValueError(), "ValueError()"),
+    ],
+)
+def test_a_key_alone_is_no_message(error, message):
+    assert errors.message_of(error) == message

@@ -1,8 +1,7 @@
-"""The check of namespace patterns at the start, with all, some and no permissions."""
+"""The check of namespace patterns by `kopf check`, with all, some and no permissions."""
 
-import kopf
 import pytest
-from kopf._cli.namespace_check import describe_unmatched, warn_in_background
+from kopf._cli.namespace_check import describe_unmatched
 from kopf._objects.apierrors import ApiError, Forbidden, NotFound
 
 NAMESPACES = ("default", "team-a")
@@ -57,10 +56,3 @@ def test_other_errors_are_raised():
 
     with pytest.raises(ApiError):
         list(describe_unmatched(Broken(), ["x"]))
-
-
-def test_login_handlers_of_the_author_are_not_called_twice():
-    registry = kopf.OperatorRegistry()
-    kopf.on.login(registry=registry)(lambda **_: None)
-    assert warn_in_background(registry, ["x"]) is None
-    assert warn_in_background(kopf.OperatorRegistry(), []) is None

@@ -151,10 +151,6 @@ def run(
             f"No handlers are declared in {names}: the operator has nothing to do. Handlers are declared by "
             "decorators with arguments, such as @kopf.on.create('guests')."
         )
-    if namespaces and controls.is_process and not compatible.starts_silently:
-        from kopf._cli.namespace_check import warn_in_background
-
-        warn_in_background(get_default_registry(), namespaces)
     gc_tuning.freeze_and_enable_gc()
     exit = shutdown.ProcessShutdown()
     if controls.is_process:

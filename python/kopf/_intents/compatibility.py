@@ -56,10 +56,13 @@ class Compatibility:
 
     # Of an operator.
     starts_silently: bool = False
-    """Neither the served resources nor mistakes in declarations and namespaces are logged."""
+    """Neither the served resources nor mistakes in declarations are logged."""
 
     logs_whole_tracebacks: bool = False
     """Tracebacks are logged for all errors, with all frames, and without hints."""
+
+    logs_bare_keys: bool = False
+    """The log line of a handler that failed with a `KeyError` has only the key."""
 
     prefers_service_account: bool = False
     """The service account of the pod has precedence over the kubeconfig of the environment."""

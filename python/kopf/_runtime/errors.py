@@ -128,6 +128,14 @@ _CHANGED_BY = {
 }
 
 
+def message_of(error: Exception) -> str:
+    """The message of an exception in log lines. That of a `KeyError` is only a key: the class is added."""
+    message = str(error)
+    if message and type(error).__str__ is KeyError.__str__:
+        return f"{type(error).__name__}: {message}"
+    return message or repr(error)
+
+
 def add_hint(error: Exception) -> None:
     """Add a note to the exception of a handler if it is a known mistake: it is shown after the traceback."""
     if type(error) is not TypeError:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from kopf._intents import compatibility
+from kopf._intents.compatibility import Compatibility
 from kopf._intents.errors import (
     ErrorsMode,
     HandlerChildrenRetry,
@@ -31,7 +32,13 @@ from kopf._objects.logging_types import Logger
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
-from kopf._runtime.errors import add_hint, author_traceback, error_observer_var, is_self_explanatory
+from kopf._runtime.errors import (
+    add_hint,
+    author_traceback,
+    error_observer_var,
+    is_self_explanatory,
+    message_of,
+)
 from kopf._runtime.executor import ExecutorPool, call_limit
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import FrameworkMessage
@@ -142,7 +149,7 @@ class Invoker:
             raise
         except Exception as e:
             error = e
-            outcome = classify_error(attempt, e)
+            outcome = classify_error(attempt, e, compatibility.of_settings(self._settings))
             if self.observe is not None:
                 self.observe(prepared.handler, e)
             if outcome.traceback and not compatibility.of_settings(self._settings).logs_whole_tracebacks:
@@ -246,10 +253,10 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
     )
 
 
-def classify_error(attempt: Attempt, error: Exception) -> Outcome:
+def classify_error(attempt: Attempt, error: Exception, compatible: Compatibility) -> Outcome:
     """Ask the engine's rules for the outcome of the error."""
     message = str(error)
-    shown = message or repr(error)
+    shown = (message or repr(error)) if compatible.logs_bare_keys else message_of(error)
     if isinstance(error, HandlerChildrenRetry):
         return attempt.settle(ErrorKind.SUBHANDLERS, message, error.delay, shown)
     if isinstance(error, TemporaryError):

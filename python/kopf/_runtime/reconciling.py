@@ -35,7 +35,7 @@ from kopf._runtime.context import cause_var, handler_var
 from kopf._runtime.cycle_context import CycleContext, store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import add_hint, author_traceback
+from kopf._runtime.errors import add_hint, author_traceback, message_of
 from kopf._runtime.executor import call_limit
 from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
@@ -258,7 +258,7 @@ class Reconcilers:
         if self._invoker.observe is not None:
             self._invoker.observe(handler, error)
         self._set_condition(call, False, _reason_of(error), str(error))
-        text = str(error) or repr(error)
+        text = message_of(error)
         if isinstance(error, TemporaryError):
             call.logger.error(FrameworkMessage(f"{label} failed temporarily: {text}"))
             if isinstance(error, ReconcileTimeoutError):

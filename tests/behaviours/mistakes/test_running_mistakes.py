@@ -72,7 +72,7 @@ ROWS = [
         "a missing key",
         handler("spec['titel']"),
         [
-            r"Handler 'greet' failed with an exception and will try again in 1000 seconds: 'titel'",
+            r"Handler 'greet' failed with an exception and will try again in 1000 seconds: KeyError: 'titel'",
             r"^Traceback",
             r"""^  File ".*handlers\.py", line 4, in greet""",
             r"^KeyError: 'titel'",
@@ -134,6 +134,17 @@ ROWS = [
     Row(
         "a namespace that does not exist",
         GOOD,
+        [r"No namespace matches 'defautl' yet; did you mean 'default'\?"],
+        ("-n", "defautl"),
+    ),
+    Row(
+        "a namespace that does not exist, with a login handler",
+        GOOD
+        + """
+@kopf.on.login()
+def log_in(settings, **_):
+    return kopf.login_with_kubeconfig(settings=settings)
+""",
         [r"No namespace matches 'defautl' yet; did you mean 'default'\?"],
         ("-n", "defautl"),
     ),

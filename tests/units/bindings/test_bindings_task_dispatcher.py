@@ -136,6 +136,7 @@ def test_the_diff_has_the_very_values_of_the_essences(rig, make_changing):
         (kopf.PermanentError("boo"), (True, True, None), "failed permanently: boo", 40),
         (ValueError("boo"), (False, True, 60), "will try again in 60 seconds: boo", 40),
         (ValueError(), (False, True, 60), "will try again in 60 seconds: ValueError()", 40),
+        (KeyError("boo"), (False, True, 60), "will try again in 60 seconds: KeyError: 'boo'", 40),
         (None, (True, False, None), "succeeded.", 20),
     ],
 )
@@ -152,8 +153,18 @@ def test_errors_are_settled_and_logged(rig, make_changing, outcome, caplog, erro
     assert records[0].getMessage() == "Handler 'h0' is invoked." and records[0].levelno == 10
     assert text in records[1].getMessage() and records[1].levelno == level
     assert records[1].k8s_ref["name"] == "obj1"
-    assert (records[1].exc_info is not None) == isinstance(error, ValueError)
+    assert (records[1].exc_info is not None) == isinstance(error, (ValueError, KeyError))
     assert result["message"] == (None if error is None else str(error))
+
+
+def test_the_key_alone_is_logged_in_kopf_1_45(rig, make_changing, outcome, caplog, monkeypatch):
+    def fn(**_):
+        return {}["boo"]
+
+    monkeypatch.setenv("KOPF_COMPAT", "1.45")
+    replies = asyncio.run(_play(rig, [make_changing(fn)], ("handle", [0]), reason="create", new={}))
+    assert "will try again in 60 seconds: 'boo'" in caplog.text
+    assert outcome(replies[0])["message"] == "'boo'"
 
 
 def test_limits_are_checked_before_the_call(rig, make_changing, outcome):

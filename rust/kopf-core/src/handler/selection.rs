@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::handler::{Handler, Kind};
-use crate::resource::{Resource, Selector};
+use crate::resource::{Resource, Selector, distance, longest_distance};
 
 /// The resources to serve, with warnings.
 #[derive(Debug, Default)]
@@ -126,7 +126,7 @@ pub fn suggestions(handlers: &[Handler], scanned: &[Arc<Resource>]) -> Vec<Strin
         else {
             continue;
         };
-        let longest = 1 + name.chars().count() / 5;
+        let longest = longest_distance(name);
         let nearest = scanned
             .iter()
             .flat_map(|resource| names(resource).map(move |known| (distance(name, known), known, resource)))
@@ -145,22 +145,6 @@ pub fn suggestions(handlers: &[Handler], scanned: &[Arc<Resource>]) -> Vec<Strin
 fn names(resource: &Resource) -> impl Iterator<Item = &str> {
     let others = [resource.singular.as_deref(), resource.kind.as_deref()];
     std::iter::once(resource.plural.as_str()).chain(others.into_iter().flatten())
-}
-
-/// The number of letters to insert, remove, or replace (Levenshtein distance).
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
-        let mut next = vec![line + 1];
-        for (known, pair) in other.iter().zip(row.windows(2)) {
-            let [diagonal, above] = pair else { continue };
-            let left = next.last().copied().unwrap_or_default();
-            next.push((diagonal + usize::from(letter != *known)).min(above + 1).min(left + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 fn drop_unwatchable(

@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 mod discovery;
 mod namespaces;
 mod selector;
+mod similarity;
 
 pub use discovery::{DiscoveryError, decode_groups, decode_version};
-pub use namespaces::{is_exact_namespace, match_namespace};
+pub use namespaces::{is_exact_namespace, match_namespace, unmatched_namespaces};
 pub use selector::{AnyName, Selector};
+pub use similarity::{distance, longest_distance};
 
 /// The characters to percent-encode in a path segment: all except the unreserved ones and the colon.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');

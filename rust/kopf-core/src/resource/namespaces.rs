@@ -1,5 +1,9 @@
 //! Namespace patterns: comma-separated globs, some of them negated.
 
+use std::collections::BTreeSet;
+
+use super::similarity::{distance, longest_distance};
+
 /// Whether the name matches the pattern. Only names that match the first glob can match (all names, if it is negated);
 /// later globs exclude some of them (with `!`) or include them again.
 pub fn match_namespace(name: &str, pattern: &str) -> bool {
@@ -15,6 +19,20 @@ pub fn match_namespace(name: &str, pattern: &str) -> bool {
 /// Whether the pattern is the name of one namespace.
 pub fn is_exact_namespace(pattern: &str) -> bool {
     !pattern.contains(['!', '*', '?', ','])
+}
+
+/// A sentence for each pattern that none of the namespaces matches.
+pub fn unmatched_namespaces(patterns: &[String], names: &BTreeSet<String>) -> Vec<String> {
+    let unmatched =
+        patterns.iter().filter(|pattern| !names.iter().any(|name| match_namespace(name, pattern)));
+    let sentence = |pattern: &String| {
+        let near = |name: &&String| distance(pattern, name) <= longest_distance(pattern);
+        let nearest = names.iter().filter(near).min_by_key(|name| distance(pattern, name));
+        let hint = nearest.filter(|_| is_exact_namespace(pattern));
+        let end = hint.map_or_else(|| ".".to_owned(), |name| format!("; did you mean '{name}'?"));
+        format!("No namespace matches '{pattern}' yet{end}")
+    };
+    unmatched.map(sentence).collect()
 }
 
 fn matches(name: &str, glob: &str) -> bool {
@@ -120,6 +138,22 @@ mod tests {
             ("a", "", false),
         ] {
             assert_eq!(match_namespace(name, pattern), expected, "{name} {pattern}");
+        }
+    }
+
+    #[test]
+    fn misspelled_names_are_suggested_and_patterns_are_not() {
+        let names = ["default", "kube-system", "team-a"].map(str::to_owned).into();
+        for (pattern, expected) in [
+            ("default", None),
+            ("team-*", None),
+            ("!x", None),
+            ("defualt", Some("No namespace matches 'defualt' yet; did you mean 'default'?")),
+            ("teem-*", Some("No namespace matches 'teem-*' yet.")),
+            ("other", Some("No namespace matches 'other' yet.")),
+        ] {
+            let found = unmatched_namespaces(&[pattern.to_owned()], &names);
+            assert_eq!(found.first().map(String::as_str), expected, "{pattern}");
         }
     }
 

@@ -166,6 +166,7 @@ fn unusable(error: &kube::Error) -> LoginError {
 #[cfg(test)]
 mod tests {
     use rustix::net::sockopt;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tower::Service as _;
 
     use super::*;
@@ -202,6 +203,39 @@ mod tests {
             parsed("https://proxy").unwrap().kind,
             ProxyKind::Http { is_tls: true, authorization: None }
         ));
+    }
+
+    /// Connects to a server through a proxy at this kind of address. The proxy responds so to the beginning of the connection;
+    /// returns the beginning, and what follows the response.
+    async fn proxied(address: &str, response: &[u8]) -> [Vec<u8>; 2] {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = address.replace("PROXY", &listener.local_addr().unwrap().to_string());
+        let config = Config::new(Uri::from_static("https://example.com:6443"));
+        let connector = connector(&config, Some(parsed(&address).unwrap()), Clock::start()).unwrap();
+        let proxy = async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut received = [vec![0; 1024], vec![0; 1024]];
+            for part in &mut received {
+                let length = stream.read(part).await.unwrap();
+                part.truncate(length);
+                stream.write_all(response).await.unwrap();
+            }
+            received
+        };
+        let (connected, received) = tokio::join!(connector(), proxy);
+        assert!(connected.is_err(), "this proxy leads to no server");
+        received
+    }
+
+    #[tokio::test]
+    async fn proxies_get_the_credentials_of_their_address() {
+        let [request, _] = proxied("http://user:p%40ss@PROXY", b"HTTP/1.1 200 OK\r\n\r\n").await;
+        let request = String::from_utf8(request).unwrap();
+        assert!(request.starts_with("CONNECT example.com:6443 HTTP/1.1\r\n"), "{request}");
+        assert!(request.contains("\r\nProxy-Authorization: Basic dXNlcjpwQHNz\r\n"), "{request}");
+        let [greeting, credentials] = proxied("socks5://user:pass@PROXY", &[5, 2]).await;
+        assert!(greeting.starts_with(&[5]) && greeting[2..].contains(&2), "{greeting:?}");
+        assert_eq!(credentials, b"\x01\x04user\x04pass");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use kopf_core::json::path::FieldPath;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
+use kopf_core::resource::unmatched_namespaces;
 use tokio::sync::Notify;
 
 use crate::discovery::namespaces::NamespaceScope;
@@ -157,11 +158,22 @@ pub struct NamespacesConsumer {
     pub served: BTreeSet<String>,
     /// The namespaces of the current listing, while it is in progress.
     pub listed: Option<BTreeSet<String>>,
+    /// All namespaces, until the first listing is complete: then the patterns are logged that none of them matches. None if they
+    /// are not logged.
+    pub all: Option<BTreeSet<String>>,
     /// The host, for the log.
     pub host: Arc<dyn Host>,
 }
 
 impl NamespacesConsumer {
+    fn log_unmatched(&mut self) {
+        let Some(all) = self.all.take() else { return };
+        let NamespaceScope::Namespaces { patterns, .. } = &self.namespace_scope else { return };
+        for text in unmatched_namespaces(patterns, &all) {
+            self.host.log(LogRecord::general(Level::Warning, LOGGER, text));
+        }
+    }
+
     fn send_names(&self) {
         if self.listed.is_none() {
             self.events.send(DiscoveryEvent::Namespaces(self.served.clone()));
@@ -201,6 +213,9 @@ impl Consumer for NamespacesConsumer {}
 impl WatchConsumer for NamespacesConsumer {
     fn event(&mut self, kind: EventType, object: &Arc<Object>) {
         let Some(name) = object.name() else { return };
+        if let Some(all) = &mut self.all {
+            all.insert(name.to_owned());
+        }
         if !self.namespace_scope.may_have(name) {
             return;
         }
@@ -227,6 +242,7 @@ impl WatchConsumer for NamespacesConsumer {
         if let Some(listed) = self.listed.take() {
             self.served.retain(|name| listed.contains(name));
         }
+        self.log_unmatched();
         self.send_names();
     }
 }

@@ -292,3 +292,34 @@ async fn permissions_that_are_withdrawn_are_reported() {
     fixture.pass(300.0).await;
     assert_eq!(fixture.host.count_logged(NO_CRDS), 1);
 }
+
+/// Starts an operator with these patterns, some of them without namespaces, and lists the namespaces twice.
+async fn with_unmatched_patterns(compat: bool) -> Fixture {
+    let mut fixture = Fixture::new().await;
+    fixture.create("one", json!({})).await;
+    let patterns = ["default", "defualt", "team-*", "!x"].map(str::to_owned).to_vec();
+    let scope = NamespaceScope::Namespaces { patterns, foreign: false };
+    fixture.start_in(scope, of_any_group(), |settings| settings.compat = compat).await;
+    fixture.until("the handling", |fixture| fixture.host.called(0) == 1).await;
+    fixture.until("the list and the watch", |fixture| observations(fixture, "namespaces") == 2).await;
+    fixture.server.compact();
+    fixture.server.faults().cut_watches("namespaces");
+    fixture.pass_until("another list", 1.0, 60.0, |fixture| observations(fixture, "namespaces") > 3).await;
+    fixture.settle().await;
+    fixture
+}
+
+#[tokio::test]
+async fn patterns_that_no_namespace_matches_are_reported_once() {
+    let fixture = with_unmatched_patterns(false).await;
+    for text in ["'defualt' yet; did you mean 'default'?", "'team-*' yet."] {
+        assert!(fixture.host.has_logged(Level::Warning, &format!("No namespace matches {text}")));
+    }
+    assert_eq!(fixture.host.count_logged("No namespace matches"), 2);
+}
+
+#[tokio::test]
+async fn the_compatibility_mode_reports_no_patterns() {
+    let fixture = with_unmatched_patterns(true).await;
+    assert_eq!(fixture.host.count_logged("No namespace matches"), 0);
+}

@@ -17,6 +17,12 @@ use crate::supervision::{Panicked, Restartable};
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: u32 = 128;
 
+#[cfg(test)]
+thread_local! {
+    /// Whether the task panics when it accepts the next connection.
+    pub(super) static INJECTED_PANIC: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
 /// Listens on an address, or on all interfaces.
 pub(super) fn listen(address: Option<&str>, port: u16) -> io::Result<TcpListener> {
     let Some(address) = address else {
@@ -78,6 +84,8 @@ async fn accept(listener: &TcpListener, service: &Arc<Service>, tls: Option<&Arc
         };
         match accepted {
             Ok((stream, _)) => {
+                #[cfg(test)]
+                assert!(!INJECTED_PANIC.take(), "an injected panic");
                 let permit = tokio::select! {
                     permit = service.connection_limit.enter() => permit,
                     () = service.stopping.cancelled() => return,

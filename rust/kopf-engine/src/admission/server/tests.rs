@@ -261,6 +261,27 @@ fn listening(backend: &Arc<ManualBackend>) -> Server {
 }
 
 #[tokio::test]
+async fn connections_are_accepted_again_after_a_panic() {
+    let backend = Arc::new(RecordingBackend::default());
+    let as_backend = Arc::clone(&backend) as Arc<dyn Backend>;
+    let server = Server::start(&Handle::current(), as_backend, (Some("127.0.0.1"), 0), "", None).unwrap();
+    listener::INJECTED_PANIC.set(true);
+    let lost = request(&server, b"").await;
+    assert_eq!(read_all(lost).await, "");
+    let errors = backend.errors.lock().unwrap().clone();
+    assert_eq!(
+        errors,
+        ["The webhook server has panicked: an injected panic. It accepts connections again in 1 seconds."]
+    );
+    // It waits until it is accepted.
+    let waiting = request(&server, &post("/x", "1")).await;
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    tokio::time::resume();
+    assert!(read_all(waiting).await.starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+#[tokio::test]
 async fn a_stopped_server_answers_its_requests_and_leaves_no_task() {
     let backend = Arc::new(ManualBackend::default());
     let server = listening(&backend);

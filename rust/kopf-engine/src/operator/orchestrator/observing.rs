@@ -38,7 +38,8 @@ impl Orchestrator {
             return;
         };
         // Exact names need no discovery. If a namespace does not exist, its watch reports that.
-        if self.namespace_scope.is_exact() && !self.shared.base.startup_config.settings.compat {
+        let compat = self.shared.base.startup_config.settings.compat;
+        if self.namespace_scope.is_exact() && !compat {
             self.namespaces = self.namespace_scope.exact();
             self.is_located = true;
         }
@@ -47,6 +48,7 @@ impl Orchestrator {
             namespace_scope: self.namespace_scope.clone(),
             served: BTreeSet::new(),
             listed: None,
+            all: (!compat).then(BTreeSet::new),
             host: Arc::clone(&self.shared.base.host),
         };
         let stream = self.stream(&resource, None);
