@@ -1,13 +1,12 @@
 """Operators with the documented permissions, and with fewer: everything permitted works at once."""
 
 import threading
-import time
 
 from tests.support import cluster as kube
 from tests.support.crds import GROUP
 from tests.support.fixtures import Shelf
 
-# The default pauses between retries: forbidden requests must not wait for them.
+# If a forbidden request waits for a retry, nothing goes on.
 HANDLERS = """
 import kopf
 from calls import called
@@ -15,7 +14,7 @@ from calls import called
 
 @kopf.on.startup()
 def configure(settings, **_):
-    settings.networking.error_backoffs = [1, 1, 2, 3, 5, 8, 13, 21]
+    settings.networking.error_backoffs = [3600]
     settings.scanning.disabled = True
     settings.posting.enabled = False
 
@@ -58,10 +57,8 @@ def test_without_permissions_for_the_status_all_else_works(operator, control_pla
     for name in ("p1", "p2"):
         shelf.create(name, {"size": 1})
         shelf.wait_until_handled(name, timeout=60)
-    start = time.monotonic()
     shelf.delete("p1")
     shelf.wait_until_gone("p1", timeout=60)
-    assert time.monotonic() - start < 30
     assert [call.details["name"] for call in run.called("create")] == ["p1", "p2"]
     assert [call.details["name"] for call in run.called("delete")] == ["p1"]
     warnings = [line for line in run.log.splitlines() if "[WARNING " in line]

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import time
 
 import pytest
 
@@ -119,13 +118,13 @@ def test_an_unavailable_api_does_not_affect_other_kinds(operator, cluster, later
         },
     )
     cluster.await_error(f"/apis/{later_kind.group}/v1", 503)
-    start = time.monotonic()
     run = operator(
         PREAMBLE
         + """
 @kopf.on.startup()
 def configure(settings, **_):
-    settings.networking.error_backoffs = [1, 1, 2, 3, 5, 8, 13, 21]
+    # If anything waits for a retry of the other kind, nothing is called.
+    settings.networking.error_backoffs = [3600]
 
 @kopf.on.event('parcels')
 @kopf.on.event('latecomers')
@@ -134,8 +133,6 @@ def event(name, **_):
 """
     )
     assert run.wait_for_call("event").details == {"name": "first"}
-    # Without the other kind, it would take all retries: 54 s. Usually, it takes less than 5 s.
-    assert time.monotonic() - start < 30
     warning = rf"Cannot read the resources of {re.escape(later_kind.group)}/v1: 503 "
     run.wait_for_log(warning)
     shelf.create("second")

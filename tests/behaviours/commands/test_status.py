@@ -305,22 +305,28 @@ main(prog_name="kopf")
 
 
 def test_many_objects_are_read_in_pages_within_the_limits(cluster):
-    """CLI-1. Usually, it takes 2 s of CPU time, also with an unoptimised engine; on a busy machine, the same
-    work takes more. The limit detects work that grows faster than the number of objects."""
+    """CLI-1. The CPU time does not grow faster than the number of objects."""
     annotations = {**OF_KOPF["failed"], OTHER: "x" * 200}
     path = "/apis/behaviours.example.com/v1/namespaces/default/widgets"
-    bodies = (widget(f"w{n:05}", {"size": n}, served=False, annotations=annotations) for n in range(10_000))
-    cluster.call_all([("POST", path, body) for body in bodies])
-    cluster.clear_requests()
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     command = [sys.executable, "-c", MEASURED, "status", "-k", "widgets", "--fail-on", "failed"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 3, done.stderr
-    assert done.stdout.splitlines()[-1] == "10000 widgets: 10000 failed"
-    lists = [
-        request for request in cluster.requests if request.path == "/apis/behaviours.example.com/v1/widgets"
-    ]
+
+    def measure(begin, end):
+        bodies = (
+            widget(f"w{n:05}", {"size": n}, served=False, annotations=annotations) for n in range(begin, end)
+        )
+        cluster.call_all([("POST", path, body) for body in bodies])
+        cluster.clear_requests()
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 3, done.stderr
+        assert done.stdout.splitlines()[-1] == f"{end} widgets: {end} failed"
+        peak, seconds = done.stderr.splitlines()[-1].split()
+        return int(peak) * 1024, float(seconds)
+
+    _, seconds_of_few = measure(0, 2_500)
+    peak, seconds = measure(2_500, 10_000)
+    lists = [it for it in cluster.requests if it.path == "/apis/behaviours.example.com/v1/widgets"]
     assert len(lists) == 20
-    peak, seconds = done.stderr.splitlines()[-1].split()
-    assert int(peak) * 1024 < 100_000_000
-    assert float(seconds) < 10
+    assert peak < 100_000_000
+    # Four times as many objects. A machine that is busier now than before can double the CPU time.
+    assert seconds < 8 * seconds_of_few, (seconds, seconds_of_few)

@@ -1,9 +1,11 @@
-"""Virtual time: all delays of an operator end when the test advances the clock. Days take milliseconds."""
+"""Virtual time: all delays of an operator end when the test advances the clock. Days take milliseconds.
+
+In real time, the delays of a test would take longer than a test may take.
+"""
 
 import datetime
 import pathlib
 import threading
-import time
 
 import kopf
 import pytest
@@ -21,10 +23,7 @@ HOUR, DAY = 3600, 86_400
 @pytest.fixture
 def frozen(cluster):
     cluster.freeze()
-    before = time.monotonic()
-    yield cluster
-    # Not a claim about speed, but about waiting: all of it would take from minutes to days.
-    assert time.monotonic() - before < 100
+    return cluster
 
 
 def test_a_back_off_of_three_days(frozen, run, make, handled):
@@ -144,21 +143,21 @@ def test_an_operator_stops_in_frozen_time(frozen, run, make):
 
 
 def test_unexpected_errors_slow_an_object_down_step_by_step(frozen, run, make):
-    running = run({"configure": lambda settings: setattr(settings.queueing, "error_delays", [10, 100])})
+    running = run({"configure": lambda settings: setattr(settings.queueing, "error_delays", [1000, 10_000])})
     rejected = lambda: [it for it in frozen.requests if it.method == "PATCH" and it.code == 422]  # noqa: E731
     frozen.inject("code", 422, verb="patch", resource="widgets", times=3)
     make(spec={"delays": []})
     running.settle()
     assert len(rejected()) == 1
-    frozen.advance(9)
+    frozen.advance(999)
     assert len(rejected()) == 1
     frozen.advance(1)
     assert len(rejected()) == 2
-    frozen.advance(99)
+    frozen.advance(9999)
     assert len(rejected()) == 2
     frozen.advance(1)
     assert len(rejected()) == 3
-    frozen.advance(100)
+    frozen.advance(10_000)
     assert frozen.get("widgets", "one")["metadata"]["annotations"]
 
 
@@ -275,8 +274,8 @@ def test_a_handler_that_does_not_return_holds_the_time(frozen, run, make):
 def test_two_operators_live_in_one_time(frozen, run, make):
     first, second = run(), run()
     make(spec={"interval": True})
-    frozen.advance(10 + 60)
-    assert (len(first.of("steady")), len(second.of("steady"))) == (2, 2)
+    frozen.advance(10 + HOUR)
+    assert (len(first.of("steady")), len(second.of("steady"))) == (61, 61)
 
 
 def test_time_goes_on_from_where_it_is_and_is_real_in_the_next_cluster():

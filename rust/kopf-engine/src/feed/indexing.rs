@@ -53,7 +53,8 @@ impl InitialIndexing {
     pub(super) fn block(&self, dispatcher: &Dispatcher, kind: EventType, object: &Arc<Object>) -> bool {
         let key = key_of(object);
         let mut slots = dispatcher.slots();
-        let slot = slots.entry(&key, kind);
+        let first = dispatcher.first_observed_by(kind, &slots);
+        let slot = slots.entry(&key, first);
         if slot.worker.is_idle() {
             let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return false };
             // The indexer runs as long as the watch.

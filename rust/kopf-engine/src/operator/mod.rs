@@ -8,6 +8,7 @@ mod election;
 mod health;
 pub mod orchestrator;
 mod shutdown;
+mod webhooks;
 
 use crate::daemons::DaemonContext;
 use std::sync::{Arc, OnceLock, Weak};
@@ -22,7 +23,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::AdmissionRouter;
-use crate::admission::managed::Managed;
 use crate::apply::DeletedOwners;
 use crate::caches::Caches;
 use crate::client::Client;
@@ -266,7 +266,7 @@ async fn run(
         election::start(&mut essential_tasks, &shared, (replica, elector), monitored());
     }
     admission.connect(shared.base.client.clone());
-    let mut managed = managed(&shared.base, &admission);
+    let mut managed = webhooks::managed(&shared.base, &admission);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), admission, namespace_scope, event_receiver);
     let outcome = tokio::select! {
         // Failures caused by the shutdown are ignored.
@@ -275,7 +275,7 @@ async fn run(
         outcome = guarded("The orchestrator of the watch-streams", orchestrator.run()) => {
             outcome.unwrap_or_else(|panicked| Err(panicked.into()))
         }
-        failure = guarded("The manager of webhook configurations", keep(&mut managed, &shared)) => {
+        failure = guarded("The manager of webhook configurations", webhooks::keep(&mut managed, &shared)) => {
             Err(failure.unwrap_or_else(Failure::from))
         }
         failure = shared.base.failing.failed() => Err(failure),
@@ -403,23 +403,5 @@ async fn pause_daemons(shared: Arc<DispatchContext>) {
         shared.daemons.pause_daemons();
         shared.pause.over().await;
         shared.daemons.resume_daemons();
-    }
-}
-
-/// The manager of webhook configurations, if the settings enable it.
-fn managed(shared: &TaskContext, admission: &AdmissionRouter) -> Option<Managed> {
-    let name = shared.startup_config.settings.admission.managed.clone()?;
-    let (client, host) = (shared.client.clone(), Arc::clone(&shared.host));
-    let registry = Arc::clone(&shared.startup_config.registry);
-    Some(Managed::new(client, host, registry, admission.subscribe(), name))
-}
-
-async fn keep(managed: &mut Option<Managed>, shared: &OperatorContext) -> Failure {
-    match managed {
-        Some(managed) => {
-            shared.dispatch.pause.leading().await;
-            managed.run().await
-        }
-        None => std::future::pending().await,
     }
 }

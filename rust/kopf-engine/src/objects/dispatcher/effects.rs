@@ -6,6 +6,7 @@ use kopf_core::object_worker::CycleStart;
 
 use super::{Dispatcher, Work};
 use crate::host::LogRecord;
+use crate::objects::slots::RemovedObject;
 
 /// The effects, executed in the order of the calls.
 #[derive(Default)]
@@ -19,6 +20,7 @@ enum DispatchEffect {
     Log(LogRecord),
     Start(Box<(Arc<str>, CycleStart)>),
     Spawn(Work),
+    Remove(RemovedObject),
 }
 
 impl Effects {
@@ -41,6 +43,11 @@ impl Effects {
         self.rest.push(DispatchEffect::Spawn(work));
     }
 
+    /// Stops the daemons of a removed object, and drops the host's state of it.
+    pub(super) fn remove(&mut self, removed: RemovedObject) {
+        self.rest.push(DispatchEffect::Remove(removed));
+    }
+
     /// Executes all effects.
     pub(super) fn take_place(self, dispatcher: &Arc<Dispatcher>) {
         if let Some((key, start)) = self.first {
@@ -54,6 +61,7 @@ impl Effects {
                     dispatcher.run(&key, start);
                 }
                 DispatchEffect::Spawn(work) => work.spawn(None),
+                DispatchEffect::Remove(removed) => dispatcher.terminate_daemons(vec![removed]),
             }
         }
     }

@@ -120,7 +120,8 @@ impl Dispatcher {
         let key = key_of(&object);
         let event = QueuedEvent::of(kind, object);
         self.with_slots(|slots, effects| {
-            slots.entry(&key, kind);
+            let first = self.first_observed_by(kind, slots);
+            slots.entry(&key, first);
             self.enqueue(slots, &key, event, effects);
         });
     }
@@ -167,8 +168,15 @@ impl Dispatcher {
         !self.shared.base.startup_config.settings.compat && self.operator_state(slots).paused
     }
 
+    /// How the first event of an object counts. An object that is added during a pause is handled after the next listing, and
+    /// that is a start for it: resume handlers are called.
+    pub(crate) fn first_observed_by(&self, kind: EventType, slots: &Slots) -> EventType {
+        if kind == EventType::Added && self.is_paused(slots) { EventType::Listed } else { kind }
+    }
+
     /// Queues the event if the object is busy; otherwise, starts to handle it or adds it to the backlog. During a pause, only a
-    /// deletion is handled; the listing after the pause delivers the other objects again.
+    /// deletion is handled; the listing after the pause delivers the other objects again. A replica that does not lead only forgets
+    /// deleted objects.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         slots: &mut Slots,
@@ -176,6 +184,12 @@ impl Dispatcher {
         event: QueuedEvent,
         effects: &mut Effects,
     ) {
+        if event.kind == EventType::Deleted && self.shared.pause.is_standby() {
+            if let Some(removed) = slots.mark_removed(key) {
+                effects.remove(removed);
+            }
+            return;
+        }
         let is_full = slots.backlog.is_full(self.window());
         let must_wait = is_full && event.kind == EventType::Listed;
         let is_dropped = event.kind != EventType::Deleted && self.is_paused(slots);
@@ -234,7 +248,8 @@ impl Dispatcher {
     ) {
         for event in events {
             if slots.get(key).is_none() {
-                slots.entry(key, event.kind);
+                let first = self.first_observed_by(event.kind, slots);
+                slots.entry(key, first);
             }
             self.enqueue(slots, key, event, effects);
         }

@@ -23,7 +23,10 @@ impl Scene {
     fn new(kinds: &[&str], settings: &Value) -> Self {
         let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
         let handlers = kinds.iter().map(|kind| {
-            json!({"id": kind, "key": kind.len(), "kind": kind, "reason": "create", "selector": selector})
+            let (kind, reason) = if *kind == "resuming" { ("changing", "resume") } else { (*kind, "create") };
+            let is_initial = reason == "resume";
+            json!({"id": kind, "key": kind.len(), "kind": kind, "selector": selector, "initial": is_initial,
+                "reason": (!is_initial).then_some(reason)})
         });
         let fixture = Fixture::with_handlers(handlers.collect(), settings, |got| {
             (200, Some(json!({"metadata": {"name": "x", "resourceVersion": "9"}, "body": got.body})))
@@ -46,8 +49,19 @@ impl Scene {
 
     /// The activations after an event.
     async fn after(&self, kind: EventType, name: &str) -> Vec<ActivationTask> {
-        let text = format!(r#"{{"metadata":{{"name":"{name}","uid":"{name}","resourceVersion":"1"}}}}"#);
-        self.dispatcher.dispatch(kind, Arc::new(Object::decode(&text).unwrap()));
+        self.after_object(kind, &json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}}))
+            .await
+    }
+
+    /// The activations after an event of an object that was handled before.
+    async fn after_handled(&self, kind: EventType, name: &str) -> Vec<ActivationTask> {
+        let annotations = json!({"kopf.zalando.org/last-handled-configuration": "{}"});
+        let metadata = json!({"name": name, "uid": name, "resourceVersion": "1", "annotations": annotations});
+        self.after_object(kind, &json!({"metadata": metadata})).await
+    }
+
+    async fn after_object(&self, kind: EventType, object: &Value) -> Vec<ActivationTask> {
+        self.dispatcher.dispatch(kind, Arc::new(Object::decode(&object.to_string()).unwrap()));
         self.activations().await
     }
 
@@ -142,4 +156,31 @@ async fn with_the_behaviour_of_kopf_1_45_events_from_before_the_pause_are_handle
     let scene = Scene::new(&["watching"], &json!({"compat": true}));
     scene.pause(true);
     assert_eq!(scene.after(EventType::Added, "one").await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_calls_no_handler_and_forgets_deleted_objects() {
+    let scene = Scene::new(&["watching", "changing"], &json!({}));
+    scene.fixture.shared.pause.stand_by(true);
+    for kind in [EventType::Added, EventType::Modified, EventType::Deleted] {
+        assert!(scene.after(kind, "one").await.is_empty(), "{kind:?}");
+    }
+    assert!(scene.is_idle() && scene.dispatcher.slots().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_resumes_the_objects_that_were_added_before() {
+    let scene = Scene::new(&["resuming"], &json!({}));
+    let pause = &scene.fixture.shared.pause;
+    pause.stand_by(true);
+    assert!(scene.after_handled(EventType::Added, "one").await.is_empty());
+    pause.lead();
+    assert!(
+        scene.after_handled(EventType::Added, "two").await.is_empty(),
+        "only the listing is recent enough"
+    );
+    scene.dispatcher.slots().begin_listing(pause.count());
+    assert_eq!(scene.after_handled(EventType::Listed, "one").await.len(), 1);
+    assert_eq!(scene.after_handled(EventType::Listed, "two").await.len(), 1);
+    assert!(scene.after_handled(EventType::Added, "three").await.is_empty());
 }

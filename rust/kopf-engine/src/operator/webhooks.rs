@@ -1,0 +1,29 @@
+//! The webhook configurations that the operator keeps in the cluster.
+
+use std::future::pending;
+use std::sync::Arc;
+
+use super::OperatorContext;
+use crate::admission::AdmissionRouter;
+use crate::admission::managed::Managed;
+use crate::error::Failure;
+use crate::task_context::TaskContext;
+
+/// The manager of webhook configurations, if the settings enable it.
+pub(super) fn managed(shared: &TaskContext, admission: &AdmissionRouter) -> Option<Managed> {
+    let name = shared.startup_config.settings.admission.managed.clone()?;
+    let (client, host) = (shared.client.clone(), Arc::clone(&shared.host));
+    let registry = Arc::clone(&shared.startup_config.registry);
+    Some(Managed::new(client, host, registry, admission.subscribe(), name))
+}
+
+/// Keeps the configurations up to date while the operator leads, until it fails.
+pub(super) async fn keep(managed: &mut Option<Managed>, shared: &OperatorContext) -> Failure {
+    match managed {
+        Some(managed) => {
+            shared.dispatch.pause.leading().await;
+            managed.run().await
+        }
+        None => pending().await,
+    }
+}
