@@ -113,6 +113,7 @@ impl Patching<'_> {
 }
 
 /// A patch for the status subresource.
+#[derive(PartialEq, Eq)]
 pub(super) enum StatusDocument {
     /// A merge patch, and whether its precondition is the resource version.
     MergePatch { text: Vec<u8>, is_versioned: bool },

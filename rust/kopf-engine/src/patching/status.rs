@@ -104,18 +104,20 @@ impl Patching<'_> {
             let document = to_json(&patch);
             return self.ask(object, Some("status"), RequestBody::MergePatch(&document)).await;
         }
-        let mut known = Arc::clone(known);
+        let mut version = known.resource_version().map(str::to_owned);
+        let mut document = self.status_document(object, known, &patch);
         let mut conflicts = 0;
         let mut retries = if may_retry { RETRIES } else { Backoff::NEVER }.retries();
         loop {
-            let document = self.status_document(object, &known, &patch);
             let sent = self.ask_status(object, document.payload(), document.is_versioned(), may_retry).await;
             let error = match sent {
                 Err(error) if document.may_conflict(&error) => error,
                 sent => return sent,
             };
             let latest = self.reread(object).await?.ok_or_else(changed)?;
-            if latest.resource_version() == known.resource_version() {
+            let again = self.status_document(object, &latest, &patch);
+            // Unwritten parts of a status are only in the known object: its version is the same, but not its fields.
+            if latest.resource_version() == version.as_deref() && again == document {
                 // The reason is another one than a change of the object.
                 let delay = retries.next(None, 0.0).filter(|_| is_temporary(&error, false));
                 let Some(delay) = delay else { return Err(error) };
@@ -126,7 +128,8 @@ impl Patching<'_> {
                 return Err(changed());
             }
             conflicts += 1;
-            known = latest;
+            version = latest.resource_version().map(str::to_owned);
+            document = again;
         }
     }
 
