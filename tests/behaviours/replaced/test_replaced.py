@@ -75,7 +75,9 @@ def handle(memo, spec, reason, patch, **_):
 
 
 @pytest.mark.parametrize("when", ["create", "update"])
-def test_a_handler_that_replaces_its_object_writes_nothing_into_the_successor(run, make, cluster, handled, when):
+def test_a_handler_writes_nothing_into_an_object_that_it_has_created_in_place_of_its_own(
+    run, make, cluster, handled, when
+):
     def replace():
         cluster.delete("widgets", "one")
         make(spec={"number": 2, "size": 1})
