@@ -8,6 +8,7 @@ queries and commands from the test.
 import collections
 import contextlib
 import gc
+import hashlib
 import json
 import os
 import pathlib
@@ -44,13 +45,15 @@ def report(**values):
         PEER.sendall(json.dumps(values).encode() + b"\n")
 
 
-def short(body):
-    """The spec, without long values."""
-    spec = (body or {}).get("spec")
+def short(essence):
+    """The spec, without long values, and a digest of the metadata: a change may be only there."""
+    spec = (essence or {}).get("spec")
     if spec is None:
         return None
     texts = {key: json.dumps(value, sort_keys=True) for key, value in spec.items()}
-    return {key: spec[key] if len(text) < 200 else f"{len(text)} characters" for key, text in texts.items()}
+    values = {key: spec[key] if len(text) < 200 else f"{len(text)} characters" for key, text in texts.items()}
+    metadata = json.dumps(essence.get("metadata") or {}, sort_keys=True)
+    return {**values, "metadata": hashlib.sha256(metadata.encode()).hexdigest()[:8]}
 
 
 def called(handler, name, old, new):

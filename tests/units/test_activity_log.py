@@ -100,6 +100,22 @@ def test_fields_that_the_schema_drops_are_not_reported_as_changed():
     )
 
 
+def test_fields_of_operations_that_the_schema_drops_are_not_reported_as_changed():
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "add", "path": "/status/a", "value": 1},
+        {"op": "add", "path": "/status/b", "value": 1},
+        {"op": "add", "path": "/status/c", "value": None},
+        {"op": "remove", "path": "/status/c"},
+        {"op": "add", "path": "/status/list/0", "value": 1},
+    ]
+    patch = request("PATCH", WIDGETS + "/one/status", operations, content="application/json-patch+json")
+    assert describe(patch, lambda _: {"status": {"b": 1, "list": [1]}}).text == (
+        "kubectl changed widgets/one/status in ns: status.b, status.c, status.list.0"
+        " (not stored, as the schema has no such fields: status.a)"
+    )
+
+
 def test_what_is_wrong_is_red():
     assert describe(request("DELETE", WIDGETS + "/one", code=409)).colour == "red"
     assert describe(request("DELETE", WIDGETS + "/one", code=0)).colour == "red"

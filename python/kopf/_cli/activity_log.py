@@ -86,10 +86,9 @@ def _patched_fields(request: Request) -> tuple[list[str], list[tuple[str, ...]]]
     """The fields of the patch as they are shown, and the paths of those that it sets."""
     if request.content_type.startswith("application/json-patch"):
         try:
-            paths = [_keys(item["path"]) for item in request.json if item.get("op") != "test"]
+            found = dict(_operation(item) for item in request.json if item.get("op") != "test")
         except (ValueError, TypeError, KeyError, AttributeError):
             return [], []
-        found = {path: False for path in paths}
     else:
         found = dict(_paths(_decode_body(request)))
     for precondition in ("uid", "resourceVersion"):
@@ -98,6 +97,13 @@ def _patched_fields(request: Request) -> tuple[list[str], list[tuple[str, ...]]]
     others = [path for path in found if path not in ours]
     shown = [".".join(path) for path in others] + (["Kopf's annotations"] if ours else [])
     return shown, [path for path in others if found[path]]
+
+
+def _operation(item: Mapping[str, Any]) -> tuple[tuple[str, ...], bool]:
+    """The path of an operation, and whether it sets a field of a mapping. Positions in lists change."""
+    path = _keys(item["path"])
+    is_in_list = any(key == "-" or key.isdigit() for key in path)
+    return path, item.get("op") in ("add", "replace") and item.get("value") is not None and not is_in_list
 
 
 def _keys(pointer: str) -> tuple[str, ...]:

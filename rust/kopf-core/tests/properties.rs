@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use kopf_core::json::diff::{DiffItem, Op, diff, reduce};
-use kopf_core::json::json_patch::{apply_merge, operations};
+use kopf_core::json::json_patch::{apply_merge, merge_operations, operations};
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::{self, FieldPath, resolve};
 use kopf_core::json::value::{Map, Value, equal, to_python_json};
@@ -154,6 +154,49 @@ fn listed(items: &[DiffItem]) -> Value {
     serde_json::to_value(items).unwrap()
 }
 
+/// Applies operations for fields of mappings per RFC 6902: `add` also replaces a value.
+fn apply_to_mappings(to: &Value, operations: &[Value]) -> Value {
+    let mut doc = to.clone();
+    for operation in operations {
+        let (parent, key) = operation["path"].as_str().unwrap().rsplit_once('/').unwrap();
+        let map = doc.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+        let key = key.replace("~1", "/").replace("~0", "~");
+        match operation["op"].as_str().unwrap() {
+            "add" => drop(map.insert(key, operation["value"].clone())),
+            "remove" => drop(map.shift_remove(&key).unwrap()),
+            op => panic!("{op}"),
+        }
+    }
+    doc
+}
+
+/// Applies a merge patch per RFC 7396, as servers do.
+fn merge(to: &mut Value, patch: &Map<String, Value>) {
+    if !to.is_object() {
+        *to = json!({});
+    }
+    let map = to.as_object_mut().unwrap();
+    for (key, value) in patch {
+        match value {
+            Value::Null => drop(map.shift_remove(key)),
+            Value::Object(deeper) => merge(map.entry(key.clone()).or_insert(Value::Null), deeper),
+            plain => drop(map.insert(key.clone(), plain.clone())),
+        }
+    }
+}
+
+/// Adds and replaces values; mappings stay mappings.
+fn merge_leaves(to: &mut Value, changes: &Map<String, Value>) {
+    let map = to.as_object_mut().unwrap();
+    for (key, value) in changes {
+        match (map.get_mut(key), value) {
+            (Some(known @ Value::Object(_)), Value::Object(deeper)) => merge_leaves(known, deeper),
+            (Some(Value::Object(_)), _) => {}
+            _ => drop(map.insert(key.clone(), value.clone())),
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn a_value_does_not_differ_from_itself(a in values()) {
@@ -186,6 +229,22 @@ proptest! {
     #[test]
     fn applying_operations_gives_the_other_value(a in values(), b in values()) {
         prop_assert_eq!(apply_operations(&a, &operations(&a, &b)), b);
+    }
+
+    /// The operations are made for one document, and applied to another one, whose fields on the way are mappings, too.
+    #[test]
+    fn operations_do_the_same_as_the_merge_patch_also_in_a_changed_document(
+        known in mapping(values()), patch in mapping(values()), changes in mapping(values()),
+    ) {
+        let patch = patch.as_object().unwrap();
+        let is_mapping = |keys: &[&str]| resolve(&known, keys).is_some_and(Value::is_object);
+        if let Some(operations) = merge_operations(patch, &is_mapping) {
+            let mut changed = known.clone();
+            merge_leaves(&mut changed, changes.as_object().unwrap());
+            let mut expected = changed.clone();
+            merge(&mut expected, patch);
+            prop_assert_eq!(apply_to_mappings(&changed, &operations), expected);
+        }
     }
 
     #[test]

@@ -13,5 +13,6 @@ async def create(memo, spec, retry, patch, **_):
     elif retry == 0:
         raise kopf.TemporaryError("It is not ready.", delay=0.5)
     patch.metadata.labels["created-by"] = str(spec["number"])
+    patch.status[f"by-{spec['number']}"] = True
     memo.calls.append(("created", spec["number"]))
     return {"number": spec["number"]}

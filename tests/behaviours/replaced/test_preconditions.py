@@ -1,7 +1,7 @@
 """The checks of the uid in patches, on which Kopf relies: in the embedded API server as in a real one."""
 
 import pytest
-from kopf.client import Invalid
+from kopf.client import Conflict, Invalid
 
 OTHER = "11111111-2222-3333-4444-555555555555"
 IMMUTABLE = f'metadata.uid: Invalid value: "{OTHER}": field is immutable'
@@ -64,3 +64,33 @@ def test_a_json_patch_can_test_the_uid(cluster, objects, subresource):
         else:
             with pytest.raises(Invalid):
                 cluster.api.patch("widgets", "one", operations, subresource=subresource)
+
+
+def test_the_version_in_a_merge_patch_of_a_status_must_be_the_latest_one(cluster, objects):
+    version = objects["widgets"]["metadata"]["resourceVersion"]
+    cluster.api.patch("widgets", "one", {"metadata": {"labels": {"changed": "yes"}}})
+    patch = {"metadata": {"resourceVersion": version}, "status": {"x": 1}}
+    with pytest.raises(Conflict):
+        cluster.api.patch("widgets", "one", patch, subresource="status")
+    assert "status" not in cluster.get("widgets", "one")
+
+
+def test_operations_replace_and_remove_fields_whether_they_exist_or_not(cluster, objects):
+    cluster.api.patch("widgets", "one", {"status": {"x": 1, "y": 1}}, subresource="status")
+    operations = [
+        {"op": "test", "path": "/metadata/uid", "value": objects["widgets"]["metadata"]["uid"]},
+        {"op": "add", "path": "/status/x", "value": 2},
+        {"op": "add", "path": "/status/new~1one", "value": [1]},
+    ]
+    for key in ("y", "missing"):
+        path = f"/status/{key}"
+        operations += [{"op": "add", "path": path, "value": None}, {"op": "remove", "path": path}]
+    body = cluster.api.patch("widgets", "one", operations, subresource="status")
+    assert body["status"] == {"x": 2, "new/one": [1]}
+
+
+def test_operations_on_a_field_of_a_missing_mapping_are_rejected_without_a_cause(cluster, objects):
+    operations = [{"op": "add", "path": "/status/made/x", "value": 1}]
+    with pytest.raises(Invalid) as rejection:
+        cluster.api.patch("widgets", "one", operations, subresource="status")
+    assert not rejection.value.causes

@@ -1,5 +1,5 @@
-//! JSON patches (RFC 6902), the operations that turn one document into another; and local application of merge patches (RFC
-//! 7396).
+//! JSON patches (RFC 6902), the operations that turn one document into another, or that do the same as a merge patch (RFC 7396);
+//! and local application of merge patches.
 
 use serde_json::json;
 
@@ -11,6 +11,60 @@ pub fn operations(from: &Value, to: &Value) -> Vec<Value> {
     let mut found = Vec::new();
     compare(&mut found, &mut String::new(), from, to);
     found
+}
+
+/// The operations that do exactly the same as a merge patch, also if the document has changed meanwhile, as long as the mappings on
+/// the way to its fields exist. `is_mapping` is for the value at these keys. If any field was removed, the operations fail.
+///
+/// There are none, but a merge patch is required,
+///
+/// - if a mapping is created: an operation would replace one that exists meanwhile;
+/// - if lists contain `null`: servers drop some of them from merge patches, but not from operations;
+/// - if nothing is changed.
+pub fn merge_operations(
+    patch: &Map<String, Value>,
+    is_mapping: &dyn Fn(&[&str]) -> bool,
+) -> Option<Vec<Value>> {
+    let mut found = Vec::new();
+    let is_complete = add_merged(&mut found, &mut String::new(), &mut Vec::new(), patch, is_mapping);
+    (is_complete && !found.is_empty()).then_some(found)
+}
+
+fn add_merged<'p>(
+    found: &mut Vec<Value>,
+    at: &mut String,
+    keys: &mut Vec<&'p str>,
+    patch: &'p Map<String, Value>,
+    is_mapping: &dyn Fn(&[&str]) -> bool,
+) -> bool {
+    patch.iter().all(|(key, value)| {
+        keys.push(key);
+        let is_complete = within(at, key, |at| match value {
+            Value::Object(deeper) => is_mapping(keys) && add_merged(found, at, keys, deeper, is_mapping),
+            Value::Null => {
+                // A removal fails if the field does not exist.
+                found.push(json!({"op": "add", "path": *at, "value": null}));
+                found.push(json!({"op": "remove", "path": *at}));
+                true
+            }
+            Value::Array(items) if items.iter().any(has_null) => false,
+            _ => {
+                found.push(json!({"op": "add", "path": *at, "value": value}));
+                true
+            }
+        });
+        keys.pop();
+        is_complete
+    })
+}
+
+fn has_null(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.iter().any(has_null),
+        Value::Object(map) => map.values().any(has_null),
+        _ => false,
+    }
 }
 
 /// The merge patch (RFC 7396) that turns `from` into `to`. `null` means the same as a missing value.
@@ -93,7 +147,7 @@ fn compare_lists(found: &mut Vec<Value>, at: &mut String, a: &[Value], b: &[Valu
     }
 }
 
-fn within(at: &mut String, key: &str, act: impl FnOnce(&mut String)) {
+fn within<T>(at: &mut String, key: &str, act: impl FnOnce(&mut String) -> T) -> T {
     let length = at.len();
     at.push('/');
     for c in key.chars() {
@@ -103,8 +157,9 @@ fn within(at: &mut String, key: &str, act: impl FnOnce(&mut String)) {
             _ => at.push(c),
         }
     }
-    act(at);
+    let result = act(at);
     at.truncate(length);
+    result
 }
 
 #[cfg(test)]
@@ -155,5 +210,49 @@ mod tests {
         };
         apply_merge(&mut doc, &patch);
         assert_eq!(doc, json!({"metadata": {"name": "n"}, "spec": {"x": 1}, "status": {"z": {"v": 1}}}));
+    }
+    /// The operations for a patch of an object with this status.
+    fn merged(status: &Value, patch: &Value) -> Option<Value> {
+        let object = json!({"status": status});
+        let is_mapping =
+            |keys: &[&str]| path::resolve(&object, keys).is_some_and(|found: &Value| found.is_object());
+        merge_operations(patch.as_object().unwrap(), &is_mapping).map(Value::Array)
+    }
+
+    #[test]
+    fn a_merge_patch_of_existing_mappings_is_expressed_in_operations() {
+        let status = json!({"a": 1, "made": {"x": 1, "by": {"who": "me"}}});
+        let patch = json!({"status": {"a": 2, "new/one": [1], "made": {"x": null, "by": {"who": "you"}}}});
+        let expected = json!([
+            {"op": "add", "path": "/status/a", "value": 2},
+            {"op": "add", "path": "/status/new~1one", "value": [1]},
+            {"op": "add", "path": "/status/made/x", "value": null},
+            {"op": "remove", "path": "/status/made/x"},
+            {"op": "add", "path": "/status/made/by/who", "value": "you"},
+        ]);
+        assert_eq!(merged(&status, &patch), Some(expected));
+    }
+
+    #[test]
+    fn a_merge_patch_that_may_create_a_mapping_is_not_expressed_in_operations() {
+        for (status, patch) in [
+            (Value::Null, json!({"status": {"a": 1}})),
+            (json!([]), json!({"status": {"a": 1}})),
+            (json!({}), json!({"status": {"made": {"x": 1}}})),
+            (json!({"made": "yes"}), json!({"status": {"a": 1, "made": {"x": 1}}})),
+            (json!({"made": {}}), json!({"status": {"made": {"by": {"who": null}}}})),
+        ] {
+            assert_eq!(merged(&status, &patch), None, "{patch} for {status}");
+        }
+    }
+
+    #[test]
+    fn a_merge_patch_that_changes_nothing_or_has_null_in_a_list_is_not_expressed_in_operations() {
+        for patch in [json!({"status": {}}), json!({"status": {"made": {}}})] {
+            assert_eq!(merged(&json!({"made": {}}), &patch), None);
+        }
+        for list in [json!([null]), json!([{"a": null}]), json!([[{"a": {"b": null}}]])] {
+            assert_eq!(merged(&json!({}), &json!({"status": {"list": list}})), None);
+        }
     }
 }

@@ -4,31 +4,35 @@
 //!
 //! - Nothing is sent if the deletion of the object was received.
 //! - Merge patches contain the uid. It is immutable, so the server rejects the patch for another object.
-//! - Custom resources ignore the metadata in patches of their status subresource. The only precondition there is the
-//!   resource version, which fails after each change of the object, and then costs two more requests. So it guards only a
-//!   status with Kopf's records: with those of its predecessor, an object would never be handled. Any other status, such as
-//!   the results of handlers, is sent without, as before; the rest of the patch is rejected then, and the successor's own
-//!   handlers replace their results.
-//! - JSON patches test the resource version; no two objects share one.
+//! - Custom resources ignore the uid in merge patches of their status subresource. A status of them is sent as a JSON patch that
+//!   tests the uid: this takes no further request, and changes by others are no conflicts. Where a JSON patch could overwrite
+//!   such changes (see `merge_operations`), a merge patch with the resource version is sent: this is mostly the first status of
+//!   an object. After a conflict, the object is read, which costs two more requests.
+//! - The other JSON patches test the resource version; no two objects share one.
 //!
 //! With the behaviour of Kopf 1.45, patches have no precondition.
 
 use bytes::Bytes;
 use http::Method;
+use kopf_core::json::json_patch::merge_operations;
 use kopf_core::json::value::{Map, Value};
-use kopf_core::object::Object;
-use kopf_core::persistence::own_annotations;
+use kopf_core::object::{Found, Object};
+use kopf_core::resource::Resource;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::Patching;
 use super::documents::{PatchPart, to_json};
-use super::rejections::{causes, is_custom};
+use super::rejections::causes;
 use crate::client::RequestBody;
 use crate::error::{ApiError, RequestError};
 
 /// The reason in the error of a request that was not applied because the object is gone.
 const REPLACED: &str = "Replaced";
+
+/// The largest number of operations in a JSON patch of the status. Servers accept ten thousand.
+const MAX_OPERATIONS: usize = 1000;
 
 /// The error of a request to an object that was deleted, even if another object has its name now.
 pub(super) fn gone() -> RequestError {
@@ -84,34 +88,78 @@ impl Patching<'_> {
         to_json(&Guarded { body, uid: object.uid().filter(|_| !self.compat), version })
     }
 
-    /// The merge patch for the status subresource, with the preconditions that it accepts.
+    /// The patch for the status subresource of the object as `known`, with the preconditions that the server checks there.
     pub(super) fn status_document(
         &self,
         object: &Object,
+        known: &Object,
         status: &Map<String, Value>,
-        version: Option<&str>,
-    ) -> Vec<u8> {
-        let is_checked = !self.compat && !is_custom(self.resource);
-        let uid = object.uid().filter(|_| is_checked);
-        to_json(&Guarded { body: &PatchPart(status, None), uid, version })
+    ) -> StatusDocument {
+        let merge_patch = |uid: Option<&str>, version: Option<&str>| StatusDocument::MergePatch {
+            text: to_json(&Guarded { body: &PatchPart(status, None), uid, version }),
+            is_versioned: version.is_some(),
+        };
+        let uid = object.uid().filter(|_| !self.compat);
+        let version = known.resource_version();
+        match uid {
+            _ if is_built_in(self.resource) => merge_patch(uid, version.filter(|_| self.is_versioned)),
+            Some(uid) if !self.is_versioned => match status_operations(uid, known, status) {
+                Some(text) => StatusDocument::JsonPatch(text),
+                None => merge_patch(None, version),
+            },
+            _ => merge_patch(None, version.filter(|_| self.is_versioned)),
+        }
+    }
+}
+
+/// A patch for the status subresource.
+#[derive(PartialEq, Eq)]
+pub(super) enum StatusDocument {
+    /// A merge patch, and whether its precondition is the resource version.
+    MergePatch { text: Vec<u8>, is_versioned: bool },
+    /// A JSON patch that tests the uid.
+    JsonPatch(Vec<u8>),
+}
+
+impl StatusDocument {
+    pub(super) fn payload(&self) -> RequestBody<'_> {
+        match self {
+            Self::MergePatch { text, .. } => RequestBody::MergePatch(text),
+            Self::JsonPatch(text) => RequestBody::JsonPatch(text),
+        }
     }
 
-    /// The resource version as the precondition of a status; none if the patch has no records of Kopf in the status.
-    pub(super) fn guarding_version(
-        &self,
-        object: &Object,
-        latest: Option<&Object>,
-        patch: &Map<String, Value>,
-    ) -> Option<String> {
-        if self.is_versioned {
-            return self.version(object, latest);
-        }
-        let (_, persistence) = self.release_cleanup?;
-        object.uid()?;
-        let own = own_annotations::own_annotations(object, patch, persistence);
-        let known = latest.unwrap_or(object).resource_version()?;
-        own.contains_key("status").then(|| known.to_owned())
+    /// Whether the patch is for one version of the object.
+    pub(super) fn is_versioned(&self) -> bool {
+        matches!(self, Self::MergePatch { is_versioned: true, .. })
     }
+
+    /// Whether the reason of the error may be that the object has changed, or that another one has its name.
+    pub(super) fn may_conflict(&self, error: &RequestError) -> bool {
+        match self {
+            Self::MergePatch { is_versioned, .. } => *is_versioned && error.status() == Some(409),
+            // The errors of schemas name fields.
+            Self::JsonPatch(_) => error.status() == Some(422) && causes(error).next().is_none(),
+        }
+    }
+}
+
+/// Whether the server itself has implemented the resource, so that it checks the uid in a status. Other groups, also those that
+/// end with `.k8s.io`, can have CRDs.
+fn is_built_in(resource: &Resource) -> bool {
+    !resource.group.contains('.')
+}
+
+/// The JSON patch that does the same as a merge patch of the status; none if only a merge patch can do it.
+fn status_operations(uid: &str, known: &Object, status: &Map<String, Value>) -> Option<Vec<u8>> {
+    let is_mapping =
+        |keys: &[&str]| matches!(known.text_at(keys), Found::Text(text) if text.starts_with('{'));
+    let mut operations = merge_operations(status, &is_mapping)?;
+    if operations.len() >= MAX_OPERATIONS {
+        return None;
+    }
+    operations.insert(0, json!({"op": "test", "path": "/metadata/uid", "value": uid}));
+    Some(to_json(&operations))
 }
 
 /// Whether the server has rejected a patch because of the uid.

@@ -54,8 +54,8 @@ use transform::TransformRequest;
 /// on the resource version.
 const CONFLICT_RETRIES: Backoff = Backoff::limited(&[0.1, 0.3, 1.0]);
 
-/// How many times a change that depends on the resource version is sent again with the latest one after a conflict. Then a JSON
-/// patch is left to the next cycle, and a status is sent without the version.
+/// How many times a change that depends on the state of the object is sent again for the latest one after a conflict. Then it is left
+/// to the next cycle.
 const CONFLICTS: usize = 3;
 
 /// Writes changes to objects of one resource.
@@ -170,8 +170,8 @@ impl Patching<'_> {
         let mut written = StatusWritten::default();
         // The progress is in the body. It is written last, since the operator may crash between the requests.
         if let Some(status) = status.filter(|_| !self.compat) {
-            let version = self.guarding_version(object, applied.latest.as_deref(), &patch);
-            written = self.merge_status(object, status, version, may_retry).await;
+            let known = applied.latest.as_ref().unwrap_or(object);
+            written = self.merge_status(object, known, status, may_retry).await;
             response = written.response.take();
             if written.finds_no_object() {
                 return self.unmerged_without_object(object, patch, applied);
@@ -212,8 +212,8 @@ impl Patching<'_> {
             // The server responds again, or the body had to be written first.
             if may_be_accepted {
                 let latest = response.as_ref().and_then(|response| self.read(object, response).ok());
-                let version = self.guarding_version(object, latest.as_deref(), &patch);
-                match self.send_status(object, status, version, false).await {
+                let known = latest.as_ref().unwrap_or(object);
+                match self.send_status(object, known, status, false).await {
                     Ok(last) => (response, written.rejection) = (Some(last), None),
                     Err(error) if self.compat || is_gone(&error) => {
                         let parts = Parts::unwritten(patch);
@@ -250,8 +250,8 @@ impl Patching<'_> {
                     continue;
                 }
                 let latest = response.as_ref().and_then(|response| self.read(object, response).ok());
-                let version = self.guarding_version(object, latest.as_deref(), &part);
-                let status_written = self.merge_status(object, status, version, may_retry).await;
+                let known = latest.as_ref().unwrap_or(object);
+                let status_written = self.merge_status(object, known, status, may_retry).await;
                 if status_written.finds_no_object() {
                     return self.unmerged_without_object(object, patch, applied);
                 }

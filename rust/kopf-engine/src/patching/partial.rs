@@ -88,9 +88,8 @@ impl Patching<'_> {
         }
         let has_subresource = self.resource.has_subresource("status");
         if let Some(status) = rejected_patch.get("status").filter(|_| has_subresource) {
-            let version = self.guarding_version(object, applied.latest.as_deref(), &rejected_patch);
-            let StatusWritten { response, rejection } =
-                self.merge_status(object, status, version, false).await;
+            let known = applied.latest.as_ref().unwrap_or(object);
+            let StatusWritten { response, rejection } = self.merge_status(object, known, status, false).await;
             let mut written = as_patch(status);
             if let Some(rejection) = rejection {
                 applied.gone |= is_gone(&rejection.error);

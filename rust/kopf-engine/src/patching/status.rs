@@ -16,6 +16,7 @@ use kopf_core::object::redaction::shown;
 use kopf_core::persistence::merge_requests::deferred_progress;
 use serde_json::json;
 
+use super::documents::to_json;
 use super::identity::is_gone;
 use super::rejections::{Rejection, named_fields};
 use super::{CONFLICTS, Patching};
@@ -44,15 +45,15 @@ impl StatusWritten {
 }
 
 impl Patching<'_> {
-    /// Writes the status, and if it is invalid, writes it without the fields named in the response.
+    /// Writes the status of the object as `known`, and if it is invalid, writes it without the fields named in the response.
     pub(super) async fn merge_status(
         &self,
         object: &Arc<Object>,
+        known: &Arc<Object>,
         status: &Value,
-        version: Option<String>,
         may_retry: bool,
     ) -> StatusWritten {
-        let error = match self.send_status(object, status, version.clone(), may_retry).await {
+        let error = match self.send_status(object, known, status, may_retry).await {
             Ok(response) => return StatusWritten { response: Some(response), rejection: None },
             Err(error) => error,
         };
@@ -61,7 +62,7 @@ impl Patching<'_> {
         let unnamed = subtract(whole.clone(), &named);
         if !named.is_empty()
             && let Some(rest) = unnamed.get("status")
-            && let Ok(response) = self.send_status(object, rest, version, false).await
+            && let Ok(response) = self.send_status(object, known, rest, false).await
         {
             let rejection = Rejection { patch: named, is_status: true, error };
             return StatusWritten { response: Some(response), rejection: Some(rejection) };
@@ -86,12 +87,12 @@ impl Patching<'_> {
         rest
     }
 
-    /// Sends a status. With a version, it must not change an object of another version that is not this object.
+    /// Sends a status for the object as `known`; after a conflict, for the object as it is then. It changes no other object.
     pub(super) async fn send_status(
         &self,
         object: &Arc<Object>,
+        known: &Arc<Object>,
         status: &Value,
-        mut version: Option<String>,
         may_retry: bool,
     ) -> Result<Bytes, RequestError> {
         self.debug(object, || {
@@ -100,27 +101,35 @@ impl Patching<'_> {
         });
         let patch = as_patch(status);
         if self.compat {
-            let document = self.status_document(object, &patch, None);
+            let document = to_json(&patch);
             return self.ask(object, Some("status"), RequestBody::MergePatch(&document)).await;
         }
+        let mut version = known.resource_version().map(str::to_owned);
+        let mut document = self.status_document(object, known, &patch);
         let mut conflicts = 0;
+        let mut retries = if may_retry { RETRIES } else { Backoff::NEVER }.retries();
         loop {
-            let document = self.status_document(object, &patch, version.as_deref());
-            let payload = RequestBody::MergePatch(&document);
-            let sent = self.ask_status(object, payload, version.is_some(), may_retry).await;
-            let is_last = self.is_versioned && conflicts == CONFLICTS;
-            match sent {
-                Err(error) if version.is_some() && error.status() == Some(409) && !is_last => {}
+            let sent = self.ask_status(object, document.payload(), document.is_versioned(), may_retry).await;
+            let error = match sent {
+                Err(error) if document.may_conflict(&error) => error,
                 sent => return sent,
+            };
+            let latest = self.reread(object).await?.ok_or_else(changed)?;
+            let again = self.status_document(object, &latest, &patch);
+            // Unwritten parts of a status are only in the known object: its version is the same, but not its fields.
+            if latest.resource_version() == version.as_deref() && again == document {
+                // The reason is another one than a change of the object.
+                let delay = retries.next(None, 0.0).filter(|_| is_temporary(&error, false));
+                let Some(delay) = delay else { return Err(error) };
+                self.client.clock().sleep(seconds(delay.seconds)).await;
+                continue;
             }
-            // The object has changed, or another one has its place. If it changes all the time, it was there just now.
-            let latest = self.reread(object).await?;
-            let latest = latest.as_ref().and_then(|latest| latest.resource_version());
-            version = latest.filter(|_| conflicts < CONFLICTS).map(str::to_owned);
-            if version.is_none() && self.is_versioned {
-                return Err(unreadable());
+            if conflicts == CONFLICTS {
+                return Err(changed());
             }
             conflicts += 1;
+            version = latest.resource_version().map(str::to_owned);
+            document = again;
         }
     }
 
@@ -147,8 +156,8 @@ impl Patching<'_> {
     }
 }
 
-/// The error of a conflict, if the latest version cannot be read.
-fn unreadable() -> RequestError {
+/// The error of a conflict, if the latest version cannot be read, or is not the latest one any more.
+fn changed() -> RequestError {
     RequestError::Api(Box::new(ApiError::from_response(409, None, b"the object has changed")))
 }
 

@@ -131,17 +131,21 @@ async fn a_rejected_status_blocks_neither_the_progress_nor_the_finalizer_of_a_de
         let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
         let change = WriteRequest { finalizer: Some(Edit::Allow), deletion_handled: true, ..change(patch) };
         let outcome = apply(body("1", deleting()), change, move |got| {
-            if got.path.ends_with("/status") {
-                failure_response(code, None)
-            } else {
-                (200, Some(body("2", deleting())))
+            match (&*got.method, got.path.ends_with("/status")) {
+                ("GET", _) => listed("1", deleting()),
+                (_, true) => failure_response(code, None),
+                (_, false) => (200, Some(body("2", deleting()))),
             }
         })
         .await;
         let applied = outcome.result.as_ref().unwrap();
         assert!(!applied.gone, "{code}");
-        assert_eq!(outcome.sent(), ["PATCH /status", "PATCH", "PATCH"], "{code}");
-        assert_eq!(outcome.requests[2].2[1]["op"], "remove", "{code}");
+        // The status is for one version of the object: whether it has changed, or has a successor, is read.
+        let lookup = (code == 409).then_some("GET ?fieldSelector=metadata.name%3Dx");
+        let expected: Vec<_> =
+            ["PATCH /status"].into_iter().chain(lookup).chain(["PATCH", "PATCH"]).collect();
+        assert_eq!(outcome.sent(), expected, "{code}");
+        assert_eq!(outcome.requests.last().unwrap().2[1]["op"], "remove", "{code}");
         assert!(outcome.seconds < 0.01, "{code}: {}", outcome.seconds);
         let [rejection] = &applied.rejections[..] else { panic!("{code}: {:?}", applied.rejections) };
         assert_eq!(Value::Object(rejection.patch.clone()), json!({"status": {"a": 1}}), "{code}");
@@ -437,12 +441,97 @@ async fn a_patch_has_the_uid_as_its_precondition() {
         (json!({"metadata": {"uid": "mine"}}), json!({"metadata": {"uid": "mine"}})),
         (json!({"metadata": null}), json!({"metadata": null})),
         // Custom resources ignore it here.
-        (json!({"status": {"a": 1}}), json!({"status": {"a": 1}})),
+        (json!({"status": {"a": 1}}), json!({"metadata": {"resourceVersion": "1"}, "status": {"a": 1}})),
     ] {
         let outcome = apply(body("1", json!({})), change(patch), |_| (200, Some(body("2", json!({}))))).await;
         assert_eq!(outcome.requests[0].2, sent);
         assert!(!outcome.result.unwrap().merged.contains_key("uid"));
     }
+}
+
+/// The JSON patch of a status whose only field is set.
+fn operations(version: u8) -> Value {
+    json!([
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "add", "path": "/status/a", "value": version},
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_of_an_object_that_has_one_is_a_json_patch_with_the_uid() {
+    let object = body("1", json!({"status": {"b": 1}}));
+    let outcome = apply(object, change(json!({"status": {"a": 1}})), |_| {
+        (200, Some(body("2", json!({"status": {"a": 1, "b": 1}}))))
+    })
+    .await;
+    assert_eq!(outcome.sent(), ["PATCH /status"]);
+    assert_eq!(outcome.requests[0].2, operations(1));
+    assert_eq!(Value::Object(outcome.result.unwrap().merged), json!({"status": {"a": 1}}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_for_another_object_of_the_name_is_not_written() {
+    for known in [json!({}), json!({"status": {"b": 1}})] {
+        let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
+        let outcome = apply(body("1", known), change(patch), |got| match &*got.method {
+            "GET" => listed("7", json!({"metadata": {"uid": "other"}})),
+            _ if got.body.is_array() => failure_response(422, None),
+            _ => failure_response(409, None),
+        })
+        .await;
+        assert_eq!(outcome.sent(), ["PATCH /status", "GET ?fieldSelector=metadata.name%3Dx"]);
+        let applied = outcome.result.unwrap();
+        assert!(applied.gone && applied.merged.is_empty() && applied.rejections.is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_sent_again_for_the_latest_state_after_a_conflict() {
+    // The first one is for an object without a status, which another client has changed.
+    let outcome =
+        apply(body("1", json!({})), change(json!({"status": {"a": 1}})), |got| match &*got.method {
+            "GET" => listed("2", json!({"status": {"b": 1}})),
+            _ if got.body.is_array() => (200, Some(body("3", json!({"status": {"a": 1, "b": 1}})))),
+            _ => failure_response(409, None),
+        })
+        .await;
+    assert_eq!(outcome.sent(), ["PATCH /status", "GET ?fieldSelector=metadata.name%3Dx", "PATCH /status"]);
+    assert_eq!(outcome.requests[2].2, operations(1));
+    assert!(outcome.result.unwrap().rejections.is_empty() && outcome.seconds < 0.01);
+    // Another client has removed the status meanwhile.
+    let object = body("1", json!({"status": {"b": 1}}));
+    let outcome = apply(object, change(json!({"status": {"a": 1}})), |got| match &*got.method {
+        "GET" => listed("2", json!({})),
+        _ if got.body.is_array() => failure_response(422, None),
+        _ => (200, Some(body("3", json!({"status": {"a": 1}})))),
+    })
+    .await;
+    let expected = json!({"metadata": {"resourceVersion": "2"}, "status": {"a": 1}});
+    assert_eq!(outcome.requests[2].2, expected);
+    assert!(outcome.result.unwrap().rejections.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_never_sent_without_a_precondition() {
+    let versions = Arc::new(std::sync::atomic::AtomicI32::new(1));
+    let patch = json!({"status": {"a": 1}, "metadata": {"annotations": {"progress": "done"}}});
+    let outcome = apply(body("1", json!({})), change(patch.clone()), move |got| {
+        match (&*got.method, got.path.ends_with("/status")) {
+            ("GET", _) => {
+                let version = versions.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+                listed(&version.to_string(), json!({}))
+            }
+            (_, true) => failure_response(409, None),
+            (_, false) => (200, Some(body("100", patch.clone()))),
+        }
+    })
+    .await;
+    let sent: Vec<_> = outcome.requests.iter().filter(|(_, path, _)| path == "/status").collect();
+    assert_eq!(sent.len(), CONFLICTS + 1);
+    assert!(sent.iter().all(|(_, _, sent)| sent["metadata"]["resourceVersion"].is_string()));
+    let applied = outcome.result.unwrap();
+    assert_eq!(Value::Object(applied.rejections[0].patch.clone()), json!({"status": {"a": 1}}));
+    assert!(applied.merged.contains_key("metadata"), "the progress does not wait");
 }
 
 #[tokio::test(start_paused = true)]

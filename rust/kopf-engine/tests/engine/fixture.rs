@@ -223,6 +223,10 @@ impl Fixture {
         self.server.call("PATCH", &format!("{COLLECTION}/{name}"), Some(&patch)).await.unwrap();
     }
 
+    pub(crate) async fn patch_status(&self, name: &str, patch: Value) {
+        self.server.call("PATCH", &format!("{COLLECTION}/{name}/status"), Some(&patch)).await.unwrap();
+    }
+
     /// As `patch`, by this field manager.
     pub(crate) async fn patch_as(&self, name: &str, patch: Value, manager: &str) {
         let url = format!("{COLLECTION}/{name}?fieldManager={manager}");

@@ -86,18 +86,68 @@ async fn the_server_rejects_a_patch_for_an_object_whose_deletion_was_not_receive
 }
 
 #[tokio::test]
-async fn nothing_follows_a_status_that_has_reached_the_successor() {
+async fn results_in_the_status_never_reach_the_successor() {
     let mut fixture = Fixture::with_status(any()).await;
     let successor = replaced(&mut fixture, true, |_| {}).await;
+    assert!(successor.get("status").is_none(), "no foreign results: {successor}");
     assert!(
         successor["metadata"].get("annotations").is_none(),
         "no foreign progress and diff-base: {successor}"
     );
     let codes: Vec<_> = fixture.asked("patch").iter().map(|entry| entry.code).collect();
-    assert_eq!(codes, [200, 422], "the status has no precondition, the body has");
+    assert_eq!(codes, [409], "the version of another object is another one");
     fixture.server.faults().clear();
     fixture.server.faults().cut_watches("widgets");
     successor_is_handled(&fixture).await;
+}
+
+#[tokio::test]
+async fn later_results_in_the_status_never_reach_the_successor() {
+    let mut fixture = Fixture::with_status(any()).await;
+    fixture.host.let_report(0, json!({"made": "by the first"}));
+    fixture.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
+    fixture.create("same", json!({"x": 1})).await;
+    fixture.pass_until("the creation", 0.5, 30.0, |fixture| fixture.host.called(0) == 1).await;
+    fixture.settle().await;
+    assert!(fixture.is_handled("same").await);
+    fixture.host.let_report(1, json!({"made": "later by the first"}));
+    fixture.host.hold();
+    fixture.patch("same", json!({"spec": {"x": 3}})).await;
+    fixture.until("the update", |fixture| fixture.host.held() == 1).await;
+    fixture.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
+    fixture.delete("same").await;
+    fixture.create("same", json!({"x": 2})).await;
+    fixture.patch_status("same", json!({"status": {"made": "by its own"}})).await;
+    fixture.host.release();
+    fixture.settle().await;
+    let successor = fixture.find("same").await.unwrap();
+    assert_eq!(successor["status"], json!({"made": "by its own"}));
+    assert!(successor["metadata"].get("annotations").is_none(), "{successor}");
+    assert_eq!(fixture.asked("patch").last().unwrap().code, 422, "the uid is tested");
+}
+
+#[tokio::test]
+async fn changes_by_others_cost_no_further_requests_for_results() {
+    let mut fixture = Fixture::with_status(any()).await;
+    fixture.host.let_report(0, json!({"made": 1}));
+    fixture.serve(vec![handler("make", "create"), handler("change", "update")], |_| {}).await;
+    fixture.create("busy", json!({"x": 1})).await;
+    fixture.pass_until("the creation", 0.5, 30.0, |fixture| fixture.host.called(0) == 1).await;
+    fixture.settle().await;
+    fixture.host.let_report(1, json!({"made": 2, "more": 1}));
+    fixture.host.hold();
+    fixture.patch("busy", json!({"spec": {"x": 2}})).await;
+    fixture.until("the update", |fixture| fixture.host.held() == 1).await;
+    let (patches, lists) = (fixture.asked("patch").len(), fixture.asked("list").len());
+    fixture.patch_status("busy", json!({"status": {"by": "another"}})).await;
+    fixture.host.release();
+    fixture.settle().await;
+    let object = fixture.find("busy").await.unwrap();
+    assert_eq!(object["status"], json!({"made": 2, "more": 1, "by": "another"}));
+    let sent = fixture.asked("patch").split_off(patches);
+    let sent: Vec<_> = sent.iter().map(|entry| (entry.path.ends_with("/status"), entry.code)).collect();
+    assert_eq!(sent, [(true, 200), (false, 200)]);
+    assert_eq!(fixture.asked("list").len(), lists);
 }
 
 #[tokio::test]
