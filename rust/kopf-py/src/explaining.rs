@@ -125,7 +125,8 @@ impl<'py> Functions<'py> {
         extra_fields: &[FieldPath],
     ) -> PyResult<FetchedState> {
         let command = FetchState::new(self.host.py(), ids, extra_fields)?;
-        let reply = self.host.call_method1("fetch", (self.view(object)?, command))?;
+        let view = self.view(object)?;
+        let reply = self.host.call_method1("fetch", (view, command))?;
         fetched_state(reply.cast()?)
     }
 

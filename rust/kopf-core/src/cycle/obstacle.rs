@@ -9,7 +9,6 @@ use crate::handler::filters::FilterVerdict;
 use crate::handler::filters::obstacle::{self, Obstacle};
 use crate::handling::attempt::Limit;
 use crate::handling::change::Change;
-use crate::persistence::finalizer::Edit;
 use crate::persistence::progress::Record;
 use std::sync::Arc;
 
@@ -30,8 +29,8 @@ pub enum ChangeObstacle {
     Failed(Box<Record>),
     /// It is to be retried later.
     Delay(Box<Record>),
-    /// The finalizer is added first.
-    Blocked,
+    /// The finalizer is added or removed first.
+    FinalizerFirst,
     /// The object is being deleted, and does not have the finalizer.
     Unblocked,
     /// Its limits do not allow another attempt.
@@ -96,8 +95,8 @@ impl Cycle {
         if record.delayed.is_some_and(|delayed| delayed > self.moment.now) {
             return Some(ChangeObstacle::Delay(record));
         }
-        if self.finalizer == Some(Edit::Block) {
-            return Some(ChangeObstacle::Blocked);
+        if self.finalizer.is_some() {
+            return Some(ChangeObstacle::FinalizerFirst);
         }
         let started = record.started.unwrap_or(self.moment.now);
         let limit = self.attempt(index, started, record.retries)?.precheck(self.moment.now)?.limit?;

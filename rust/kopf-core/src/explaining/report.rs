@@ -70,7 +70,7 @@ pub enum Code {
     Failed,
     /// Its limit of time or attempts is exceeded.
     Limit,
-    /// The finalizer is added first; or it does not block the deletion.
+    /// The finalizer is added or removed first; or it does not block the deletion.
     Finalizer,
 }
 
@@ -197,7 +197,7 @@ pub(super) fn of_obstacle(obstacle: ChangeObstacle) -> HandlerReport {
         ChangeObstacle::Done(record) => with(Verdict::Done, Code::Done, record),
         ChangeObstacle::Failed(record) => with(Verdict::Done, Code::Failed, record),
         ChangeObstacle::Delay(record) => with(Verdict::Later, Code::Delay, record),
-        ChangeObstacle::Blocked => HandlerReport::of(Verdict::Later, Code::Finalizer),
+        ChangeObstacle::FinalizerFirst => HandlerReport::of(Verdict::Later, Code::Finalizer),
         ChangeObstacle::Unblocked => HandlerReport::of(Verdict::No, Code::Finalizer),
         ChangeObstacle::Limit(limit, record) => {
             let text = match limit {
