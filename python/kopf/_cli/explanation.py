@@ -50,6 +50,9 @@ TYPES: dict[Event, RawEventType] = {
     "deleted": "DELETED",
 }
 
+KINDS = ("change", "event", "index", "daemon", "timer", "reconciler")
+"""The kinds of handlers, in the order of the table."""
+
 REASONS = {
     "create": "it was never handled",
     "update": "it differs from the last handled state",
@@ -171,6 +174,7 @@ def explain(session: Session, options: Options, changes: Mapping[str, Any]) -> E
         _to_verdict(served[found["handler"]], found, decision["reason"], now)
         for found in decision["handlers"]
     ]
+    verdicts.sort(key=lambda verdict: KINDS.index(verdict.kind))
     verdicts += [Verdict(handler.id, _kind(handler), "no", "selector", why) for handler, why in others]
     return Explanation(resource, body, options.event, now, decision, verdicts)
 

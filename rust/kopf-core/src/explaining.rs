@@ -56,7 +56,7 @@ pub enum Answer {
     Raised(String),
 }
 
-/// What only the host of the handlers knows.
+/// The host of the handlers: it calls their functions.
 pub trait Host {
     /// Evaluates the filters of these handlers.
     fn filter(&mut self, object: &Arc<Object>, question: Question<'_>, handlers: &[usize]) -> Vec<Answer>;

@@ -88,9 +88,9 @@ def test_what_is_wrong_in_the_cluster_is_found(cluster, run, tmp_path):
         + "@kopf.on.create('wigdets')\ndef other(**_): ...\n"
         + "@kopf.on.validate('widgets')\ndef admission(**_): ...\n"
     )
-    definition = yaml.safe_load(WIDGETS)
-    definition["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object"}}
-    cluster.apply(json.dumps(definition))
+    crd = yaml.safe_load(WIDGETS)
+    crd["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": {"type": "object"}}
+    cluster.apply(json.dumps(crd))
     for name, annotations in [("large", {"a": "x" * (201 * 1024)}), ("small", {"a": "x"})]:
         metadata = {"name": name, "annotations": annotations, "finalizers": [FINALIZER]}
         cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})

@@ -226,8 +226,18 @@ fn the_mock_up_of_an_update() {
     );
 }
 
+type Row = (Value, ObjectBuilder, EventType, (Verdict, Option<Code>));
+
+fn check_verdicts(table: Vec<Row>) {
+    for (handler, object, event, expected) in table {
+        let explanation = Situation { event, ..situation(&json!([handler]), object) }.explain();
+        let report = &explanation.handlers[0];
+        assert_eq!((report.verdict, report.code), expected, "{handler} {event:?}");
+    }
+}
+
 #[test]
-fn the_codes_that_depend_on_more_than_filters() {
+fn the_codes_of_change_handlers_that_depend_on_more_than_filters() {
     use EventType::{Deleted, Listed, Modified};
     let plain = || object("a").spec(json!({"f": 1}));
     let finalizing = json!({"requires_finalizer": true});
@@ -236,7 +246,7 @@ fn the_codes_that_depend_on_more_than_filters() {
         &format!("{PREFIX}h"),
         &json!({"started": "2025-12-31T00:00:00Z", "purpose": "create", "retries": 3}).to_string(),
     );
-    let table = [
+    check_verdicts(vec![
         (changing("h", "create", &json!({})), plain(), Modified, (Verdict::Yes, None)),
         (changing("h", "update", &json!({})), plain().handled(), Modified, (Verdict::No, Some(Code::Reason))),
         (changing("h", "create", &finalizing), plain(), Modified, (Verdict::Later, Some(Code::Finalizer))),
@@ -259,8 +269,8 @@ fn the_codes_that_depend_on_more_than_filters() {
             (Verdict::Yes, None),
         ),
         (changing("h", "create", &json!({})), plain(), Deleted, (Verdict::No, Some(Code::Deleted))),
-        (changing("h", "", &resume), plain().handled(), Modified, (Verdict::No, Some(Code::Initial))),
-        (changing("h", "", &resume), plain().handled(), Listed, (Verdict::Yes, None)),
+        (changing("h", "create", &resume), plain().handled(), Modified, (Verdict::No, Some(Code::Initial))),
+        (changing("h", "create", &resume), plain().handled(), Listed, (Verdict::Yes, None)),
         (
             changing("h", "create", &json!({"retries": 3})),
             limited.clone(),
@@ -274,6 +284,14 @@ fn the_codes_that_depend_on_more_than_filters() {
             (Verdict::No, Some(Code::Limit)),
         ),
         (changing("h?", "create", &json!({"when": true})), plain(), Modified, (Verdict::Ask, None)),
+    ]);
+}
+
+#[test]
+fn the_codes_of_handlers_of_whole_objects() {
+    use EventType::{Deleted, Modified};
+    let plain = || object("a").spec(json!({"f": 1}));
+    check_verdicts(vec![
         (
             json!({"id": "h", "kind": "daemon"}),
             plain().deleting(),
@@ -302,15 +320,7 @@ fn the_codes_that_depend_on_more_than_filters() {
             Modified,
             (Verdict::Later, Some(Code::Finalizer)),
         ),
-    ];
-    for (mut handler, object, event, expected) in table {
-        if handler["reason"] == "" {
-            handler["reason"] = Value::Null;
-        }
-        let explanation = Situation { event, ..situation(&json!([handler]), object) }.explain();
-        let report = &explanation.handlers[0];
-        assert_eq!((report.verdict, report.code), expected, "{handler} {event:?}");
-    }
+    ]);
 }
 
 #[test]
