@@ -85,7 +85,7 @@ struct Functions<'py> {
     error: Option<PyErr>,
 }
 
-impl<'py> Functions<'py> {
+impl Functions<'_> {
     fn view(&mut self, object: &Arc<Object>) -> PyResult<Py<ObjectView>> {
         let py = self.host.py();
         if let Some(known) = &self.view {

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 
+import kopf
 import pytest
 from kopf.testing import Operator
 
@@ -207,3 +208,41 @@ def test_nothing_is_written(cluster, run):
     before = cluster.get("widgets", "home")
     explained(run, "home")
     assert cluster.get("widgets", "home") == before
+
+
+def test_storages_lifecycles_and_reconcilers_of_authors_are_used(cluster, run, tmp_path):
+    file = tmp_path / "custom.py"
+    file.write_text(
+        "import kopf\n"
+        "class Storage(kopf.AnnotationsProgressStorage):\n"
+        "    pass\n"
+        "@kopf.on.startup()\n"
+        "def configure(settings, **_):\n"
+        "    settings.persistence.progress_storage = Storage(prefix='storage.example.com')\n"
+        "@kopf.on.create('widgets')\n"
+        "def first(**_): pass\n"
+        "@kopf.on.create('widgets')\n"
+        "def second(**_): pass\n"
+        "@kopf.on.create('widgets')\n"
+        "def third(**_): pass\n"
+        "@kopf.on.reconcile('widgets', when=lambda spec, **_: spec.get('reconciled'))\n"
+        "def sync(**_): pass\n"
+        "kopf.set_default_lifecycle(lambda handlers, **_: handlers[-1:])\n"
+    )
+    record = {"started": "2026-01-01T00:00:00Z", "purpose": "create", "retries": 1, "success": True}
+    annotations = {"storage.example.com/first": json.dumps(record)}
+    cluster.create(widget("home", {"reconciled": True}, annotations=annotations))
+    try:
+        result = run("widgets/home", str(file), "-o", "json")
+        assert result.exit_code == 0, result.output
+        assert verdicts(json.loads(result.stdout)) == {
+            ("first", "done", "done"),
+            ("second", "later", "lifecycle"),
+            ("third", "yes", None),
+            ("sync", "yes", None),
+        }
+        cluster.patch("widgets", "home", {"spec": {"reconciled": None}})
+        table = run("widgets/home", str(file)).stdout
+        assert "sync (reconciler)  no       when: <lambda>() (custom.py:13) is false" in table
+    finally:
+        kopf.set_default_lifecycle(None)

@@ -490,7 +490,7 @@ fn without_obstacle(situation: &Situation, report: &HandlerReport) -> Option<Sit
         Code::Lifecycle => changed.lifecycle = Lifecycle::AllAtOnce,
         Code::Limit => handler["retries"] = Value::Null,
         Code::Delay | Code::Failed => {
-            changed.object = changed.object.with(&["metadata", "annotations", &key], json!("{}"))
+            changed.object = changed.object.with(&["metadata", "annotations", &key], json!("{}"));
         }
         Code::Done if report.verdict == Verdict::Done => {
             changed.object = changed.object.with(&["metadata", "annotations", &key], json!("{}"));

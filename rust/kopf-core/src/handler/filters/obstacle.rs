@@ -84,14 +84,13 @@ fn fails(verdict: FilterVerdict) -> bool {
 fn in_metadata(handler: &Handler, object: &Object) -> Option<Obstacle> {
     let labels = handler.labels.iter().find_map(|(key, filter)| {
         let actual = object.label(key);
-        let obstacle = || of_metadata(Filter::Label, key, filter, actual.as_ref().map(|text| text.as_ref()));
+        let obstacle = || of_metadata(Filter::Label, key, filter, actual.as_deref());
         fails(one_of_metadata(filter, || actual.as_ref())).then(obstacle)
     });
     labels.or_else(|| {
         handler.annotations.iter().find_map(|(key, filter)| {
             let actual = object.annotation(key);
-            let obstacle =
-                || of_metadata(Filter::Annotation, key, filter, actual.as_ref().map(|text| text.as_ref()));
+            let obstacle = || of_metadata(Filter::Annotation, key, filter, actual.as_deref());
             fails(one_of_metadata(filter, || actual.as_ref())).then(obstacle)
         })
     })
