@@ -8,6 +8,19 @@ from kopf._objects.typedefs import HandlerId, RawEventType
 
 __version__: str
 
+def explain(
+    object: str,
+    *,
+    settings: dict[str, Any],
+    lifecycle: str,
+    resource: dict[str, Any],
+    handlers: list[dict[str, Any]],
+    event: str,
+    now: int,
+    host: Any,
+) -> dict[str, Any]:
+    """The decision about an object, given as JSON text. The host has the methods of `_cli.filter_calls`."""
+
 def inspect(
     objects: list[tuple[str, tuple[Any, Any, dict[str, Any]] | None]],
     *,

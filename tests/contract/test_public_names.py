@@ -38,7 +38,18 @@ ALLOWED = {
     **{("cli.CLIControls", aspect): CONTROLS for aspect in ["attributes", "fields", "parameters"]},
 }
 # Additions of kopf-rs, which are documented.
-ADDED_COMMANDS = {"check", "cluster", "completion", "dev", "help", "init", "manifests", "status"}
+ADDED_COMMANDS = {
+    "check",
+    "cluster",
+    "completion",
+    "dev",
+    "doctor",
+    "explain",
+    "help",
+    "init",
+    "manifests",
+    "status",
+}
 ADDED_COMMANDS |= {"release-finalizers", "uninstall"}
 ADDED_PARAMETERS = {"kubeconfig", "context", "output", "status_address"}
 ADDED_PARAMETERS |= {"leader_elect", "lease_name", "lease_namespace"}

@@ -71,7 +71,11 @@ def test_an_operator_loads_no_more_than_it_needs(tmp_path: pathlib.Path) -> None
 
 
 @pytest.mark.parametrize(
-    "args", [("--help",), ("run", "--help"), ("check", "-h"), ("init", "-h"), ("status", "-h")]
+    "args",
+    [
+        *[("--help",), ("run", "--help"), ("check", "-h"), ("init", "-h"), ("status", "-h")],
+        *[("explain", "-h"), ("doctor", "-h")],
+    ],
 )
 def test_help_loads_only_the_options(args: tuple[str, ...]) -> None:
     run = subprocess.run(

@@ -83,7 +83,7 @@ def test_the_examples(reader_with_cluster, name):
     assert reader_with_cluster.follow(page.replace(" --kopf-cluster=assets", "")) >= 1
 
 
-@pytest.mark.parametrize("name", ["finalizers", "object-states"])
+@pytest.mark.parametrize("name", ["check-a-cluster", "finalizers", "handler-not-called", "object-states"])
 def test_recipes_with_commands(reader_with_cluster, name):
     page = (ROOT / "docs/how-to" / f"{name}.md").read_text()
     assert reader_with_cluster.follow(page) >= 1
@@ -120,6 +120,8 @@ def test_all_pages_with_outputs_are_followed():
         "docs/quickstart.md",
         "docs/probes.md",
         "docs/how-to/finalizers.md",
+        "docs/how-to/check-a-cluster.md",
+        "docs/how-to/handler-not-called.md",
         "docs/how-to/object-states.md",
         "docs/how-to/type-checking.md",
         "docs/migration.md",

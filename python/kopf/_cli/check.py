@@ -157,7 +157,7 @@ def _inspect(
 ) -> list[Problem]:
     resources = api.resources()
     resolved = resolve(registry, resources)
-    problems = [Problem("resource", text) for text in _check_selectors(resolved, resources)]
+    problems = [Problem("resource", text) for text in check_selectors(resolved, resources)]
     problems += [Problem("namespace", text) for text in describe_unmatched(api, namespaces)]
     permissions = required_permissions(resolved, namespaces, settings)
     permissions += webhook_permissions(registry, settings)
@@ -169,7 +169,8 @@ def _inspect(
     return problems
 
 
-def _check_selectors(resolved: Resolved, resources: Collection[Resource]) -> Iterator[str]:
+def check_selectors(resolved: Resolved, resources: Collection[Resource]) -> Iterator[str]:
+    """Find the names of resources that the cluster does not have, or has several times."""
     for kind, selected in resolved.items():
         selector = kind.selector
         if not selector.is_specific:

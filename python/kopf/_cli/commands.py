@@ -28,7 +28,7 @@ from kopf._cli.options import (
     output_option,
     status_address_option,
 )
-from kopf._cli.project_commands import check, completion, init, manifests, show_help
+from kopf._cli.project_commands import check, completion, doctor, init, manifests, show_help
 from kopf._intents import compatibility
 
 if TYPE_CHECKING:
@@ -366,10 +366,12 @@ def develop(
 
 
 main.add_command(check)
+main.add_command(doctor)
 main.add_command(init)
 main.add_command(completion)
 main.add_command(manifests)
 main.add_command(object_commands.status)
+main.add_command(object_commands.explain)
 main.add_command(object_commands.release_finalizers)
 main.add_command(object_commands.uninstall)
 main.add_command(show_help)

@@ -46,7 +46,7 @@ def select_kinds(session: Session, names: Collection[str]) -> list[InspectedKind
     resources = session.resources
     handlers = _by_resource(session, resources) if session.has_handlers else {}
     if names:
-        selected = [_find(name, resources) for name in names]
+        selected = [find_resource(name, resources) for name in names]
         unique = list(dict.fromkeys(selected))
     else:
         unique = [
@@ -74,7 +74,7 @@ def _by_resource(session: Session, resources: Collection[Resource]) -> dict[Reso
     return found
 
 
-def _find(name: str, resources: Collection[Resource]) -> Resource:
+def find_resource(name: str, resources: Collection[Resource]) -> Resource:
     """The resource of a name, by the same rules as for handlers."""
     named = list(Selector(name).select(resources))
     if len(named) == 1:

@@ -66,7 +66,7 @@ def generate(
             _call_startup_handlers(registry, settings, namespaces)
     permissions = _required_permissions(registry, settings, namespaces, startup=startup)
     permissions += lease_permissions(settings, home)
-    documents = [_account(name, home), *_roles(name, home, permissions)]
+    documents = [_account(name, home), *roles(name, home, permissions)]
     if image is not None:
         patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
         documents.append(_deployment(name, home, image, patterns))
@@ -124,14 +124,14 @@ def _account(name: str, home: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": home}}
 
 
-def _roles(name: str, home: str, permissions: Collection[Permission]) -> Iterator[dict[str, Any]]:
+def roles(name: str, home: str, permissions: Collection[Permission]) -> Iterator[dict[str, Any]]:
     """A ClusterRole for what is cluster-wide, a Role in each namespace for the rest; and their bindings."""
     for namespace in dict.fromkeys(permission.namespace for permission in permissions):
         kind = "Role" if namespace else "ClusterRole"
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
         here = [permission for permission in permissions if permission.namespace == namespace]
         api = f"{RBAC}/v1"
-        yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": _rules(here)}
+        yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules_of(here)}
         yield {
             "apiVersion": api,
             "kind": f"{kind}Binding",
@@ -141,7 +141,7 @@ def _roles(name: str, home: str, permissions: Collection[Permission]) -> Iterato
         }
 
 
-def _rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     """One rule for each resource, or for each object if the permissions name it."""
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for permission in permissions:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kopf._cli.options import (
+    ExistingFileParamType,
     all_namespaces_option,
     check_scope,
     cluster_options,
@@ -18,6 +19,10 @@ from kopf._cli.options import (
 )
 
 if TYPE_CHECKING:
+    import pathlib
+
+    from kopf._cli.explanation import Event
+    from kopf._cli.explanation import Output as ExplanationOutput
     from kopf._cli.status import Output
 
 kinds_option = option(
@@ -114,6 +119,58 @@ def status(
         raise click.UsageError("Either --watch or --fail-on can be used, not both.")
     options = implementation.Options(tuple(kinds), namespaces, output, only_problems, fail_on, watch)
     raise SystemExit(implementation.run(paths, modules, options))
+
+
+@click.command()
+@cluster_options
+@option("-n", "--namespace", metavar="NAME", show_default="default", help="The namespace of the object.")
+@option(
+    "--event",
+    type=click.Choice(["listed", "added", "modified", "deleted"]),
+    default="modified",
+    help="The event that the operator would receive; listed: it has just started.",
+)
+@option(
+    "--with",
+    "changes",
+    type=ExistingFileParamType,
+    help="Explain the object as if this file (YAML or JSON) were merged into it.",
+)
+@option("--no-callables", is_flag=True, help="Do not call the functions in filters.")
+@option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json"]),
+    default="table",
+    help="The output format.",
+)
+@click.argument("object", metavar="KIND/NAME")
+@handlers_options
+def explain(
+    object: str,
+    paths: Collection[str],
+    modules: Collection[str],
+    namespace: str | None,
+    event: Event,
+    changes: pathlib.Path | None,
+    no_callables: bool,
+    output: ExplanationOutput,
+) -> None:
+    """Explain why the handlers of an object are called or not called.
+
+    It shows what an operator with these handlers would do with the object now. Startup, login and cleanup
+    handlers are called, and the functions in filters; others are not. The cluster is only read.
+    """
+    from kopf._cli import explanation
+
+    kind, separator, name = object.partition("/")
+    if not (kind and separator and name) or "/" in name:
+        raise click.UsageError(f"{object!r} is not an object: specify KIND/NAME, such as sites/home.")
+    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
+    if not paths and not modules:
+        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    options = explanation.Options(kind, name, namespace, event, changes, not no_callables, output)
+    raise SystemExit(explanation.run(tuple(paths), tuple(modules), options))
 
 
 @click.command(name="release-finalizers")

@@ -35,6 +35,8 @@ class Permission(NamedTuple):
     """The setting with which the permission is not necessary; empty if there is none."""
     name: str = ""
     """The only object for which it is needed; empty for all objects."""
+    source: str = ""
+    """The place of the declaration that needs it; empty if the settings do."""
 
     def describe(self) -> str:
         """Describe the missing permission."""
@@ -99,9 +101,10 @@ def required_permissions(
             for namespace in declared if resource.namespaced else [""]:
                 verbs = ["list", "watch", *(["patch"] if kind.is_written else [])]
                 plural, group = resource.plural, resource.group
-                found += [Permission(verb, plural, group, namespace) for verb in verbs]
+                source = kind.source
+                found += [Permission(verb, plural, group, namespace, source=source) for verb in verbs]
                 if kind.is_written and "status" in resource.subresources:
-                    found.append(Permission("patch", f"{plural}/status", group, namespace))
+                    found.append(Permission("patch", f"{plural}/status", group, namespace, source=source))
     if found:
         if not settings.scanning.disabled:
             found += _scanning_permissions(namespaces)

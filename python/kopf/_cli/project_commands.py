@@ -55,6 +55,41 @@ def check(
 
 
 @click.command()
+@cluster_options
+@all_namespaces_option("Check the whole cluster; the same as without -n.")
+@namespaces_option("Check these namespaces.")
+@option("--as-manifest", is_flag=True, help="Print the needed permissions as Roles, and check nothing.")
+@option("--strict", is_flag=True, help="Exit with 1 on warnings, too.")
+@output_option
+@handlers_options
+def doctor(
+    paths: Collection[str],
+    modules: Collection[str],
+    namespaces: Collection[str],
+    clusterwide: bool,
+    as_manifest: bool,
+    strict: bool,
+    output: Output,
+) -> None:
+    """Check whether the cluster is ready for an operator.
+
+    The server with its clock and, for the handlers in the files, all that `kopf check` finds: declarations,
+    names of resources, permissions; and also CRDs, schemas, the lease, and the state on the objects. Startup,
+    login and cleanup handlers are called, others are not. The cluster is only read. The exit code is 1 if
+    anything fails.
+    """
+    from kopf._cli import doctor as implementation
+
+    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
+    check_scope(namespaces, clusterwide)
+    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
+    if as_manifest and not paths and not modules:
+        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    options = implementation.Options(tuple(namespaces), as_manifest, strict, output)
+    raise SystemExit(implementation.run(tuple(paths), tuple(modules), options))
+
+
+@click.command()
 @option("--kind", default="Guest", help="The kind of the custom resource, e.g. CacheCluster.")
 @option("--plural", show_default="from the kind", help="The plural name of the resource.")
 @option("--group", default="example.com", help="The API group of the resource.")

@@ -6,7 +6,7 @@ The engine evaluates the same rules for all other handlers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from kopf._intents.causes import Cause, ChangingCause, ResourceCause, WebhookCause
 from kopf._intents.filters import MetaFilters, MetaFilterToken
@@ -20,30 +20,37 @@ def selects(handler: ResourceHandler, resource: Resource) -> bool:
     return handler.selector is None or handler.selector.check(resource)
 
 
+class Mismatch(NamedTuple):
+    """A filter that does not match."""
+
+    filter: Literal["label", "annotation", "field", "value", "old", "new", "when"]
+    name: str
+    """The label, the annotation, or the field; empty for `when`."""
+    expected: Any
+    """The value of the filter; a function for those that are functions."""
+
+
 def prematch(handler: ResourceHandler, cause: Cause) -> bool:
     """Whether the handler is for the object, regardless of what has changed in it."""
-    if not isinstance(cause, ResourceCause):
+    if not isinstance(cause, ResourceCause) or not _is_served(handler, cause):
         return False
-    return _matches_object(handler, cause) and _matches_when(handler, cause)
+    return (_find_in_object(handler, cause) or _find_in_when(handler, cause)) is None
 
 
 def match(handler: ResourceHandler, cause: Cause) -> bool:
     """Whether the handler is for the object and for the change."""
-    if not isinstance(cause, ResourceCause):
+    if not isinstance(cause, ResourceCause) or not _is_served(handler, cause):
         return False
-    return (
-        _matches_object(handler, cause) and _matches_change(handler, cause) and _matches_when(handler, cause)
-    )
+    return find_mismatch(handler, cause) is None
 
 
-def _matches_object(handler: ResourceHandler, cause: ResourceCause) -> bool:
-    return (
-        selects(handler, cause.resource)
-        and _matches_subresource(handler, cause)
-        and _matches_meta(handler.labels, cause.body.metadata.labels, cause)
-        and _matches_meta(handler.annotations, cause.body.metadata.annotations, cause)
-        and _matches_field(handler, cause)
-    )
+def find_mismatch(handler: ResourceHandler, cause: ResourceCause) -> Mismatch | None:
+    """The first filter that does not match, of a handler for the resource."""
+    return _find_in_object(handler, cause) or _find_in_change(handler, cause) or _find_in_when(handler, cause)
+
+
+def _is_served(handler: ResourceHandler, cause: ResourceCause) -> bool:
+    return selects(handler, cause.resource) and _matches_subresource(handler, cause)
 
 
 def _matches_subresource(handler: ResourceHandler, cause: ResourceCause) -> bool:
@@ -52,7 +59,20 @@ def _matches_subresource(handler: ResourceHandler, cause: ResourceCause) -> bool
     return handler.subresource == "*" or handler.subresource == cause.subresource
 
 
-def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], cause: Cause) -> bool:
+def _find_in_object(handler: ResourceHandler, cause: ResourceCause) -> Mismatch | None:
+    return (
+        _find_in_meta("label", handler.labels, cause.body.metadata.labels, cause)
+        or _find_in_meta("annotation", handler.annotations, cause.body.metadata.annotations, cause)
+        or _find_in_field(handler, cause)
+    )
+
+
+def _find_in_meta(
+    kind: Literal["label", "annotation"],
+    filters: MetaFilters | None,
+    values: Mapping[str, str],
+    cause: Cause,
+) -> Mismatch | None:
     for key, expected in (filters or {}).items():
         if expected is MetaFilterToken.ABSENT:
             passes = key not in values
@@ -63,35 +83,42 @@ def _matches_meta(filters: MetaFilters | None, values: Mapping[str, str], cause:
         else:
             passes = key in values and values[key] == expected
         if not passes:
-            return False
-    return True
+            return Mismatch(kind, key, expected)
+    return None
 
 
-def _matches_field(handler: ResourceHandler, cause: ResourceCause) -> bool:
+def _find_in_field(handler: ResourceHandler, cause: ResourceCause) -> Mismatch | None:
     if not handler.field:
-        return True
+        return None
     sources = [cause.new, cause.old] if isinstance(cause, ChangingCause) else [cause.body]
     expected = MetaFilterToken.PRESENT if handler.value is None else handler.value
-    return any(
+    passes = any(
         _passes(expected, dicts.resolve(source, handler.field, default=dicts.MISSING), cause)
         for source in sources
     )
+    if passes:
+        return None
+    return Mismatch("field" if handler.value is None else "value", ".".join(handler.field), expected)
 
 
-def _matches_change(handler: ResourceHandler, cause: ResourceCause) -> bool:
+def _find_in_change(handler: ResourceHandler, cause: ResourceCause) -> Mismatch | None:
     if not handler.field or not isinstance(handler, ChangingHandler) or not isinstance(cause, ChangingCause):
-        return True
+        return None
     old = dicts.resolve(cause.old, handler.field, default=dicts.MISSING)
     new = dicts.resolve(cause.new, handler.field, default=dicts.MISSING)
-    return (
-        (not handler.field_needs_change or old != new)
-        and (handler.old is None or _passes(handler.old, old, cause))
-        and (handler.new is None or _passes(handler.new, new, cause))
-    )
+    if handler.field_needs_change and old == new:
+        return Mismatch("field", ".".join(handler.field), None)
+    if handler.old is not None and not _passes(handler.old, old, cause):
+        return Mismatch("old", ".".join(handler.field), handler.old)
+    if handler.new is not None and not _passes(handler.new, new, cause):
+        return Mismatch("new", ".".join(handler.field), handler.new)
+    return None
 
 
-def _matches_when(handler: ResourceHandler, cause: Cause) -> bool:
-    return handler.when is None or bool(handler.when(**cause.kwargs))
+def _find_in_when(handler: ResourceHandler, cause: Cause) -> Mismatch | None:
+    if handler.when is None or handler.when(**cause.kwargs):
+        return None
+    return Mismatch("when", "", handler.when)
 
 
 def _passes(expected: Any, value: Any, cause: Cause) -> bool:

@@ -8,7 +8,7 @@
 //! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
 //! objects ([`object`]), and JSON ([`json`]). The checks of the operator itself are in [`health`].
 //!
-//! [`inspection`] describes the state of an object's handling for people.
+//! [`inspection`] describes the state of an object's handling for people, and [`explaining`] why handlers are called or not.
 //!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
 //! readable caches, which the engine does not use yet, are [`caches`]. Those of leader election are [`lease`].
@@ -28,6 +28,7 @@ pub mod conditions;
 pub mod cycle;
 pub mod daemon;
 pub mod durations;
+pub mod explaining;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod handler;

@@ -16,6 +16,7 @@ mod commands;
 mod convert;
 mod engine;
 mod errors;
+mod explaining;
 mod inspection;
 mod json_text;
 mod kubeconfig;
@@ -97,6 +98,8 @@ mod _kopf {
     use crate::convert::json_copy;
     #[pymodule_export]
     use crate::engine::Engine;
+    #[pymodule_export]
+    use crate::explaining::explain;
     #[pymodule_export]
     use crate::inspection::{inspect, live_peers, release_patch};
     #[pymodule_export]

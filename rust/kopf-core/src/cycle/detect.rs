@@ -12,6 +12,17 @@ use crate::handling::change::Change;
 use crate::persistence::finalizer::Edit;
 use std::sync::Arc;
 
+/// Why a change handler is not for a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReasonMismatch {
+    /// It is for another reason.
+    Reason,
+    /// It is a resume handler, and the object is created, or was handled by this run of the operator.
+    Initial,
+    /// It is a resume handler, and the object is being deleted.
+    Deleted,
+}
+
 impl Cycle {
     /// Runs the event handlers and the callable filters that the decision needs; decides at once if there are none.
     pub(super) fn begin(&mut self) -> Effect {
@@ -71,17 +82,7 @@ impl Cycle {
 
     /// Detects the cause, and the change handlers that may match it.
     fn find_cause(&mut self) {
-        // No handler matches the labels and annotations, so Kopf ignores the object and does not compare its essence.
-        if !self.has_matching_metadata() {
-            return;
-        }
-        let input = CauseInput {
-            gone: self.is_gone(),
-            deleting: self.is_deleting(),
-            blocked: self.is_blocked(),
-            initial: self.is_initial(),
-        };
-        let reason = cause::reason(input, || self.comparison().essence_change());
+        let Some(reason) = self.detect_reason() else { return };
         self.cause = Some(reason);
         if matches!(reason, Reason::Gone | Reason::Free) {
             return;
@@ -97,6 +98,21 @@ impl Cycle {
                 self.candidates.push(Candidate { handler, prematch, full });
             }
         }
+    }
+
+    /// The reason to act; none if no change handler can match the object.
+    pub(super) fn detect_reason(&mut self) -> Option<Reason> {
+        // No handler matches the labels and annotations, so Kopf ignores the object and does not compare its essence.
+        if !self.has_matching_metadata() {
+            return None;
+        }
+        let input = CauseInput {
+            gone: self.is_gone(),
+            deleting: self.is_deleting(),
+            blocked: self.is_blocked(),
+            initial: self.is_initial(),
+        };
+        Some(cause::reason(input, || self.comparison().essence_change()))
     }
 
     pub(super) fn has_matching_metadata(&self) -> bool {
@@ -251,7 +267,7 @@ impl Cycle {
                 .any(|one| one.prematch == FilterVerdict::Yes && self.requires_finalizer(one.handler))
     }
 
-    fn requires_finalizer(&self, index: usize) -> bool {
+    pub(super) fn requires_finalizer(&self, index: usize) -> bool {
         self.changing(index).is_some_and(|changing| changing.requires_finalizer)
     }
 
@@ -260,26 +276,31 @@ impl Cycle {
         let (Some(changing), Some(reason)) = (self.changing(index), self.cause) else {
             return false;
         };
+        self.mismatch(changing, reason).is_none()
+    }
+
+    /// Why the handler is not for a reason, apart from its filters.
+    pub(super) fn mismatch(&self, changing: &Changing, reason: Reason) -> Option<ReasonMismatch> {
         // The handler is for another reason.
         if changing.reason.is_some_and(|declared| declared != reason) {
-            return false;
+            return Some(ReasonMismatch::Reason);
         }
         // A resume handler, but the object is created or already handled by this run of the operator.
         if changing.initial && !(self.is_initial() && reason != Reason::Create) {
-            return false;
+            return Some(ReasonMismatch::Initial);
         }
         // A resume handler, but the object is being deleted.
         if changing.initial && self.is_deleting() && !changing.deleted {
-            return false;
+            return Some(ReasonMismatch::Deleted);
         }
-        true
+        None
     }
 
-    fn handler(&self, index: usize) -> Option<&Handler> {
+    pub(super) fn handler(&self, index: usize) -> Option<&Handler> {
         self.config.registry.handlers.get(index)
     }
 
-    fn changing(&self, index: usize) -> Option<&Changing> {
+    pub(super) fn changing(&self, index: usize) -> Option<&Changing> {
         self.handler(index).and_then(Handler::changing)
     }
 

@@ -10,7 +10,7 @@
 //! 5. `decision`: everything to persist, as one patch.
 //!
 //! `comparison` compares the essence with the diff-base. `final_progress` completes a handling. `custom_storage` reads and writes
-//! the state in custom storages.
+//! the state in custom storages. `obstacle` finds why a handler is not called.
 //!
 //! A cycle that calls no handler and changes nothing needs no activation.
 
@@ -22,6 +22,7 @@ mod detect;
 mod final_progress;
 mod foreign_write;
 mod handle;
+mod obstacle;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +45,8 @@ use crate::persistence::pending_state::ObservedEssences;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 use std::sync::Arc;
+
+pub use obstacle::ChangeObstacle;
 
 /// The event that a cycle decides about.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 //!
 //! Everything that needs no Python is decided here. If the result depends on a callable filter, the verdict is `Ask`.
 
+pub mod obstacle;
+
 use crate::handler::reconciling::Related;
 use crate::handler::{Changing, Handler, MetaFilter, ValueFilter};
 use crate::json::path::FieldPath;
@@ -141,18 +143,25 @@ pub struct OldAndNew<'v> {
 
 /// The filters on the change of the field.
 fn changed(changing: &Changing, old: Option<&Value>, new: Option<&Value>) -> FilterVerdict {
+    differs(changing, old, new).and(|| side(&changing.old, old)).and(|| side(&changing.new, new))
+}
+
+/// Whether the field differs, if it must.
+fn differs(changing: &Changing, old: Option<&Value>, new: Option<&Value>) -> FilterVerdict {
     let differs = || match (old, new) {
         (None, None) => false,
         (Some(old), Some(new)) => !equal(old, new),
         _ => true,
     };
-    let side = |filter: &ValueFilter, value: Option<&Value>| match filter {
+    FilterVerdict::of(changing.field_needs_change != Some(true) || differs())
+}
+
+/// The filter for the old or the new value.
+fn side(filter: &ValueFilter, value: Option<&Value>) -> FilterVerdict {
+    match filter {
         ValueFilter::Any => FilterVerdict::Yes,
         filter => self::value(filter, &[value]),
-    };
-    FilterVerdict::of(changing.field_needs_change != Some(true) || differs())
-        .and(|| side(&changing.old, old))
-        .and(|| side(&changing.new, new))
+    }
 }
 
 #[cfg(test)]

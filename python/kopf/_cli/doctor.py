@@ -1,0 +1,248 @@
+"""Command `kopf doctor`: whether the cluster is ready for an operator.
+
+It shows what `kopf check` finds, from the same functions, and what depends on the state of the cluster: the
+clock of the server, CRDs and their schemas, the lease, what is stored on objects. The cluster is only read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+import yaml
+
+from kopf._cli.check import check_declarations, check_selectors
+from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.cluster_state import check_crds, check_objects
+from kopf._cli.findings import Finding
+from kopf._cli.manifests import roles, rules_of
+from kopf._cli.namespace_check import describe_unmatched
+from kopf._cli.permissions import (
+    Permission,
+    Resolved,
+    has_webhooks,
+    lease_permissions,
+    missing_permissions,
+    peering_permissions,
+    peering_plural,
+    required_permissions,
+    resolve,
+    webhook_permissions,
+)
+from kopf._cli.tables import WIDTH, format_age
+from kopf._intents.registries import activity_handlers
+from kopf._intents.serialization import has_leader_election
+from kopf._objects.apierrors import ApiError, Forbidden
+from kopf._objects.reasons import Activity
+from kopf._runtime import bridge
+
+CLOCK_WARNING = 2.0
+"""Seconds of difference between the clocks for a warning."""
+CLOCK_FAILURE = 30.0
+"""Seconds of difference between the clocks for a failure."""
+
+MARGIN = 18
+"""The width of the first two columns."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command."""
+
+    namespaces: Sequence[str]
+    as_manifest: bool
+    is_strict: bool
+    output: Literal["text", "json"]
+
+
+def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
+    """Print the findings, or the roles; the exit code: 1 if anything fails."""
+    # The output of the author's code must not be among the findings.
+    stdout = sys.stdout
+    sources = [*paths, *modules]
+    with contextlib.redirect_stdout(sys.stderr):
+        text, code = in_session(
+            paths, modules, options.namespaces, lambda session: _run(session, sources, options)
+        ) or ("", None)
+    if code is None:
+        raise click.Abort
+    click.echo(text, file=stdout)
+    return code
+
+
+def _run(session: Session, sources: Sequence[str], options: Options) -> tuple[str, int]:
+    if options.as_manifest:
+        resolved = resolve(session.registry, session.resources)
+        needed = find_permissions(session, resolved, options.namespaces)
+        documents = [one for one in roles("operator", "default", needed) if "rules" in one]
+        text: str = yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
+        return text.rstrip("\n"), 0
+    findings = [*_check_server(session), _check_login(session)]
+    if session.has_handlers:
+        findings += _check_operator(session, sources, options.namespaces)
+    failures, warnings = (sum(one.level == level for one in findings) for level in ("fail", "warn"))
+    if options.output == "json":
+        checks = [finding.to_json() for finding in findings]
+        document = {"version": 1, "checks": checks, "failures": failures, "warnings": warnings}
+        text = json.dumps(document, indent=2)
+    else:
+        text = "\n".join([*_format_lines(findings), _summarize(failures, warnings)])
+    return text, 1 if failures or (options.is_strict and warnings) else 0
+
+
+def _summarize(failures: int, warnings: int) -> str:
+    counted = [(failures, "failure"), (warnings, "warning")]
+    texts = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counted if count]
+    return ", ".join(texts) or "no problems"
+
+
+def _format_lines(findings: Sequence[Finding]) -> Iterator[str]:
+    previous = ""
+    for finding in findings:
+        title = finding.check if finding.check != previous else ""
+        previous = finding.check
+        lines = textwrap.wrap(finding.text, WIDTH - MARGIN, break_long_words=False, break_on_hyphens=False)
+        for number, line in enumerate([*lines, *([finding.detail] if finding.detail else [])]):
+            start = f"{title:<12}{finding.level:<{MARGIN - 12}}" if number == 0 else " " * MARGIN
+            yield f"{start}{line}"
+
+
+def _check_server(session: Session) -> Iterator[Finding]:
+    before = time.time()
+    started = time.perf_counter()
+    answer = session.api.request("GET", "/version")
+    seconds = time.perf_counter() - started
+    version = answer.json.get("gitVersion", "unknown version")
+    yield Finding("server", "ok", f"{version}, {seconds * 1000:.0f} ms")
+    offset = clock_offset(answer.headers.get("date"), before, before + seconds)
+    if offset is not None:
+        yield describe_clock(offset)
+
+
+def clock_offset(date: str | None, sent: float, received: float) -> float | None:
+    """The seconds by which the clock of the server is ahead; at least by so much.
+
+    Zero if the time in the header `Date`, which has whole seconds, fits between the request and the response.
+    `None` without a valid header.
+    """
+    try:
+        moment = email.utils.parsedate_to_datetime(date or "").timestamp()
+    except ValueError:
+        return None
+    if moment > received:
+        return moment - received
+    return min(moment + 1 - sent, 0.0)
+
+
+def describe_clock(offset: float) -> Finding:
+    """The finding for a clock of the server that is ahead by so many seconds."""
+    size = abs(offset)
+    level: Literal["ok", "warn", "fail"] = "ok"
+    if size > CLOCK_WARNING:
+        level = "fail" if size > CLOCK_FAILURE else "warn"
+    if level == "ok":
+        return Finding("clock", level, "that of the server is the same as here")
+    exact = f"{size:.1f} s" if size < 60 else f"{format_age(size)} ({size:.0f} s)"
+    side = "ahead" if offset > 0 else "behind"
+    text = f"that of the server is {exact} {side}: delays and timeouts that survive restarts are wrong"
+    return Finding("clock", level, text)
+
+
+def _check_login(session: Session) -> Finding:
+    logins = activity_handlers(session.registry).get_handlers(Activity.AUTHENTICATION)
+    if not all(handler._fallback for handler in logins):
+        return Finding("login", "ok", "login handlers of the operator")
+    if bridge.has_service_account() and not bridge.has_named_kubeconfig():
+        return Finding("login", "ok", "service account of the pod")
+    known = bridge.current_address()
+    context = f", context {known[0]}" if known is not None and known[0] else ""
+    return Finding("login", "ok", f"kubeconfig{context}")
+
+
+def _check_operator(session: Session, sources: Sequence[str], namespaces: Sequence[str]) -> Iterator[Finding]:
+    declarations = dict.fromkeys(check_declarations(session.registry, sources))
+    yield from (Finding("handlers", "fail", text) for text in declarations)
+    resolved = resolve(session.registry, session.resources)
+    missing = list(check_selectors(resolved, session.resources))
+    yield from (Finding("kinds", "fail", text) for text in missing)
+    if not missing:
+        yield Finding("kinds", "ok", f"{len(resolved)} of {len(resolved)} selectors are resolved")
+    yield from (Finding("namespaces", "warn", text) for text in describe_unmatched(session.api, namespaces))
+    yield from _check_access(session, resolved, namespaces)
+    yield from _as_far_as_readable("schema", lambda: check_crds(session, resolved))
+    yield from _as_far_as_readable("leadership", lambda: _check_lease(session))
+    yield from _check_peering(session)
+    yield from _check_webhooks(session)
+    yield from _as_far_as_readable("state", lambda: check_objects(session, resolved, namespaces))
+
+
+def _as_far_as_readable(check: str, find: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """The findings; a note if the operator, which needs no permission for it, may not read the objects."""
+    try:
+        yield from find()
+    except Forbidden as error:
+        yield Finding(check, "info", f"not checked, a permission is missing: {error}")
+    except ApiError as error:
+        yield Finding(check, "warn", f"not checked: {error}")
+
+
+def find_permissions(session: Session, resolved: Resolved, namespaces: Sequence[str]) -> list[Permission]:
+    """All permissions that the operator needs."""
+    settings = session.settings
+    return [
+        *required_permissions(resolved, namespaces, settings),
+        *webhook_permissions(session.registry, settings),
+        *lease_permissions(settings),
+        *peering_permissions(session.api, session.resources, namespaces, settings),
+    ]
+
+
+def _check_access(session: Session, resolved: Resolved, namespaces: Sequence[str]) -> Iterator[Finding]:
+    needed = find_permissions(session, resolved, namespaces)
+    missing = list(missing_permissions(session.api, needed))
+    for permission in missing:
+        source = f", needed by {permission.source}" if permission.source else ""
+        unless = f", needed unless {permission.unless}" if permission.unless else ""
+        [rule] = rules_of([permission])
+        detail = yaml.safe_dump(rule, default_flow_style=True, sort_keys=False, width=10**6).strip()
+        yield Finding("access", "fail", f"{permission}{source}{unless}", detail)
+    if not missing:
+        count = len(needed)
+        yield Finding("access", "ok", f"{count} permission{'' if count == 1 else 's'}")
+
+
+def _check_lease(session: Session) -> Iterator[Finding]:
+    if not has_leader_election(session.settings):
+        return
+    leadership = session.settings.leadership
+    if leadership.name is None or leadership.namespace is None:
+        yield Finding(
+            "leadership", "info", "the name or namespace of the lease is known only to the operator"
+        )
+        return
+    where = f"lease {leadership.namespace}/{leadership.name}"
+    lease = session.api.find("leases.coordination.k8s.io", leadership.name, leadership.namespace)
+    holder = lease["spec"].get("holderIdentity") if lease is not None else None
+    yield Finding("leadership", "ok", f"{where} is held by {holder}" if holder else f"{where} has no holder")
+
+
+def _check_peering(session: Session) -> Iterator[Finding]:
+    peering = session.settings.peering
+    plural = peering_plural(session.settings)
+    is_known = any(resource.plural == plural for resource in session.resources)
+    if peering.mandatory and not peering.standalone and not is_known:
+        yield Finding("peering", "fail", f"it is mandatory, but the cluster has no {plural}: apply their CRD")
+
+
+def _check_webhooks(session: Session) -> Iterator[Finding]:
+    if has_webhooks(session.registry) and session.settings.admission.server is None:
+        text = "there are admission handlers, but settings.admission.server is None"
+        yield Finding("webhooks", "fail", text)
