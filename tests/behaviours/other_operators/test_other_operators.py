@@ -64,6 +64,12 @@ class Crew:
             self.handle(slow)
 
 
+def wait_for_watches(*operators):
+    """Wait for the first listings: an operator that lists a handled object calls no handlers for it."""
+    for operator in operators:
+        operator.wait_until_idle()
+
+
 @pytest.fixture
 def crew(cluster, make, last_key, caplog):
     return Crew(cluster, make, last_key, caplog)
@@ -71,6 +77,7 @@ def crew(cluster, make, last_key, caplog):
 
 def test_two_operators_of_the_same_objects_warn_once_each(crew, kopf_operator):
     operators = [kopf_operator(crew.handlers_of(name)) for name in ("one", "two")]
+    wait_for_watches(*operators)
     crew.handle_until_warned("one", 1)
     for _ in range(3):
         crew.handle("one")
@@ -91,8 +98,7 @@ def test_each_kind_has_its_own_warning(crew, kopf_operator):
 
         return handlers
 
-    for name in ("one", "two"):
-        kopf_operator(handlers_of(name))
+    wait_for_watches(*(kopf_operator(handlers_of(name)) for name in ("one", "two")))
     crew.handle_until_warned("one", 1)
     deadline = time.monotonic() + LIMIT
     while not crew.warnings("ConfigMap"):
@@ -108,8 +114,8 @@ def test_different_storages_are_not_reported(crew, kopf_operator):
     settings = kopf.OperatorSettings()
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix="two.example.com")
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix="two.example.com")
-    kopf_operator(crew.handlers_of("one"))
-    kopf_operator(crew.handlers_of("two"), settings=settings)
+    first = kopf_operator(crew.handlers_of("one"))
+    wait_for_watches(first, kopf_operator(crew.handlers_of("two"), settings=settings))
     for _ in range(5):
         crew.handle("two")
     assert crew.warnings() == 0
