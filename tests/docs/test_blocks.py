@@ -48,8 +48,9 @@ OTHERS = {
     "daemons": "async def read_the_meter(address):\n    return 9\n",
     "timers": "def read_the_meter(address):\n    return 9\n",
 }
-# Credentials of a cluster that does not exist; a registry of the program; mistakes for the type checker.
-SKIPPED = {"authentication", "embedding", "type-checking"}
+# Credentials of a cluster that does not exist; a registry of the program; handlers that are not called;
+# mistakes for the type checker.
+SKIPPED = {"authentication", "embedding", "handler-not-called", "type-checking"}
 DECORATED = re.compile(
     r"^@kopf\.(?:on\.(?:create|update|delete|field|event|reconcile)|daemon|timer)\("
     r".*\n(?:@.*\n)*(?:async )?def (\w+)",

@@ -35,7 +35,7 @@ def cluster(kopf_cluster):
 
 @pytest.fixture
 def operator(tmp_path):
-    path = tmp_path / "operator.py"
+    path = tmp_path / "sites.py"
     path.write_text(OPERATOR)
     return path
 
@@ -76,7 +76,7 @@ def test_without_files_only_the_cluster_is_checked(run):
 
 
 def test_what_is_wrong_in_the_cluster_is_found(cluster, run, tmp_path):
-    operator = tmp_path / "operator.py"
+    operator = tmp_path / "sites.py"
     operator.write_text(
         OPERATOR.replace(
             "    settings.posting",
@@ -98,7 +98,7 @@ def test_what_is_wrong_in_the_cluster_is_found(cluster, run, tmp_path):
     assert result.exit_code == 1, result.output
     found = findings(result)
     [kinds] = found["kinds", "fail"]
-    assert kinds.startswith("The cluster has no resource 'wigdets' for other() (operator.py:")
+    assert kinds.startswith("The cluster has no resource 'wigdets' for other() (sites.py:")
     assert found["schema", "fail"] == [
         "widgets: status is pruned, so the progress of handlers is lost, and they are called again"
     ]
@@ -160,5 +160,5 @@ def test_the_printed_roles_are_enough_and_none_is_superfluous(operator, tmp_path
             assert item["check"] == "access"
             assert item["text"].startswith(f"{missing['verbs'][0]} {resource}"), item
             assert yaml.safe_load(item["detail"]) == missing
-            source = {"widgets": "publish() (operator.py:", "pods": "watch() (operator.py:"}.get(resource)
+            source = {"widgets": "publish() (sites.py:", "pods": "watch() (sites.py:"}.get(resource)
             assert source is None or f"needed by {source}" in item["text"], item
