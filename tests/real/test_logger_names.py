@@ -44,7 +44,12 @@ def create(**_):
 def never(**_): ...
 
 
-kopf.run(namespaces=[os.environ["NAMESPACE"]], stop_flag=stop, liveness_endpoint="http://127.0.0.1:0/healthz")
+kopf.run(
+    standalone=True,  # other tests create peerings, which have a logger, too
+    namespaces=[os.environ["NAMESPACE"]],
+    stop_flag=stop,
+    liveness_endpoint="http://127.0.0.1:0/healthz",
+)
 pathlib.Path(os.environ["NAMES_FILE"]).write_text("\\n".join(sorted(NAMES)))
 """
 

@@ -30,8 +30,9 @@ def update(name, **_):
 STREAM = r"the watch-stream for parcels\.v1\.testing\.kopf\.dev in '\S+'"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def peerings(cluster):
+    """Not for the session: other tests remove this CRD from the control plane."""
     body = crd("kopfpeerings", "KopfPeering", group="kopf.dev", subresource=False)
     return cluster.create_crd(body)
 
