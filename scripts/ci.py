@@ -302,7 +302,7 @@ def run_all(run: Run) -> None:
     python = os.environ.get("PYTHON", "python3.11")
     demo = [python, "scripts/console.py", "README.md", "make demo"]
     # `make demo` creates .venv.
-    environments = "until [ -e .venv/.tools ]; do sleep 1; done; PIP_NO_COMPILE=1 make environments kubectl"
+    environments = "until [ -e .venv/.tools ]; do sleep 1; done; make environments kubectl"
     run.begin("make environments kubectl", 15, ["bash", "-c", environments])
     without = ["KUBECONFIG", "KUBEBUILDER_ASSETS"]
     run.stage("README.md: make demo, without a cluster", 15, demo, without=without)
