@@ -17,7 +17,7 @@ FOLDER = pathlib.Path(__file__).resolve().parents[1] / "typing"
 FILES = sorted(path.name for path in FOLDER.glob("*.py"))
 # They use additions of kopf-rs; in Kopf 1.45, decorated functions lose their types.
 OURS = ["calls.py", "ours.py"]
-# What is not accepted with Kopf 1.45: a file, and a part of the error.
+# Errors only with Kopf 1.45: a file, and a part of the error.
 ONLY_OURS = [
     ("handlers.py", "[dict-item]"),  # functions by id, which it accepts, but has no type for
     ("embedding.py", '"status_address"'),

@@ -154,7 +154,7 @@ def test_1_14_10_owners_can_be_cluster_scoped_and_of_another_version(run, cluste
     metadata = {"name": "child", "ownerReferences": [owner]}
     cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
     running.until("sync", 2)
-    # First the child: if the garbage collector deleted it, its watch could be ahead of that of its owner.
+    # First the child: the garbage collector would delete it, and its watch can be ahead of that of zones.
     cluster.delete("configmaps", "child")
     running.until("sync", 3)
     cluster.delete("zones", "z")
