@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Election, Elector, LOGGER, LeaseConfig, Role};
 use crate::error::Failure;
-use crate::fence::Fence;
+use crate::fence::{Fence, Rejection};
 use crate::host::LogRecord;
 use crate::operator_pause::Pause;
 use crate::task_context::TaskContext;
@@ -166,6 +166,37 @@ impl Replica {
         self.lost.cancelled().await;
     }
 
+    /// The namespace and the name of the Lease; empty names before they are known.
+    pub fn lease(&self) -> (&str, &str) {
+        self.place().split_once('/').unwrap_or_default()
+    }
+
+    /// The identity of this process in the Lease.
+    pub fn identity(&self) -> &str {
+        &self.settings.identity
+    }
+
+    /// The present term; none if the replica does not lead.
+    pub fn term(&self) -> Option<i64> {
+        self.fence.term()
+    }
+
+    /// The seconds until the fence of the term closes if the lease is not renewed; none if it is closed.
+    pub fn expires_in(&self, term: i64) -> Option<f64> {
+        let deadline = self.fence.deadline(term)?;
+        Some(deadline.seconds_since(self.clock.boot_now()).max(0.0))
+    }
+
+    /// Whether the call of a handler may begin.
+    pub fn admits_call(&self) -> bool {
+        self.fence.admit(Rejection::Call).is_ok()
+    }
+
+    /// How much work the fence has rejected.
+    pub fn rejected(&self, work: Rejection) -> u64 {
+        self.fence.rejected(work)
+    }
+
     /// Whether the replica leads.
     pub fn is_leading(&self) -> bool {
         self.fence.is_open()
@@ -182,11 +213,7 @@ impl Replica {
     pub fn valid_for(&self) -> f64 {
         let role = self.election.get().map(|election| *election.role().borrow());
         let Some(Role::Leader(term)) = role else { return 0.0 };
-        let deadline = self
-            .fence
-            .deadline(term)
-            .map_or(0, |deadline| deadline.micros() - self.clock.boot_now().micros());
-        std::time::Duration::from_micros(u64::try_from(deadline).unwrap_or_default()).as_secs_f64()
+        self.expires_in(term).unwrap_or_default()
     }
 
     /// The namespace and the name of the Lease; only the name until the namespace is known.
