@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use futures::future::pending;
 use kopf_core::lease::{Command, LeaderElection};
 use kopf_core::log_level::Level;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{Election, Elector, LOGGER, LeaseConfig, Role};
@@ -158,7 +158,7 @@ impl Replica {
     /// Waits until the lease was lost for so long that cancelled calls have ended.
     pub async fn lost(&self) {
         self.lost.cancelled().await;
-        sleep(seconds(self.settings.options.loss_grace)).await;
+        self.clock.sleep(seconds(self.settings.options.loss_grace)).await;
     }
 
     /// Waits until the lease is lost.
