@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         PermanentError,
         TemporaryError,
     )
+    from kopf._intents.errors import LeadershipLost as LeadershipLost
     from kopf._intents.errors import ReconcileTimeoutError as ReconcileTimeoutError
     from kopf._intents.filters import ABSENT, PRESENT, all_, any_, none_, not_
     from kopf._intents.lifecycles import get_default_lifecycle, set_default_lifecycle
@@ -121,6 +122,8 @@ if TYPE_CHECKING:
     from kopf._runtime.client.connecting import connect_sync as connect_sync
     from kopf._runtime.client.current import wait_for as wait_for
     from kopf._runtime.default_registry import get_default_registry, set_default_registry
+    from kopf._runtime.leadership import Leadership as Leadership
+    from kopf._runtime.leadership import leadership as leadership
     from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger, configure
     from kopf._runtime.login import (
         login_via_async_client,
@@ -162,6 +165,7 @@ _NAMES_BY_MODULE = {
     "kopf._objects.conditions": "Condition Conditions",
     "kopf._intents.reconciling": "by_label owned reference same_name watch",
     "kopf._intents.reconciling_settings": "Backoff",
+    "kopf._runtime.leadership": "Leadership leadership",
     "kopf._runtime.triggers": "trigger trigger_all",
     "kopf._objects.apierrors": "ApiError",
     "kopf._objects.applied": "Applied ApplyFailed OwnedByAnother",
@@ -177,7 +181,7 @@ _NAMES_BY_MODULE = {
         "WebhookMinikubeServer WebhookNgrokTunnel WebhookServer"
     ),
     "kopf._intents.errors": (
-        "AdmissionError ErrorsMode HandlerRetriesError HandlerTimeoutError PermanentError "
+        "AdmissionError ErrorsMode HandlerRetriesError HandlerTimeoutError LeadershipLost PermanentError "
         "ReconcileTimeoutError TemporaryError"
     ),
     "kopf._intents.filters": "ABSENT PRESENT all_ any_ none_ not_",
@@ -229,6 +233,8 @@ _ADDED = (
     "ChangeEvent",
     "Condition",
     "Conditions",
+    "Leadership",
+    "LeadershipLost",
     "OwnedByAnother",
     "ReconcileTimeoutError",
     "Ref",
@@ -240,6 +246,7 @@ _ADDED = (
     "client",
     "connect",
     "connect_sync",
+    "leadership",
     "owned",
     "ref",
     "reference",

@@ -600,6 +600,31 @@ Item = (
 )
 
 @final
+class Election:
+    """The part of an operator in a leader election."""
+
+    def admits_call(self) -> bool:
+        """Whether the call of a handler may begin; if not, the rejected call is counted."""
+
+    def term(self) -> Term | None:
+        """The present term; None if this replica does not lead."""
+
+@final
+class Term:
+    """One term of this replica."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def identity(self) -> str: ...
+    def expires_in(self) -> float | None:
+        """The seconds until the term ends if the lease is not renewed; None if it has ended."""
+
+@final
 class StatusServer:
     """The status server of an operator; it listens from its creation."""
 
@@ -635,6 +660,9 @@ class Engine:
 
     def cache(self, number: int) -> CacheReader:
         """The cache with this number among the handlers, after the start."""
+
+    def election(self) -> Election | None:
+        """The part in a leader election; None without it, and before the start."""
 
     def heartbeat(self, oldest_call: float | None = None) -> None:
         """The event loop runs; its oldest call of a handler has been running for so many seconds."""

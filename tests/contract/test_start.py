@@ -33,6 +33,7 @@ NOT_LOADED = {
     "kopf._objects.refs",
     "kopf._intents.requeue",
     "kopf._runtime.election",
+    "kopf._runtime.leadership",
     "kopf._runtime.reconciler_functions",
     "kopf._runtime.reconciling",
     "kopf._runtime.status",

@@ -65,7 +65,8 @@ def generate(
         if startup:
             _call_startup_handlers(registry, settings, namespaces)
     permissions = _required_permissions(registry, settings, namespaces, startup=startup)
-    permissions += lease_permissions(settings, home)
+    # Without `watch`, the Lease is polled: a release is noticed later.
+    permissions += lease_permissions(settings, home, ("get", "update", "watch"))
     documents = [_account(name, home), *roles(name, home, permissions)]
     if image is not None:
         patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]

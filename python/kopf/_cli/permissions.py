@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,7 +141,9 @@ def webhook_permissions(registry: OperatorRegistry, settings: OperatorSettings) 
         yield Permission("patch", plural, WEBHOOK_GROUP, unless=unless, name=name)
 
 
-def lease_permissions(settings: OperatorSettings, home: str = "") -> Iterator[Permission]:
+def lease_permissions(
+    settings: OperatorSettings, home: str = "", verbs: Sequence[str] = ("get", "update")
+) -> Iterator[Permission]:
     """The permissions for the Lease of the leader election, if there is one. `home` is the namespace of the
     operator; if it is unknown, so is the namespace of the Lease, unless the settings have it.
     """
@@ -154,7 +156,7 @@ def lease_permissions(settings: OperatorSettings, home: str = "") -> Iterator[Pe
         return
     # Names do not limit the creation of objects.
     yield Permission("create", "leases", "coordination.k8s.io", namespace, unless)
-    for verb in ("get", "update"):
+    for verb in verbs:
         name = leadership.name or ""
         yield Permission(verb, "leases", "coordination.k8s.io", namespace, unless, name=name)
 

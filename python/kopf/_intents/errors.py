@@ -34,6 +34,10 @@ class ReconcileTimeoutError(TemporaryError):
     """A call of a reconciler has exceeded its `reconcile_timeout`."""
 
 
+class LeadershipLost(TemporaryError):
+    """The replica is not the leader any longer, or its term has ended: the next leader continues."""
+
+
 class HandlerChildrenRetry(TemporaryError):
     """The handler has unfinished sub-handlers and must be called again to continue with them."""
 

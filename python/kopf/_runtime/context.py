@@ -21,6 +21,9 @@ cause_var: ContextVar[Cause] = ContextVar("cause_var")
 handler_var: ContextVar[Handler] = ContextVar("handler_var")
 """The handler that is being called."""
 
+leadership_var: ContextVar[Any] = ContextVar("leadership_var")
+"""The term in which the handler was called, or None; only with leader election."""
+
 subregistry_var: ContextVar[ChangingRegistry] = ContextVar("subregistry_var")
 """The sub-handlers declared so far by the handler that is being called."""
 

@@ -13,7 +13,7 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kopf._intents import compatibility
 from kopf._intents.compatibility import Compatibility
@@ -42,6 +42,9 @@ from kopf._runtime.errors import (
 from kopf._runtime.executor import ExecutorPool, call_limit
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import FrameworkMessage
+
+if TYPE_CHECKING:
+    from kopf._runtime.leadership import Election
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 
@@ -91,10 +94,23 @@ class Invoker:
         """The caches of the operator, by their ids."""
         self.children: Mapping[int, Sequence[CacheReader]] = {}
         """The caches of children, by the numbers of reconcilers."""
+        self.election: Election | None = None
+        """The operator's part in its leader election, if there is one."""
         self.running: dict[Attempt, tuple[Handler, Logger, float]] = {}
         """The running calls: the handler, the logger of the object, and the start
         (by the monotonic clock).
         """
+
+    def begin_call(self, prepared: PreparedHandler) -> Callable[..., Any]:
+        """Set the context of a call that follows immediately; the function to call.
+
+        Raises:
+            LeadershipLost: The call must not begin.
+        """
+        handler_var.set(prepared.handler)
+        if self.election is None:
+            return prepared.fn
+        return self.election.begin_call(prepared.handler, prepared.fn, is_async=prepared.is_async)
 
     async def invoke(
         self,
@@ -129,18 +145,18 @@ class Invoker:
                 kwargs[API] = await self.api.provide(kwargs, is_async=prepared.is_async)
             if prepared.names_conditions and CONDITIONS not in kwargs:
                 finish = _add_conditions(kwargs)
-            handler_var.set(prepared.handler)
+            fn = self.begin_call(prepared)
             self.running[attempt] = (prepared.handler, logger, time.monotonic())
             if prepared.is_async:
-                coroutine = prepared.fn(**kwargs)
+                coroutine = fn(**kwargs)
                 # It may wait for days, and needs only what the function keeps of them.
                 del kwargs
                 result = await coroutine
             elif prepared.is_detached:
-                result = await self.pool.call_detached(prepared.fn, kwargs)
+                result = await self.pool.call_detached(fn, kwargs)
             else:
                 execution = self._settings.execution
-                result = await self.pool.call(execution.executor, prepared.fn, kwargs, call_limit(execution))
+                result = await self.pool.call(execution.executor, fn, kwargs, call_limit(execution))
             if after_call is not None:
                 await after_call()
             outcome = attempt.settle(ErrorKind.NONE)

@@ -18,6 +18,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import TRACES, Object
+from kopf._runtime.context import leadership_var
 
 DEFAULT_JSON_REFKEY = "object"
 RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
@@ -135,6 +136,10 @@ class ObjectJsonFormatter(ObjectFormatter):
         if "k8s_ref" in attrs:
             fields[self._refkey] = attrs["k8s_ref"]
         fields.setdefault("severity", _severity(record.levelno))
+        leadership = leadership_var.get(None)
+        if leadership is not None:
+            fields.setdefault("replica", leadership.identity)
+            fields.setdefault("term", leadership.term)
         return json.dumps(fields, default=_to_json)
 
 

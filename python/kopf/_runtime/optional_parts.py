@@ -23,10 +23,17 @@ def serialize_declared(handler: ResourceHandler, settings: OperatorSettings) -> 
     return serialize_reconciler(handler, settings.reconciling)
 
 
-def accepting_triggers(
+def connect_parts(
     registry: OperatorRegistry, engine: Engine, handlers: Sequence[ResourceHandler], invoker: Invoker
 ) -> contextlib.AbstractContextManager[None]:
-    """Accept external triggers of the operator's reconcilers, if it has any, during the `with` block."""
+    """Connect the optional parts with the engine, which is started: the calls of handlers with the leader
+    election, and, during the `with` block, external triggers with the reconcilers, if the operator has any.
+    """
+    election = engine.election()
+    if election is not None:
+        from kopf._runtime.leadership import Election  # other operators do not load it
+
+        invoker.election = Election(election)
     if not any(isinstance(handler, ReconcilingHandler) for handler in handlers):
         return contextlib.nullcontext()
     from kopf._runtime import triggers  # other operators do not load it

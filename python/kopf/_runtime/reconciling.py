@@ -31,7 +31,7 @@ from kopf._runtime import bridge
 from kopf._runtime.causes import LazyReconcilingCause, make_cause
 from kopf._runtime.children import Children
 from kopf._runtime.conditions_argument import write_conditions
-from kopf._runtime.context import cause_var, handler_var
+from kopf._runtime.context import cause_var
 from kopf._runtime.cycle_context import CycleContext, store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
@@ -210,17 +210,15 @@ class Reconcilers:
         """Call the function; the result for the engine, with its delay."""
         prepared, invoker = call.prepared, self._invoker
         kwargs = call.arguments()
-        handler_var.set(prepared.handler)
         try:
             if invoker.api is not None and "api" not in kwargs:
                 kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
+            fn = invoker.begin_call(prepared)
             if prepared.is_async:
-                returned = await prepared.fn(**kwargs)
+                returned = await fn(**kwargs)
             else:
                 execution = self._settings.execution
-                returned = await invoker.pool.call(
-                    execution.executor, prepared.fn, kwargs, call_limit(execution)
-                )
+                returned = await invoker.pool.call(execution.executor, fn, kwargs, call_limit(execution))
         except Requeue as e:
             returned = e
         except asyncio.CancelledError as e:

@@ -41,7 +41,7 @@ from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.memos import MemoRegistry
-from kopf._runtime.optional_parts import accepting_triggers, serialize_declared, serialize_startup
+from kopf._runtime.optional_parts import connect_parts, serialize_declared, serialize_startup
 from kopf._runtime.settings_sync import SettingsSync
 from kopf._runtime.shutdown import Shutdown, is_interrupt_ignored
 from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
@@ -353,7 +353,7 @@ class OperatorRunner:
                 from kopf._runtime.status import Heartbeat
 
                 loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._settings, self._loop))
-            loop_monitor.enter_context(accepting_triggers(self._registry, engine, handlers, self._invoker))
+            loop_monitor.enter_context(connect_parts(self._registry, engine, handlers, self._invoker))
             if caches is not None:
                 caches.attach(engine)
                 loop_monitor.callback(caches.detach)

@@ -2,7 +2,7 @@
 //!
 //! It decides as [`kopf_core::lease::Fence`], which is the model of it.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use kopf_core::lease::Term;
 use kopf_core::time::BootInstant;
@@ -17,6 +17,23 @@ const NONE: i64 = i64::MIN;
 #[error("leadership was lost")]
 pub struct Fenced;
 
+/// The work that the fence stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// A call of a handler that has not begun.
+    Call,
+    /// A request that was not sent.
+    Write,
+    /// A request whose response arrived after the end of the term.
+    Late,
+}
+
+impl Rejection {
+    /// All of them, with their names in metrics.
+    pub const ALL: [(Self, &'static str); 3] =
+        [(Self::Call, "call"), (Self::Write, "write"), (Self::Late, "late")];
+}
+
 /// The guard of the terms of one replica. It admits a term until its deadline; once closed, it never admits that term again.
 ///
 /// One task opens and closes it; any thread may pass it.
@@ -26,12 +43,13 @@ pub struct Fence {
     /// The deadline in microseconds of the boot-time clock.
     until: AtomicI64,
     clock: Clock,
+    rejected: [AtomicU64; Rejection::ALL.len()],
 }
 
 impl Fence {
     /// A closed fence.
     pub fn new(clock: Clock) -> Self {
-        Self { term: AtomicI64::new(NONE), until: AtomicI64::new(NONE), clock }
+        Self { term: AtomicI64::new(NONE), until: AtomicI64::new(NONE), clock, rejected: Default::default() }
     }
 
     /// Admits a call or a write of the term that begins immediately.
@@ -59,6 +77,29 @@ impl Fence {
     /// Whether a call or a write may begin immediately, in the present term.
     pub fn is_open(&self) -> bool {
         self.pass(self.term.load(Ordering::Acquire)).is_ok()
+    }
+
+    /// Admits work of the present term, or counts its rejection.
+    ///
+    /// # Errors
+    /// The fence is closed.
+    pub fn admit(&self, work: Rejection) -> Result<(), Fenced> {
+        let admitted = self.pass(self.term.load(Ordering::Acquire));
+        if admitted.is_err() {
+            self.rejected[work as usize].fetch_add(1, Ordering::Relaxed);
+        }
+        admitted
+    }
+
+    /// How much work was rejected so far.
+    pub fn rejected(&self, work: Rejection) -> u64 {
+        self.rejected[work as usize].load(Ordering::Relaxed)
+    }
+
+    /// The term that the fence admits at present.
+    pub fn term(&self) -> Option<i64> {
+        let term = self.term.load(Ordering::Acquire);
+        self.pass(term).is_ok().then_some(term)
     }
 
     /// Opens the fence for a later term, which closes the present one, or extends the deadline of the present one. Without
@@ -144,6 +185,18 @@ mod tests {
         fence.close();
         assert!(!fence.open(term(5, &clock, 10.0)));
         assert_eq!(fence.pass(5), Err(Fenced));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rejected_work_is_counted() {
+        let (fence, clock) = fence();
+        assert_eq!((fence.term(), fence.admit(Rejection::Call)), (None, Err(Fenced)));
+        fence.open(term(4, &clock, 10.0));
+        assert_eq!((fence.term(), fence.admit(Rejection::Write)), (Some(4), Ok(())));
+        fence.close();
+        assert_eq!((fence.term(), fence.admit(Rejection::Write)), (None, Err(Fenced)));
+        let counts = Rejection::ALL.map(|(work, name)| (name, fence.rejected(work)));
+        assert_eq!(counts, [("call", 1), ("write", 1), ("late", 0)]);
     }
 
     #[tokio::test(start_paused = true)]

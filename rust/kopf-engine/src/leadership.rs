@@ -1,9 +1,10 @@
 //! Leader election of a replica: one task that reads, acquires, renews and releases the Lease, and opens the fence.
 //!
 //! The rules are those of [`kopf_core::lease`]; this module waits and sends. The task never waits for Python, and its requests
-//! wait for no others. [`Replica`] is the part of the operator in it.
+//! wait for no others. While the replica does not lead, it watches the Lease. [`Replica`] is the part of the operator in it.
 
 mod lease_client;
+mod lease_watch;
 mod replica;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use crate::host::{Host, LogRecord};
 use crate::time::clock::Clock;
 
 use lease_client::LeaseClient;
+use lease_watch::LeaseWatch;
 pub use replica::{Change, Replica};
 
 const LOGGER: &str = "kopf._core.engines.leadership";
@@ -83,6 +85,7 @@ pub struct Elector {
     host: Arc<dyn Host>,
     place: String,
     receiver: mpsc::UnboundedReceiver<Input>,
+    lease_watch: Arc<LeaseWatch>,
     role: watch::Sender<Role>,
     /// The last logged failure, so that each is logged once.
     failure: Option<String>,
@@ -107,15 +110,18 @@ impl Elector {
         let (role, changes) = watch::channel(Role::Standby);
         let LeaseConfig { namespace, name, identity, options } = config;
         let place = format!("{namespace}/{name}");
-        let lease_client = LeaseClient::new(client, (namespace, name), &options, clock.clone());
+        let lease_client = Arc::new(LeaseClient::new(client, (namespace, name), &options, clock.clone()));
+        let ends = (sender.clone(), changes.clone());
+        let lease_watch = LeaseWatch::new(Arc::clone(&lease_client), clock.clone(), ends, &options);
         let elector = Self {
             candidate: Candidate::new(&identity, options, fastrand::u64(..)),
-            client: Arc::new(lease_client),
+            client: lease_client,
             fence,
             clock,
             host,
             place,
             receiver,
+            lease_watch: Arc::new(lease_watch),
             role,
             failure: None,
         };
@@ -125,6 +131,14 @@ impl Elector {
     /// Takes part in the election until the lease is released. If the task is cancelled, the fence closes at its deadline, and
     /// the lease expires.
     pub async fn run(mut self) {
+        let lease_watch = Arc::clone(&self.lease_watch);
+        tokio::select! {
+            () = self.take_part() => {}
+            never = lease_watch.run() => match never {},
+        }
+    }
+
+    async fn take_part(&mut self) {
         let mut request: Option<BoxFuture<'static, Response>> = None;
         let mut input = Input::Woken;
         loop {

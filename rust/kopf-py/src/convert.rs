@@ -1,7 +1,8 @@
-//! Conversions of `serde_json` values to Python, and of Python values to `serde_json`.
+//! Conversions of `serde_json` values to Python, and of Python values to `serde_json` and to declarations.
 
 use std::fmt;
 
+use kopf_core::handler::Handler;
 use kopf_core::json::value::{Map, Value};
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -11,7 +12,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{
     PyBool, PyDict, PyDictMethods, PyFloat, PyInt, PyList, PyMapping, PyNone, PyString, PyTuple, PyType,
 };
+use pythonize::depythonize;
 
+use crate::errors::declaration;
 use crate::json_text::{Keys, number_to_python};
 
 /// Maximum nesting of Python values, the same as of objects; deeper ones are taken for reference cycles.
@@ -33,6 +36,14 @@ pub(crate) fn option_to_python<'py>(py: Python<'py>, value: Option<&Value>) -> P
 /// A `TypeError` or `ValueError` with the path of the part that is not JSON.
 pub(crate) fn python_to_value(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     read(value, &JsonPath::Root, 0)
+}
+
+/// Reads the declaration of a handler.
+pub(crate) fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
+    depythonize(declared).map_err(|error| {
+        let id = declared.get_item("id").and_then(|id| id.extract::<String>()).unwrap_or_default();
+        declaration(&format!("handler '{id}'"), error)
+    })
 }
 
 /// Converts a Python mapping, as [`python_to_value`] does.

@@ -5,7 +5,6 @@ use std::os::fd::RawFd;
 use std::process;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use kopf_core::handler::Handler;
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::k8s_event::K8sEvent;
@@ -36,8 +35,9 @@ use crate::commands::probe::Probe;
 use crate::commands::reconcile;
 use crate::commands::reply::Reply;
 use crate::commands::review::{self, AdmissionReview};
-use crate::convert::{python_to_map, python_to_value};
+use crate::convert::{python_to_map, python_to_value, read_handler};
 use crate::errors::{declaration, misuse, system};
+use crate::leadership::Election;
 use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
 use crate::status::StatusServer;
@@ -172,6 +172,11 @@ impl Engine {
     fn cache(&self, number: usize) -> PyResult<CacheReader> {
         let operator = self.operator.get().ok_or_else(|| misuse("The engine is not started."))?;
         Ok(CacheReader::new(operator.clone(), number))
+    }
+
+    /// The part in a leader election; none without it, and before the start.
+    fn election(&self) -> Option<Election> {
+        self.operator.get().and_then(Election::of)
     }
 
     /// Records that the event loop runs, and for how many seconds the oldest call of a handler has been running.
@@ -409,11 +414,4 @@ impl Engine {
     fn resources(&self) -> std::sync::MutexGuard<'_, Resources> {
         self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn read_handler(declared: &Bound<'_, PyAny>) -> PyResult<Handler> {
-    depythonize(declared).map_err(|error| {
-        let id = declared.get_item("id").and_then(|id| id.extract::<String>()).unwrap_or_default();
-        declaration(&format!("handler '{id}'"), error)
-    })
 }

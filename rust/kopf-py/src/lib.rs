@@ -20,6 +20,7 @@ mod explaining;
 mod inspection;
 mod json_text;
 mod kubeconfig;
+mod leadership;
 mod logging;
 #[cfg(feature = "testing")]
 mod panics;
@@ -107,6 +108,8 @@ mod _kopf {
         current_address, has_exec_plugin, has_kubeconfig, has_named_kubeconfig, has_service_account,
         read_kubeconfig, read_service_account,
     };
+    #[pymodule_export]
+    use crate::leadership::{Election, Term};
     #[pymodule_export]
     use crate::logging::Log;
     #[cfg(feature = "testing")]

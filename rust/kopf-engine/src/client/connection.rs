@@ -25,7 +25,7 @@ use crate::client::connector::Proxy;
 use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions, Unsent};
 use crate::client::redact::{explained, is_about_certificates};
 use crate::error::{LoginError, RequestError};
-use crate::fence::Fence;
+use crate::fence::{Fence, Rejection};
 use crate::host::credentials::Credentials;
 use crate::time::clock::Clock;
 
@@ -218,7 +218,7 @@ impl Connection {
     ) -> Result<Response<ResponseBody>, SendFailure> {
         let body = Bytes::copy_from_slice(body);
         let request = || -> Result<_, SendError> {
-            if fence.is_some_and(|fence| !fence.is_open()) {
+            if fence.is_some_and(|fence| fence.admit(Rejection::Write).is_err()) {
                 return Err(SendError::Request(RequestError::Fenced));
             }
             let mut request = self.request(head).map_err(SendError::Request)?;

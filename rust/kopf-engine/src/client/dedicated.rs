@@ -14,7 +14,7 @@ use super::connection::{MAX_BODY, Pool};
 use super::spans::{record_result, request_span};
 use super::{Client, OpenOptions, RequestBody, head_of, within};
 use crate::error::RequestError;
-use crate::fence::Fence;
+use crate::fence::{Fence, Rejection};
 
 impl Client {
     /// The client whose requests are sent only while the fence is open, apart from those that only read, and those of leader
@@ -33,7 +33,8 @@ impl Client {
         if *method == Method::GET || pool == Pool::Dedicated {
             return Ok(None);
         }
-        if fence.is_open() { Ok(Some(fence)) } else { Err(RequestError::Fenced) }
+        fence.admit(Rejection::Write).map_err(|_| RequestError::Fenced)?;
+        Ok(Some(fence))
     }
 
     /// Sends a request once, and returns the whole body of the response. It waits for no other request. The timeout includes

@@ -50,7 +50,7 @@ use crate::client::retries::{is_retriable, retry_after};
 use crate::client::spans::{path_of, record_result, request_span};
 pub use crate::client::user_requests::Received;
 use crate::error::{ApiError, RequestError};
-use crate::fence::Fence;
+use crate::fence::{Fence, Rejection};
 use crate::host::{Host, LogRecord};
 use crate::time::clock::Clock;
 use crate::time::virtual_time::Busy;
@@ -340,6 +340,10 @@ impl Client {
                     return Err(error);
                 }
             };
+            if let Some(fence) = fence {
+                // Whether the server has accepted it is known from the response: it is only counted.
+                let _counted = fence.admit(Rejection::Late);
+            }
             let status = response.status();
             if status != StatusCode::UNAUTHORIZED {
                 self.credential_store.on_authorized();

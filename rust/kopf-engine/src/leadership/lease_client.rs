@@ -1,4 +1,4 @@
-//! The requests to the Lease: over separate connections, each once, with a timeout.
+//! The requests to the Lease: over separate connections, each once, with a timeout; and its watch.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use kopf_core::lease::{Input, Lease, Options, Record, Unavailable, Version, Writ
 use serde_json::{Value, json};
 
 use super::Response;
-use crate::client::{Client, RequestBody};
+use crate::client::{Client, RequestBody, StreamBody};
 use crate::error::RequestError;
 use crate::time::clock::Clock;
 use crate::time::duration::seconds;
@@ -25,6 +25,8 @@ pub(super) struct LeaseClient {
     default_duration: i64,
     /// The Lease as last read or written, whose other fields updates keep.
     document: Mutex<Option<Value>>,
+    /// The Lease as last observed by the watch, which may be late.
+    observed: Mutex<Option<Value>>,
 }
 
 impl LeaseClient {
@@ -37,7 +39,16 @@ impl LeaseClient {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number of seconds; the cast saturates")]
         let default_duration = options.lease_duration as i64;
         let timeout = seconds(options.request_timeout());
-        Self { client, clock, namespace, name, timeout, default_duration, document: Mutex::default() }
+        Self {
+            client,
+            clock,
+            namespace,
+            name,
+            timeout,
+            default_duration,
+            document: Mutex::default(),
+            observed: Mutex::default(),
+        }
     }
 
     /// Reads the Lease.
@@ -66,7 +77,7 @@ impl LeaseClient {
 
     /// Replaces the Lease if it has the version.
     pub(super) async fn update(self: Arc<Self>, version: Version, record: Record) -> Response {
-        let previous = self.document().clone();
+        let previous = self.document_of(&version);
         let place = (self.namespace.as_str(), self.name.as_str());
         let mut document = record.document(previous.as_ref(), place, self.clock.now_for_others());
         document["metadata"]["resourceVersion"] = json!(version);
@@ -74,6 +85,35 @@ impl LeaseClient {
         let url = self.url(Some(&self.name));
         let result = self.request(&Method::PUT, &url, RequestBody::Json(body.as_bytes())).await;
         self.written("update", result)
+    }
+
+    /// Opens a watch of the Lease, which begins with its present state.
+    ///
+    /// # Errors
+    /// The watch is rejected, or there is no response.
+    pub(super) async fn watch(&self) -> Result<StreamBody, RequestError> {
+        let url = format!("{}?watch=true&fieldSelector=metadata.name%3D{}", self.url(None), self.name);
+        self.client.stream(&url, RequestBody::None).await
+    }
+
+    /// The state of the Lease in a watch event, as an input of the candidate; none in events without a state.
+    ///
+    /// # Errors
+    /// The event is an error, or not readable.
+    pub(super) fn parse_event(&self, line: &[u8]) -> Result<Option<Input>, String> {
+        let mut event: Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+        match event["type"].as_str() {
+            Some("ADDED" | "MODIFIED") => {
+                let document = event["object"].take();
+                let lease =
+                    Lease::parse(&document, self.default_duration).map_err(|error| error.to_string())?;
+                *lock(&self.observed) = Some(document);
+                Ok(Some(Input::Observed(Some(lease))))
+            }
+            Some("DELETED") => Ok(Some(Input::Observed(None))),
+            Some("ERROR") => Err(event["object"].to_string()),
+            _ => Ok(None),
+        }
     }
 
     async fn request(
@@ -130,8 +170,19 @@ impl LeaseClient {
     }
 
     fn document(&self) -> MutexGuard<'_, Option<Value>> {
-        self.document.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.document)
     }
+
+    /// The document of this version; the last one that was read or written if it is not known.
+    fn document_of(&self, version: &str) -> Option<Value> {
+        let observed = lock(&self.observed).clone();
+        let observed = observed.filter(|it| it["metadata"]["resourceVersion"].as_str() == Some(version));
+        observed.or_else(|| self.document().clone())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The effect of a failed write.

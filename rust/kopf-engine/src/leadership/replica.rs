@@ -9,12 +9,12 @@ use std::sync::{Arc, OnceLock};
 use futures::future::pending;
 use kopf_core::lease::{Command, LeaderElection};
 use kopf_core::log_level::Level;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{Election, Elector, LOGGER, LeaseConfig, Role};
 use crate::error::Failure;
-use crate::fence::Fence;
+use crate::fence::{Fence, Rejection};
 use crate::host::LogRecord;
 use crate::operator_pause::Pause;
 use crate::task_context::TaskContext;
@@ -158,12 +158,43 @@ impl Replica {
     /// Waits until the lease was lost for so long that cancelled calls have ended.
     pub async fn lost(&self) {
         self.lost.cancelled().await;
-        sleep(seconds(self.settings.options.loss_grace)).await;
+        self.clock.sleep(seconds(self.settings.options.loss_grace)).await;
     }
 
     /// Waits until the lease is lost.
     pub async fn losing(&self) {
         self.lost.cancelled().await;
+    }
+
+    /// The namespace and the name of the Lease; empty names before they are known.
+    pub fn lease(&self) -> (&str, &str) {
+        self.place().split_once('/').unwrap_or_default()
+    }
+
+    /// The identity of this process in the Lease.
+    pub fn identity(&self) -> &str {
+        &self.settings.identity
+    }
+
+    /// The present term; none if the replica does not lead.
+    pub fn term(&self) -> Option<i64> {
+        self.fence.term()
+    }
+
+    /// The seconds until the fence of the term closes if the lease is not renewed; none if it is closed.
+    pub fn expires_in(&self, term: i64) -> Option<f64> {
+        let deadline = self.fence.deadline(term)?;
+        Some(deadline.seconds_since(self.clock.boot_now()).max(0.0))
+    }
+
+    /// Whether the call of a handler may begin.
+    pub fn admits_call(&self) -> bool {
+        self.fence.admit(Rejection::Call).is_ok()
+    }
+
+    /// How much work the fence has rejected.
+    pub fn rejected(&self, work: Rejection) -> u64 {
+        self.fence.rejected(work)
     }
 
     /// Whether the replica leads.
@@ -182,11 +213,7 @@ impl Replica {
     pub fn valid_for(&self) -> f64 {
         let role = self.election.get().map(|election| *election.role().borrow());
         let Some(Role::Leader(term)) = role else { return 0.0 };
-        let deadline = self
-            .fence
-            .deadline(term)
-            .map_or(0, |deadline| deadline.micros() - self.clock.boot_now().micros());
-        std::time::Duration::from_micros(u64::try_from(deadline).unwrap_or_default()).as_secs_f64()
+        self.expires_in(term).unwrap_or_default()
     }
 
     /// The namespace and the name of the Lease; only the name until the namespace is known.

@@ -183,6 +183,16 @@ impl Operator {
         self.caches.get()
     }
 
+    /// Whether it takes part in a leader election.
+    pub fn has_leader_election(&self) -> bool {
+        self.live_config.get().settings.leadership.is_some()
+    }
+
+    /// The part in a leader election; none without it, and before and after the run.
+    pub fn replica(&self) -> Option<Arc<Replica>> {
+        self.context.get()?.upgrade()?.replica.clone()
+    }
+
     /// The objects whose deletion was observed: nothing is applied for them.
     pub fn deleted_owners(&self) -> &Arc<DeletedOwners> {
         &self.deleted_owners

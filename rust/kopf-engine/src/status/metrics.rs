@@ -6,6 +6,7 @@ use kopf_core::handler::Kind;
 use kopf_core::health::CheckResult;
 
 use super::monitor::{Gauges, HealthMonitor};
+use crate::fence::Rejection;
 use crate::leadership::{Change, Replica};
 use crate::metrics_text::{add_family, add_sample};
 
@@ -100,6 +101,11 @@ fn add_leadership(text: &mut String, replica: &Replica) {
     add_family(text, changes, "counter", "Changes of the leadership of this replica.");
     for (change, what) in Change::ALL {
         add_sample(text, changes, &[name[0], ("change", what)], replica.changes(change));
+    }
+    let fenced = "kopf_fenced_total";
+    add_family(text, fenced, "counter", "Calls and writes that were stopped since the replica did not lead.");
+    for (work, what) in Rejection::ALL {
+        add_sample(text, fenced, &[("what", what)], replica.rejected(work));
     }
 }
 

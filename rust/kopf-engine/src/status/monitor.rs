@@ -137,7 +137,8 @@ impl HealthMonitor {
             let is_healthy = !failed.any(|result| NEEDED.contains(&result.name));
             let is_synced = self.trackers().is_synced;
             replica.report(is_healthy, is_synced);
-            sleep(if is_synced { INTERVAL } else { UNSYNCED_INTERVAL }).await;
+            let clock = &self.monitored.dispatch.base.clock;
+            clock.sleep(if is_synced { INTERVAL } else { UNSYNCED_INTERVAL }).await;
         }
     }
 

@@ -4,18 +4,18 @@ use bytes::Bytes;
 
 /// Assembles lines from the chunks of a response body.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     rest: Vec<u8>,
 }
 
 impl Lines {
     /// Bytes of the incomplete last line.
-    pub(super) fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.rest.len()
     }
 
     /// Passes complete lines to the function until it returns true.
-    pub(super) fn feed<E>(
+    pub(crate) fn feed<E>(
         &mut self,
         data: &Bytes,
         mut each: impl FnMut(&[u8]) -> Result<bool, E>,

@@ -26,7 +26,7 @@ use crate::supervision::Panicked;
 use crate::time::duration::seconds;
 use crate::watch_health::{StreamActivity, StreamFailure, WatchHealth};
 
-mod lines;
+pub(crate) mod lines;
 mod list;
 mod query;
 mod reconnect;

@@ -100,7 +100,7 @@ async fn one_of_two_replicas_leads_and_the_other_one_takes_over_after_a_crash_an
     let next = Replica::start(&fixture, "three");
     fixture.pass(5.0).await;
     leader.election.report_drained();
-    fixture.pass_until("the next term", STEP, 3.0, |_| next.term() == Some(2)).await;
+    fixture.pass_until("the next term", STEP, 0.75, |_| next.term() == Some(2)).await;
     assert_eq!(spec(&fixture).await["holderIdentity"], "three");
     assert!(leader.task.is_finished());
     next.task.abort();
