@@ -164,6 +164,11 @@ class FlagWaiter(ABC, Generic[ReasonT]):
         raise NotImplementedError
 
 
+def release_waiter(setter: FlagSetter[Any]) -> None:
+    """Drop what handlers see of the flag: it refers back to the flag, and so keeps it in memory."""
+    setter._waiter = None
+
+
 class SyncFlagWaiter(FlagWaiter[ReasonT]):
     """The flag for synchronous handlers."""
 

@@ -133,13 +133,26 @@ class LazyDaemonCause(_LazyCause, DaemonCause):
     def arguments(self) -> dict[str, Any]:
         """The arguments of the function, with the flag for its kind: synchronous or asynchronous."""
         instance: Any = self._source
-        return {**self._kwargs, "stopped": instance.stopped, **self.indices}
+        arguments = self._kwargs  # a new dict
+        arguments["stopped"] = instance.stopped
+        arguments.update(self.indices)
+        return arguments
 
 
 class LazyReconcilingCause(LazyDaemonCause):
     """The cause of one call of a reconciler."""
 
     run: Any = _LazyAttribute(lambda call, _: call.job.run)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of the function, with those that only reconcilers have."""
+        call: Any = self._source
+        arguments = self._kwargs  # a new dict
+        arguments["stopped"] = call.stopped
+        call.add_arguments(arguments)
+        arguments.update(self.indices)
+        return arguments
 
 
 class LazyChangingCause(_LazyCause, ChangingCause):

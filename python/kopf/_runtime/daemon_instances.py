@@ -10,12 +10,12 @@ from typing import Any
 from kopf._objects.bodies import Body, replace_source
 from kopf._objects.patches import Patch, release_views
 from kopf._objects.resources import Resource
-from kopf._objects.stoppers import DaemonStopper
+from kopf._objects.stoppers import DaemonStopper, FlagSetter
 from kopf._runtime import bridge
 from kopf._runtime.causes import LazyDaemonCause, make_cause
 from kopf._runtime.context import cause_var
 from kopf._runtime.invocation import PreparedHandler
-from kopf._runtime.loggers import ObjectLogger
+from kopf._runtime.loggers import ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import Clock, WorkTracker
 
@@ -23,13 +23,14 @@ from kopf._runtime.work_tracking import Clock, WorkTracker
 class DaemonObject:
     """An object with daemons or timers: its live body, logger, and memo."""
 
-    __slots__ = ("_logger", "_memos", "_settings", "body", "count", "object", "resource", "uid")
+    __slots__ = ("_logger", "_memos", "_settings", "body", "count", "full_name", "object", "resource", "uid")
 
     def __init__(
         self, uid: str, object: bridge.Object, resource: Resource, memos: MemoRegistry, settings: Any
     ) -> None:
         self.uid = uid
         self.object = object
+        self.full_name = full_name(object.namespace, object.name)
         self.resource = resource
         self.body = Body(object)
         self.count = 0
@@ -129,7 +130,7 @@ class DaemonInstance:
     def stopper(self) -> DaemonStopper:
         """The stop flag."""
         if self._stopper is None:
-            self._stopper = DaemonStopper(self.waiter)
+            self._stopper = FlagSetter(self.waiter)
         return self._stopper
 
     @property

@@ -20,7 +20,6 @@ from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject, VirtualWait
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler
-from kopf._runtime.loggers import full_name
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -83,24 +82,22 @@ class Daemons:
         """The daemon or timer instance with this number."""
         return self._instances.get(instance)
 
-    def _get_or_create(
+    def _create(
         self, call: bridge.CallDaemon | bridge.GetInitialDelay, object: bridge.Object
     ) -> DaemonInstance:
-        instance = self._instances.get(call.run)
-        if instance is None:
-            uid = call.uid
-            by_resource = self._objects.setdefault(uid, {})
-            daemon_object = by_resource.get(call.resource)
-            if daemon_object is None:
-                daemon_object = DaemonObject(uid, object, call.resource, self._memos, self._settings)
-                by_resource[call.resource] = daemon_object
-            daemon_object.count += 1
-            tracker, run, waiter = self._tracker, call.run, None
-            if tracker is not None and tracker.clock is not None:
-                waiter = VirtualWait(tracker, tracker.clock, run, lambda: self._report_running(run))
-            instance = self._instances[run] = DaemonInstance(
-                daemon_object, self._prepared_handlers[call.handler], self._indices, waiter
-            )
+        uid = call.uid
+        by_resource = self._objects.setdefault(uid, {})
+        daemon_object = by_resource.get(call.resource)
+        if daemon_object is None:
+            daemon_object = DaemonObject(uid, object, call.resource, self._memos, self._settings)
+            by_resource[call.resource] = daemon_object
+        daemon_object.count += 1
+        tracker, run, waiter = self._tracker, call.run, None
+        if tracker is not None and tracker.clock is not None:
+            waiter = VirtualWait(tracker, tracker.clock, run, lambda: self._report_running(run))
+        instance = self._instances[run] = DaemonInstance(
+            daemon_object, self._prepared_handlers[call.handler], self._indices, waiter
+        )
         return instance
 
     def _report_running(self, run: int) -> None:
@@ -114,15 +111,19 @@ class Daemons:
         report(run, self._task_name(instance))
 
     def _task_name(self, instance: DaemonInstance) -> str:
-        object = instance.object
-        return f"{instance.prepared.label} of {full_name(object.namespace, object.name)}"
+        return f"{instance.prepared.label} of {instance.daemon_object.full_name}"
 
     def _call_daemon(self, call: bridge.CallDaemon) -> None:
         # A call of a daemon can last for days: it must not keep the state that it started with.
-        instance = self._get_or_create(call, call.take_object())
+        instance = self._instances.get(call.run)
+        if instance is None:
+            instance = self._create(call, call.take_object())
+        else:
+            call.release_object()
         instance.reset_patch(call.keep_fns)
         instance.call = call
-        self._report_running(call.run)
+        if self._tracker is not None:
+            self._report_running(call.run)
         name = self._task_name(instance)
         task = start_task(self._loop, self._call(instance, call), name=name, context=instance.context)
         if instance.call is call:
@@ -186,7 +187,9 @@ class Daemons:
         self._complete(call)
 
     def _get_initial_delay(self, host_task: bridge.GetInitialDelay) -> None:
-        instance = self._get_or_create(host_task, host_task.object)
+        instance = self._instances.get(host_task.run)
+        if instance is None:
+            instance = self._create(host_task, host_task.object)
         handler = self._handlers[host_task.handler]
         try:
             delay = handler.initial_delay if isinstance(handler, SpawningHandler) else None

@@ -6,6 +6,7 @@ client is imported when the first handler needs it.
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
     from kopf._runtime.client.sync_api import SyncApi
 
 AuthenticateFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
+
+
+@functools.cache
+def _client_types() -> tuple[type[Api], type[SyncApi], type[View]]:
+    """The classes of clients, imported when the first handler needs one."""
+    from kopf._runtime.client.api import Api
+    from kopf._runtime.client.options import View
+    from kopf._runtime.client.sync_api import SyncApi
+
+    return Api, SyncApi, View
 
 
 class OperatorApi:
@@ -58,26 +69,22 @@ class OperatorApi:
 
     async def provide(self, kwargs: Mapping[str, Any], *, is_async: bool) -> Api | SyncApi:
         """Make the argument for a handler with these other arguments."""
-        from kopf._runtime.client.api import Api
-        from kopf._runtime.client.sync_api import SyncApi
-
         if self._client is None:
             self._client = await self._open()
         view = self._view(kwargs)
+        Api, SyncApi, _ = _client_types()
         return Api(self._client, view) if is_async else SyncApi(self._client, view)
 
     async def provide_blocking(self) -> SyncApi:
         """Make the client for other threads, with no object."""
-        from kopf._runtime.client.sync_api import SyncApi
-
         if self._client is None:
             self._client = await self._open()
+        _, SyncApi, _ = _client_types()
         return SyncApi(self._client, self._view({}))
 
     def provide_sync(self, kwargs: Mapping[str, Any]) -> SyncApi:
         """Make the client for a handler in a thread, which does not name the argument."""
-        from kopf._runtime.client.sync_api import SyncApi
-
+        _, SyncApi, _ = _client_types()
         with self._lock:
             if self._client is None:
                 if self._engine is None:
@@ -88,8 +95,7 @@ class OperatorApi:
         return SyncApi(self._client, self._view(kwargs))
 
     def _view(self, kwargs: Mapping[str, Any]) -> View:
-        from kopf._runtime.client.options import View
-
+        _, _, View = _client_types()
         namespace = kwargs.get("namespace")
         settings = self._settings.client
         cause = cause_var.get(None)

@@ -204,6 +204,7 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         self._body = body
         self.settings = settings
         self._extra: dict[str, Any] | None = None
+        self._prefix: str | None = None
 
     # Most loggers log nothing: the extra is created when it is needed.
     @property
@@ -227,11 +228,15 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
 # Not a method: the public class has those of Kopf 1.45.
 def line_prefix(adapter: ObjectLogger) -> str:
     """The namespace and name of the object, as lines begin with them if prefixes are enabled."""
-    source = source_of(adapter._body)
-    if adapter._extra is None and isinstance(source, Object):
-        return one_line(f"[{full_name(source.namespace, source.name)}]")
-    ref = adapter.extra["k8s_ref"]
-    return one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
+    if adapter._prefix is None:
+        source = source_of(adapter._body)
+        if adapter._extra is None and isinstance(source, Object):
+            name = full_name(source.namespace, source.name)
+        else:
+            ref = adapter.extra["k8s_ref"]
+            name = full_name(ref.get("namespace"), ref.get("name", ""))
+        adapter._prefix = one_line(f"[{name}]")
+    return adapter._prefix
 
 
 class LocalObjectLogger(ObjectLogger):

@@ -22,11 +22,12 @@ from kopf._intents.reconciling_settings import Backoff
 from kopf._intents.requeue import Requeue
 from kopf._intents.selectors import EVERYTHING
 from kopf._intents.settings import OperatorSettings
+from kopf._objects import bodies, patches
 from kopf._objects.bodies import Body
 from kopf._objects.conditions import Conditions
 from kopf._objects.indices import Indexers
-from kopf._objects.patches import Patch, release_views
-from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason
+from kopf._objects.patches import Patch
+from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason, FlagSetter, release_waiter
 from kopf._runtime import bridge
 from kopf._runtime.causes import LazyReconcilingCause, make_cause
 from kopf._runtime.children import Children
@@ -59,7 +60,9 @@ class ReconcilerCall:
         waiter: VirtualWait | None,
         readers: Sequence[bridge.CacheReader],
     ) -> None:
-        super().__init__()
+        handler = prepared.handler
+        assert isinstance(handler, ReconcilingHandler)
+        self.handler = handler
         self.job = job
         self.prepared = prepared
         self.resource = job.resource
@@ -69,7 +72,8 @@ class ReconcilerCall:
         self.logger = ObjectLogger(body=self.body, settings=settings)
         self.patch = Patch(None, body=self.body)
         self.conditions = Conditions(self.body)
-        self.stopper = DaemonStopper(waiter)
+        # Not by the alias: typing would try to set an attribute of the flag, at each call.
+        self.stopper: DaemonStopper = FlagSetter(waiter)
         self.cause: Any = make_cause(LazyReconcilingCause, self)
         self.task: asyncio.Task[None] | None = None
         self.cancellation: str | None = None  # why the engine has cancelled it
@@ -77,8 +81,8 @@ class ReconcilerCall:
         self.error: BaseException | None = None
         self._memos = memos
         self.children: Children | None = None
-        if self.handler.reads_children:
-            self.children = Children(self.handler.owns, readers, job.uid, job.object.namespace)
+        if handler.reads_children:
+            self.children = Children(handler.owns, readers, job.uid, job.object.namespace)
 
     @property
     def memo(self) -> Any:
@@ -90,26 +94,24 @@ class ReconcilerCall:
         """The stop flag as the function gets it."""
         return self.stopper.async_waiter if self.prepared.is_async else self.stopper.sync_waiter
 
-    @property
-    def handler(self) -> ReconcilingHandler:
-        """The declaration."""
-        handler = self.prepared.handler
-        assert isinstance(handler, ReconcilingHandler)
-        return handler
-
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the function; the indices win over others."""
-        own = {
-            "param": self.handler.param,
-            "retry": self.job.retry,
-            "started": EPOCH + datetime.timedelta(microseconds=self.job.started),
-            "runtime": datetime.timedelta(seconds=self.job.runtime),
-            "deleting": self.job.deleting,
-            "conditions": self.conditions,
-        }
+    def add_arguments(self, arguments: dict[str, Any]) -> None:
+        """Add the arguments that only reconcilers have, and those of the attempt."""
+        job = self.job
+        arguments["param"] = self.handler.param
+        arguments["retry"] = job.retry
+        arguments["started"] = EPOCH + datetime.timedelta(0, 0, job.started)
+        arguments["runtime"] = datetime.timedelta(0, job.runtime)
+        arguments["deleting"] = job.deleting
+        arguments["conditions"] = self.conditions
         if self.children is not None:
-            own["children"] = self.children
-        return {**own, **self.cause.arguments}
+            arguments["children"] = self.children
+
+    def close(self) -> None:
+        """Break reference cycles, so that the objects are freed without the garbage collector."""
+        del self.cause
+        bodies.release_views(self.body)
+        patches.release_views(self.patch)
+        release_waiter(self.stopper)
 
 
 class Reconcilers:
@@ -179,8 +181,6 @@ class Reconcilers:
         task = start_task(self._loop, self._run(call), name=name, context=context)
         if not call.is_answered:
             call.task = task
-            # A task can be cancelled before its first step.
-            task.add_done_callback(lambda _: self._answer(call, "cancelled"))
 
     def _report_running(self, run: int, name: str) -> None:
         """Report that a call executes its own code after a wait: as a daemon, it may do so for long."""
@@ -205,11 +205,14 @@ class Reconcilers:
             call.logger.exception(f"{call.prepared.label} has left a patch that cannot be sent: {e}")
             call.patch.clear()
             self._answer(call, "failed")
+        finally:
+            if not call.is_answered:
+                self._answer(call, "cancelled")
 
     async def _invoke(self, call: ReconcilerCall) -> tuple[str, float | None]:
         """Call the function; the result for the engine, with its delay."""
         prepared, invoker = call.prepared, self._invoker
-        kwargs = call.arguments()
+        kwargs = call.cause.arguments
         try:
             if invoker.api is not None and "api" not in kwargs:
                 kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
@@ -288,7 +291,7 @@ class Reconcilers:
         if not callable(backoff) or isinstance(backoff, Backoff):
             return None
         try:
-            delay = float(backoff(**{**call.arguments(), "exception": error}))
+            delay = float(backoff(**{**call.cause.arguments, "exception": error}))
         except Exception as e:
             call.logger.exception(f"{call.prepared.label} cannot compute its backoff: {e}")
             return None
@@ -308,8 +311,11 @@ class Reconcilers:
     def _answer(self, call: ReconcilerCall, result: str, delay: float | None = None) -> None:
         if call.is_answered:
             return
-        patch = _without_equal(call.patch, call.body)
-        call.job.answer(result, delay, patch or None, bool(call.patch.fns))
+        patch = call.patch
+        if patch:
+            call.job.answer(result, delay, _without_equal(patch, call.body) or None, bool(patch.fns))
+        else:
+            call.job.answer(result, delay)
         call.is_answered = True
         call.task = None
         self._complete(call.job)
@@ -324,13 +330,15 @@ class Reconcilers:
         if job.cancel is not None:
             call.cancellation = job.cancel
             if call.task is not None:
+                # A task that is cancelled before its first step does not answer.
+                call.task.add_done_callback(lambda _: self._answer(call, "cancelled"))
                 call.task.cancel()
 
     def _end_call(self, job: bridge.ReconcilerEnded) -> None:
         call = self._calls.pop(job.run, None)
         if call is not None:
             call.stopper.set(DaemonStoppingReason.DONE)
-            release_views(call.patch)
+            call.close()
         if self._tracker is not None:
             self._tracker.work_finished(job.run)
             self._tracker.daemon_waiting(job.run)

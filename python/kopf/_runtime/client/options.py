@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kopf._runtime.bridge import Client, RequestOptions
@@ -14,9 +15,10 @@ Validation = Literal["strict", "warn", "ignore"]
 _VALIDATIONS = {"strict": "Strict", "warn": "Warn", "ignore": "Ignore"}
 
 
-@dataclass(frozen=True)
+# Not frozen: each call of a reconciler creates one, and that would take three times as long.
+@dataclass
 class View:
-    """The options of calls."""
+    """The options of calls. They are not changed after the creation."""
 
     namespace: str | None = None
     namespace_known: bool = True
@@ -28,7 +30,6 @@ class View:
     headers: tuple[tuple[str, str], ...] = ()
     run: int | None = None
     """The call of a reconciler that makes the calls."""
-    native: RequestOptions = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not (self.timeout > 0 and math.isfinite(self.timeout)):
@@ -36,7 +37,13 @@ class View:
         if self.validation is not None and self.validation not in _VALIDATIONS:
             names = ", ".join(_VALIDATIONS)
             raise ValueError(f"validation must be one of {names}, not {self.validation!r}.")
-        native = RequestOptions(
+        if self.headers:
+            _ = self.native  # invalid headers are errors here
+
+    @functools.cached_property
+    def native(self) -> RequestOptions:
+        """The options for the engine. Most calls of reconcilers send no requests with their views."""
+        return RequestOptions(
             namespace=self.namespace,
             namespace_known=self.namespace_known,
             dry_run=self.dry_run,
@@ -47,7 +54,6 @@ class View:
             headers=list(self.headers),
             run=self.run,
         )
-        object.__setattr__(self, "native", native)
 
     def using(self, headers: Mapping[str, str] | None = None, **options: Any) -> View:
         """The same with other options; headers are added."""

@@ -92,6 +92,11 @@ impl CallDaemon {
         object.map(ObjectView::new).ok_or_else(|| misuse("The object of the run is taken already."))
     }
 
+    /// Drops the current object: for a run whose object Python has already.
+    fn release_object(&self) {
+        let _object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
     /// Prepares the reply, which `Engine.complete()` sends. Without an outcome, the call was cancelled.
     ///
     /// # Errors

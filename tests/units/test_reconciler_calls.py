@@ -1,0 +1,122 @@
+"""Calls of reconcilers, without an engine: their arguments and their answers."""
+
+import asyncio
+import gc
+import weakref
+from types import SimpleNamespace
+
+import kopf
+import pytest
+from kopf._objects.indices import Indexers
+from kopf._objects.memos import Memo
+from kopf._runtime import bridge
+from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.invocation import Invoker, PreparedHandler
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.reconciling import Reconcilers
+
+TEXT = '{"kind":"K","metadata":{"name":"n","namespace":"ns","uid":"u"},"spec":{"x":1}}'
+
+
+class Job:
+    """A call in place of the engine's."""
+
+    run, handler, uid, resource, deleting = 1, 0, "u", None, False
+    retry, started, runtime = 2, 3_000_000, 4.0
+
+    def __init__(self):
+        self.object = bridge.Object.decode(TEXT)
+        self.answers = []
+
+    def answer(self, *args):
+        self.answers.append(args)
+
+
+def reconcilers_of(fn, indices=()):
+    registry = kopf.OperatorRegistry()
+    kopf.on.reconcile("shops", registry=registry)(fn)
+    settings, indexers = kopf.OperatorSettings(), Indexers()
+    indexers.update(indices)
+    return Reconcilers(
+        prepared_handlers=[PreparedHandler(one) for one in registry._reconciling.get_all_handlers()],
+        settings=settings,
+        memos=MemoRegistry(Memo()),
+        indices=indexers,
+        invoker=Invoker(settings, ExecutorPool()),
+        complete=lambda _: None,
+    ).request_handlers()
+
+
+async def finished(job):
+    for _ in range(10):
+        await asyncio.sleep(0)
+    return job.answers
+
+
+def test_functions_get_all_arguments_and_indices_win():
+    seen = {}
+
+    async def fn(**kwargs):
+        seen.update(kwargs)
+
+    async def main():
+        job, index = Job(), object()
+        reconcilers_of(fn, {"retry": index})[bridge.CallReconciler](job)
+        assert await finished(job) == [("succeeded", None)]
+        assert seen["retry"] is index
+
+    asyncio.run(main())
+    assert seen["spec"] == {"x": 1} and (seen["namespace"], seen["name"], seen["uid"]) == ("ns", "n", "u")
+    assert seen["started"].timestamp() == 3 and seen["runtime"].total_seconds() == 4
+    assert not seen["deleting"] and not seen["stopped"] and not seen["conditions"] and seen["param"] is None
+
+
+def test_only_what_differs_is_patched():
+    async def fn(patch, **_):
+        patch.spec.update(x=1, y=2)
+
+    async def main():
+        job = Job()
+        reconcilers_of(fn)[bridge.CallReconciler](job)
+        assert await finished(job) == [("succeeded", None, {"spec": {"y": 2}}, False)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("turns", [0, 3])
+def test_cancelled_calls_are_answered_even_before_they_begin(turns):
+    async def fn(**_):
+        await asyncio.Event().wait()
+
+    async def main():
+        job = Job()
+        handlers = reconcilers_of(fn)
+        handlers[bridge.CallReconciler](job)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        handlers[bridge.StopReconciler](SimpleNamespace(run=1, reasons=1, cancel="stop"))
+        assert await finished(job) == [("cancelled", None)]
+
+    asyncio.run(main())
+
+
+def test_the_objects_of_a_call_are_freed_without_the_garbage_collector():
+    seen = []
+
+    async def fn(body, stopped, patch, conditions, logger, **_):
+        patch.status["x"] = body.spec["x"]
+        seen.extend(weakref.ref(one) for one in (body, stopped, patch, conditions, logger))
+
+    async def main():
+        job = Job()
+        handlers = reconcilers_of(fn)
+        handlers[bridge.CallReconciler](job)
+        assert await finished(job) == [("succeeded", None, {"status": {"x": 1}}, False)]
+        handlers[bridge.ReconcilerEnded](SimpleNamespace(run=1))
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+        assert [ref() for ref in seen] == [None] * 5
+    finally:
+        gc.enable()
