@@ -138,6 +138,13 @@ def test_the_address_of_the_repository_is_replaced_in_one_place(tmp_path, monkey
     known = {path.relative_to(ROOT) for path in ROOT.glob("*.toml") if before in path.read_text()}
     assert known == {pathlib.Path(name) for name in address.FILES}, "there are other places"
     assert not any(before in (tmp_path / name).read_text() for name in address.FILES)
+    # The documentation is the folder of the repository, or a site; errors of commands refer to it.
+    assert (
+        'Documentation = "https://git.test/me/kopf-rs/blob/main/docs"'
+        in (tmp_path / "pyproject.toml").read_text()
+    )
+    address.replace("https://git.test/me/kopf-rs", tmp_path, documentation="https://site.test/docs")
+    assert 'Documentation = "https://site.test/docs"' in (tmp_path / "pyproject.toml").read_text()
 
 
 def test_the_distribution_is_not_installed_from_a_registry():

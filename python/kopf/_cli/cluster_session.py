@@ -17,6 +17,7 @@ from typing import TypeVar
 import click
 
 from kopf._cli.error_report import explain
+from kopf._cli.message_addresses import address_line
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.apierrors import ApiError, Forbidden
@@ -94,7 +95,8 @@ def in_session(
 def _explained(error: Exception) -> Exception:
     """The error as one paragraph, if it is not about the code of the author."""
     if isinstance(error, (ActivityError, LoginError)):
-        return click.ClickException(f"There are no valid credentials: {explain(error)}")
+        text = explain(error)
+        return click.ClickException(f"There are no valid credentials: {text}{address_line(text)}")
     if isinstance(error, Forbidden):
         return click.ClickException(f"A permission is missing: {error} Use -n for single namespaces.")
     if isinstance(error, ApiError):

@@ -1,5 +1,8 @@
 """Report of the error that a command ends with: one paragraph, and a traceback of the author's code.
 
+The last line is the address of the explanation, if the message is one of Kopf and the documentation is
+public.
+
 This module is loaded when a command fails. With `--debug`, the report contains the whole traceback. With JSON
 logs, the report is one line of JSON.
 """
@@ -9,9 +12,11 @@ from __future__ import annotations
 import logging
 import os
 import traceback
+from collections.abc import Iterable
 
 import click
 
+from kopf._cli.message_addresses import address_line
 from kopf._intents.errors import HandlerRetriesError, HandlerTimeoutError
 from kopf._objects.credentials import LoginError
 from kopf._runtime import errors
@@ -21,9 +26,20 @@ from kopf._runtime.loaders import LoadingNote
 logger = logging.getLogger("kopf._core.reactor.running")
 
 
-def report(error: Exception, *, debug: bool = False, json: bool = False) -> int:
-    """Show the error; return the exit code of the command."""
+def report(
+    error: Exception, *, debug: bool = False, json: bool = False, urls: Iterable[str] | None = None
+) -> int:
+    """Show the error; return the exit code of the command.
+
+    Args:
+        error: The error that the command ends with.
+        debug: Whether the whole traceback is shown.
+        json: Whether the report is one line of JSON.
+        urls: The URLs of the project, as in `address_line`; None: those of the distribution.
+    """
     paragraph = explain(error)
+    if is_of_kopf(error):
+        paragraph += address_line(paragraph, urls)
     traced = debug or not errors.is_self_explanatory(error)
     if json:
         # One line, with the traceback in a field of it, as other errors are logged.
@@ -40,10 +56,18 @@ def _exit_code(error: Exception) -> int:
     return error.exit_code if isinstance(error, errors.OperationalError) else 1
 
 
+def is_of_kopf(error: BaseException) -> bool:
+    """Whether the message that explains the error is one of Kopf, rather than one of the author's code."""
+    return bool(_loading_notes(error)) or isinstance(error, (errors.OperationalError, LoginError))
+
+
+def _loading_notes(error: BaseException) -> list[LoadingNote]:
+    return [note for note in getattr(error, "__notes__", ()) if isinstance(note, LoadingNote)]
+
+
 def explain(error: BaseException) -> str:
     """Explain the failure, its cause, and how to fix it."""
-    notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, LoadingNote)]
-    if notes:
+    if notes := _loading_notes(error):
         return str(notes[-1])
     if isinstance(error, ActivityError):
         return _explain_activity(error)

@@ -16,6 +16,7 @@ import yaml
 
 from kopf._cli.error_report import explain
 from kopf._cli.inspection import run_inspection
+from kopf._cli.message_addresses import address_line
 from kopf._cli.permissions import (
     WEBHOOK_GROUP,
     WEBHOOKS,
@@ -89,9 +90,10 @@ def _call_startup_handlers(
     try:
         run_inspection(inspect, registry=registry, settings=settings, namespaces=namespaces)
     except ActivityError as error:
+        text = explain(error)
         raise click.ClickException(
-            f"{explain(error)} With --no-startup, no startup and cleanup handlers are called, and the "
-            "permissions are those of the default settings."
+            f"{text} With --no-startup, no startup and cleanup handlers are called, and the "
+            f"permissions are those of the default settings.{address_line(text)}"
         ) from error
 
 

@@ -169,6 +169,12 @@ def drop_overridden(**values: Any) -> tuple[Any, ...]:
     return tuple(values.values())
 
 
+def _with_address(text: str) -> str:
+    from kopf._cli.message_addresses import address_line  # only failed commands need it
+
+    return f"{text}{address_line(text)}"
+
+
 class LivenessParamType(click.ParamType[str]):
     """The URL of the health checks."""
 
@@ -186,7 +192,9 @@ class LivenessParamType(click.ParamType[str]):
         except ValueError:  # the port
             is_valid = False
         if not is_valid:
-            self.fail(f"{value!r} is not a URL such as http://0.0.0.0:8080/healthz", param, ctx)
+            self.fail(
+                _with_address(f"{value!r} is not a URL such as http://0.0.0.0:8080/healthz"), param, ctx
+            )
         return value
 
 
@@ -211,7 +219,7 @@ class StatusAddressParamType(click.ParamType[str]):
             self.fail("Kopf 1.45 has no such option: omit it, or unset KOPF_COMPAT", param, ctx)
         host, _, port = str(value).rpartition(":")
         if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 2**16):
-            self.fail(f"{value!r} is not an address such as 0.0.0.0:8080", param, ctx)
+            self.fail(_with_address(f"{value!r} is not an address such as 0.0.0.0:8080"), param, ctx)
         return value
 
 
@@ -281,7 +289,7 @@ class HandlersParamType(click.ParamType[str]):
         if os.path.isdir(path):
             self.fail(f"{path!r} is a directory: name its files, or use -m for a package.", param, ctx)
         if not os.path.exists(path):
-            self.fail(f"There is no file {path!r}.", param, ctx)
+            self.fail(_with_address(f"There is no file {path!r}."), param, ctx)
         if not path.endswith(tuple(all_suffixes())):
             self.fail(f"{path!r} is not a Python file.", param, ctx)
         return path
