@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -57,6 +58,23 @@ def test_each_pull_request_runs_all_checks_with_a_control_plane():
     [checked] = [number for number, it in enumerate(commands) if ".ci/run" in it]
     assert prepared < checked
     assert "pipefail" in commands[checked], "the exit code is that of .ci/run"
+
+
+def test_commands_of_workflows_exist_in_the_checkout():
+    """The tasks of `make`, and the programs and the pinned requirements of the repository."""
+    targets = set(re.findall(r"^([\w-]+(?: [\w-]+)*):", (ROOT / "Makefile").read_text(), re.M))
+    targets = {name for names in targets for name in names.split()}
+    jobs = [job for path in WORKFLOWS.glob("*.yml") for job in load(path.stem)["jobs"].values()]
+    commands = [step.get("run", "") for job in jobs for step in job["steps"]]
+    tasks = [word for it in commands for line in re.findall(r"\bmake ([\w -]+)", it) for word in line.split()]
+    assert len(tasks) >= 3 and set(tasks) - {"PYTHON"} <= targets
+    paths = [
+        path
+        for it in commands
+        for path in re.findall(r"(?:scripts|requirements|packaging|tests)/[\w./]+", it)
+    ]
+    assert len(paths) >= 5
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 def test_the_results_of_failed_checks_are_kept():
