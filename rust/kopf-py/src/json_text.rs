@@ -3,9 +3,10 @@
 //! Each event handler gets its object as a dict, so that this is a large part of the cost of an event. The text is converted
 //! without intermediate values, and the strings of keys are shared between documents.
 
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard};
 
-use kopf_core::json::Literal;
+use kopf_core::json::read_known;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyNone, PyString};
 use serde_json::Number;
@@ -30,11 +31,11 @@ struct Reader<'py, 't> {
     keys: Keys,
 }
 
-impl<'py> Reader<'py, '_> {
+impl<'py, 't> Reader<'py, 't> {
     fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
         match self.peek() {
             Some(b'"') => {
-                let text = self.string()?.read(self.text);
+                let text = self.string()?;
                 Ok(PyString::new(self.py, &text).into_any())
             }
             Some(b'{') => self.object(),
@@ -56,7 +57,7 @@ impl<'py> Reader<'py, '_> {
             if self.peek() != Some(b'"') {
                 return Err(self.malformed());
             }
-            let key = self.string()?.read(self.text);
+            let key = self.string()?;
             let key = self.keys.get(self.py, &key);
             if !self.take(b':') {
                 return Err(self.malformed());
@@ -90,10 +91,10 @@ impl<'py> Reader<'py, '_> {
     }
 
     /// The string at the position.
-    fn string(&mut self) -> PyResult<Literal> {
-        let literal = Literal::known(self.text, self.at).ok_or_else(|| self.malformed())?;
-        self.at = literal.end + 1;
-        Ok(literal)
+    fn string(&mut self) -> PyResult<Cow<'t, str>> {
+        let (string, end) = read_known(self.text, self.at).ok_or_else(|| self.malformed())?;
+        self.at = end;
+        Ok(string)
     }
 
     fn number(&mut self) -> PyResult<Bound<'py, PyAny>> {
@@ -120,6 +121,12 @@ impl<'py> Reader<'py, '_> {
     /// The next byte that is not white space.
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
+        // API servers write no white space.
+        if let Some(&byte) = bytes.get(self.at)
+            && byte > b' '
+        {
+            return Some(byte);
+        }
         while let Some(&byte) = bytes.get(self.at) {
             if !matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
                 return Some(byte);

@@ -7,7 +7,7 @@ use crate::handler::filters::OldAndNew;
 use crate::handler::registry::ResourceHandlers;
 use crate::handling::change::Change;
 use crate::json::diff::DiffItem;
-use crate::json::path::{FieldPath, resolve};
+use crate::json::path::FieldPath;
 use crate::json::value::{Value, equal};
 use crate::object::Object;
 use crate::persistence::Persistence;
@@ -139,9 +139,7 @@ impl EssenceComparison {
             return OldAndNew { old: value.clone(), new: value };
         }
         let (old, new) = self.essences(object, resource_handlers, config);
-        let (old, new) = (old.map(|old| old.get()), Some(new.get()));
-        let resolved = |value| resolve(value, path.keys()).map(Cow::Borrowed);
-        OldAndNew { old: old.and_then(resolved), new: new.and_then(resolved) }
+        OldAndNew { old: old.and_then(|old| old.field(path)), new: new.field(path) }
     }
 
     /// The change that handlers and filters get.

@@ -10,7 +10,7 @@ pub(crate) mod strings;
 pub mod value;
 
 pub use error::DecodeError;
-pub use strings::Literal;
+pub use strings::read_known;
 
 /// The maximum nesting depth of a value. Parsers of validated texts recurse at most this deep (see
 /// [`value::parse_checked`]). Python's `copy.deepcopy()` takes two frames per level, and stays below its recursion limit of

@@ -7,21 +7,20 @@ const HIGHS: u64 = 0x8080_8080_8080_8080;
 
 /// The position of a string in the text, without its quotes.
 #[derive(Clone, Copy, Debug)]
-pub struct Literal {
+pub(crate) struct Literal {
     /// After the opening quote.
-    pub start: usize,
+    pub(crate) start: usize,
     /// At the closing quote.
-    pub end: usize,
+    pub(crate) end: usize,
     /// Whether it has escapes.
-    pub escaped: bool,
+    pub(crate) escaped: bool,
 }
 
 impl Literal {
     /// The string whose opening quote is at an offset, in a text that was validated before; `None` if the text ends within it.
     ///
     /// Each special byte of a word is handled without loading the word again.
-    #[must_use]
-    pub fn known(text: &str, at: usize) -> Option<Self> {
+    pub(crate) fn known(text: &str, at: usize) -> Option<Self> {
         let (bytes, start) = (text.as_bytes(), at + 1);
         let (mut at, mut escaped) = (start, false);
         while let Some(word) = eight(bytes, at) {
@@ -53,11 +52,34 @@ impl Literal {
     }
 
     /// The unescaped string.
-    #[must_use]
-    pub fn read<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(crate) fn read<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let inner = text.get(self.start..self.end).unwrap_or_default();
-        if self.escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+        if self.escaped { Cow::Owned(unescape(inner, 0).0) } else { Cow::Borrowed(inner) }
     }
+}
+
+/// The unescaped string whose opening quote is at an offset, and the offset after its closing quote, in a text that was validated
+/// before; `None` if the text ends within the string. One pass is enough, also for a string with escapes.
+#[must_use]
+pub fn read_known(text: &str, at: usize) -> Option<(Cow<'_, str>, usize)> {
+    let (bytes, start) = (text.as_bytes(), at + 1);
+    let mut end = start;
+    while let Some(word) = eight(bytes, end) {
+        let hits = quotes_and_slashes(word);
+        // The lowest mark is never false.
+        end += hits.trailing_zeros() as usize / 8;
+        if hits != 0 {
+            break;
+        }
+    }
+    while bytes.get(end).is_some_and(|byte| !matches!(byte, b'"' | b'\\')) {
+        end += 1;
+    }
+    if bytes.get(end)? == &b'"' {
+        return Some((Cow::Borrowed(text.get(start..end)?), end + 1));
+    }
+    let (string, end) = unescape(text, start);
+    (bytes.get(end)? == &b'"').then_some((Cow::Owned(string), end + 1))
 }
 
 /// The offset of the first quote, backslash or control character at or after an offset; eight bytes at a time.
@@ -147,55 +169,100 @@ pub(crate) fn code_unit(text: &str, at: usize) -> Option<u32> {
     digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
-/// Unescapes a string that was validated before.
-fn unescape(inner: &str) -> String {
-    let bytes = inner.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        if byte != b'\\' {
-            at += copy_run(&mut out, bytes, at);
-            continue;
-        }
-        let escape = bytes.get(at + 1).copied();
-        at += 2;
-        match escape {
-            Some(b'b') => out.push(0x8),
-            Some(b'f') => out.push(0xc),
-            Some(b'n') => out.push(b'\n'),
-            Some(b'r') => out.push(b'\r'),
-            Some(b't') => out.push(b'\t'),
-            Some(b'u') => {
-                let c = escaped_char(inner, at - 2);
-                out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-                // Skip the digits, and the other half of a surrogate pair.
-                at += 6 * c.len_utf16() - 2;
+/// Unescapes the string whose content begins at an offset, in a text that was validated before; also returns the offset of its
+/// closing quote, or of the end of the text.
+fn unescape(text: &str, start: usize) -> (String, usize) {
+    let bytes = text.as_bytes();
+    let mut out = Unescaped::new(bytes.len() - start.min(bytes.len()));
+    let mut at = start;
+    loop {
+        at += out.push_run(bytes, at);
+        match (bytes.get(at), bytes.get(at + 1)) {
+            (Some(b'\\'), Some(b'u')) => {
+                let c = escaped_char(text, at);
+                let mut word = [0; 8];
+                let length = c.encode_utf8(&mut word).len();
+                out.push(word, length);
+                // Skip both halves of a surrogate pair.
+                at += 6 * c.len_utf16();
             }
-            Some(byte) => out.push(byte),
-            None => {}
+            (Some(b'\\'), Some(escape)) => {
+                out.push([unescaped(*escape), 0, 0, 0, 0, 0, 0, 0], 1);
+                at += 2;
+            }
+            (Some(b'\\'), None) => at += 1,
+            (Some(b'"') | None, _) => break,
+            // The run has no end in its word.
+            _ => {}
         }
     }
-    // The input is UTF-8 and only whole characters are added, so this cannot fail.
-    String::from_utf8(out).unwrap_or_default()
+    (out.into_string(), at)
 }
 
-/// Copies at most eight bytes, up to the next backslash, and at least one byte; returns their number.
+/// The byte of an escape of one character.
+fn unescaped(escape: u8) -> u8 {
+    match escape {
+        b'b' => 0x8,
+        b'f' => 0xc,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        byte => byte,
+    }
+}
+
+/// The buffer of an unescaped string. Whole words are written, of which a part counts.
 ///
 /// Most escaped strings are JSON within JSON, where the runs between escapes are short: a copy of a constant size is faster than
 /// a search and a copy of each run.
-#[inline]
-fn copy_run(out: &mut Vec<u8>, bytes: &[u8], at: usize) -> usize {
-    let Some(word) = eight(bytes, at) else {
-        out.extend(bytes.get(at));
-        return 1;
-    };
-    let slash = word ^ (ONES * u64::from(b'\\'));
-    // The lowest mark is never false.
-    let run = (slash.wrapping_sub(ONES) & !slash & HIGHS).trailing_zeros() as usize / 8;
-    let length = out.len();
-    out.extend_from_slice(&word.to_le_bytes());
-    out.truncate(length + run);
-    run
+struct Unescaped {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+impl Unescaped {
+    /// The size of the buffer at first, as the end of the string is not known.
+    const SIZE: usize = 4096;
+
+    fn new(longest: usize) -> Self {
+        Self { bytes: vec![0; longest.min(Self::SIZE) + 8], length: 0 }
+    }
+
+    /// Appends the first bytes of a word.
+    #[inline]
+    fn push(&mut self, word: [u8; 8], length: usize) {
+        if let Some(end) = self.bytes.get_mut(self.length..).and_then(<[u8]>::first_chunk_mut::<8>) {
+            *end = word;
+        } else {
+            self.bytes.resize(2 * self.bytes.len(), 0);
+            return self.push(word, length);
+        }
+        self.length += length;
+    }
+
+    /// Appends the bytes up to the next quote or backslash, at most eight; returns their number.
+    #[inline]
+    fn push_run(&mut self, bytes: &[u8], at: usize) -> usize {
+        if let Some(word) = eight(bytes, at) {
+            // The lowest mark is never false.
+            let run = quotes_and_slashes(word).trailing_zeros() as usize / 8;
+            self.push(word.to_le_bytes(), run);
+            return run;
+        }
+        match bytes.get(at) {
+            Some(byte) if !matches!(byte, b'"' | b'\\') => {
+                self.push([*byte, 0, 0, 0, 0, 0, 0, 0], 1);
+                1
+            }
+            _ => 0,
+        }
+    }
+
+    /// The input is UTF-8 and only whole characters are added, so this cannot fail.
+    fn into_string(mut self) -> String {
+        self.bytes.truncate(self.length);
+        String::from_utf8(self.bytes).unwrap_or_default()
+    }
 }
 
 /// The character of `\uXXXX`, or of a surrogate pair, at an offset.
@@ -209,42 +276,27 @@ fn escaped_char(inner: &str, at: usize) -> char {
 /// different.
 pub(crate) fn read_as(found: &[u8], expected: &[u8]) -> Option<usize> {
     let (mut at, mut matched) = (0, 0);
-    while matched < expected.len() {
-        let same = equal_run(found.get(at..)?, expected.get(matched..)?);
-        at += same;
-        matched += same;
-        let Some(byte) = expected.get(matched) else { break };
-        match found.get(at..)? {
-            [b'\\', escape, ..] if plain(*escape) == Some(*byte) => {
-                at += 2;
-                matched += 1;
+    loop {
+        if let (Some(a), Some(b)) = (eight(found, at), eight(expected, matched)) {
+            let slash = a ^ (ONES * u64::from(b'\\'));
+            // The lowest mark is never false.
+            let slashes = slash.wrapping_sub(ONES) & !slash & HIGHS;
+            let same = (a ^ b).trailing_zeros().min(slashes.trailing_zeros()) as usize / 8;
+            at += same;
+            matched += same;
+            if same == 8 {
+                continue;
             }
+        }
+        let Some(byte) = expected.get(matched) else { return Some(at) };
+        match (found.get(at), found.get(at + 1)) {
+            (Some(b'\\'), Some(escape)) if plain(*escape) == Some(*byte) => at += 2,
             // Near the end, fewer than eight bytes are left to compare.
-            [one, ..] if one == byte && *one != b'\\' => {
-                at += 1;
-                matched += 1;
-            }
+            (Some(one), _) if one == byte && *one != b'\\' => at += 1,
             _ => return None,
         }
+        matched += 1;
     }
-    Some(at)
-}
-
-/// The number of equal bytes before the first difference or escape, up to the last full word.
-#[inline]
-fn equal_run(found: &[u8], expected: &[u8]) -> usize {
-    let mut at = 0;
-    while let (Some(a), Some(b)) = (eight(found, at), eight(expected, at)) {
-        let slash = a ^ (ONES * u64::from(b'\\'));
-        // The lowest mark is never false.
-        let slashes = slash.wrapping_sub(ONES) & !slash & HIGHS;
-        let stop = (a ^ b).trailing_zeros().min(slashes.trailing_zeros()) as usize / 8;
-        at += stop;
-        if stop < 8 {
-            break;
-        }
-    }
-    at
 }
 
 #[inline]
@@ -272,6 +324,17 @@ mod tests {
         let text = r#""a\"b\\c\/d\b\f\n\r\t\u00e9\ud83d\ude00\u0041é""#;
         let literal = super::super::scanner::Cursor::new(text).string().unwrap();
         assert_eq!(literal.read(text), serde_json::from_str::<String>(text).unwrap());
+        let (string, end) = read_known(text, 0).unwrap();
+        assert_eq!((string, end), (literal.read(text), text.len()));
+    }
+
+    #[test]
+    fn long_strings_are_unescaped() {
+        for length in (Unescaped::SIZE - 9..Unescaped::SIZE + 9).chain([3 * Unescaped::SIZE]) {
+            let string = "é\n".repeat(length / 3) + &"x".repeat(length % 3);
+            let text = serde_json::to_string(&string).unwrap() + ",";
+            assert_eq!(read_known(&text, 0), Some((Cow::Owned(string), text.len() - 1)));
+        }
     }
 
     proptest! {
@@ -284,6 +347,11 @@ mod tests {
             prop_assert_eq!(second.read(&text), value.as_str());
             prop_assert_eq!(second.end + 1, text.len());
             prop_assert!(Literal::known(&text[..second.end], first.end + 2).is_none());
+            let (one, end) = read_known(&text, 0).unwrap();
+            prop_assert_eq!((&*one, end), (before.as_str(), first.end + 1));
+            let (other, end) = read_known(&text, end + 1).unwrap();
+            prop_assert_eq!((&*other, end), (value.as_str(), text.len()));
+            prop_assert!(read_known(&text[..second.end], first.end + 2).is_none());
         }
     }
 

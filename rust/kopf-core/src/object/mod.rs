@@ -173,17 +173,11 @@ impl Object {
     /// The JSON text at the path, without parsing it.
     pub fn text_at<S: AsRef<str>>(&self, keys: &[S]) -> Found<'_> {
         let Some((first, rest)) = keys.split_first() else { return Found::Text(self.raw()) };
-        let Some(mut text) = self.top_level(first.as_ref()) else { return Found::Missing(0) };
-        for (index, key) in rest.iter().enumerate() {
-            if !text.starts_with('{') {
-                return Found::NotAMapping;
-            }
-            match member(text, key.as_ref()) {
-                Some(inner) => text = inner,
-                None => return Found::Missing(index + 1),
-            }
+        let Some(text) = self.top_level(first.as_ref()) else { return Found::Missing(0) };
+        match text_at(text, rest) {
+            Found::Missing(index) => Found::Missing(index + 1),
+            found => found,
         }
-        Found::Text(text)
     }
 
     /// The whole object as a value.
@@ -229,6 +223,21 @@ pub enum Found<'t> {
     Missing(usize),
     /// A value on the path is not a mapping.
     NotAMapping,
+}
+
+/// The JSON text at the path in a text that was validated before, without parsing it.
+pub fn text_at<'t, S: AsRef<str>>(json: &'t str, keys: &[S]) -> Found<'t> {
+    let mut text = json;
+    for (index, key) in keys.iter().enumerate() {
+        if !text.starts_with('{') {
+            return Found::NotAMapping;
+        }
+        match member(text, key.as_ref()) {
+            Some(inner) => text = inner,
+            None => return Found::Missing(index),
+        }
+    }
+    Found::Text(text)
 }
 
 impl fmt::Debug for Object {

@@ -228,12 +228,8 @@ impl ObjectMemory {
         {
             let mut whole = Patch(accepted);
             whole.merge(patch.clone());
-            let present = || Arc::new(essence(object, persistence, &handlers.extra_fields));
-            let before = pending_state.called_with.take().filter(|_| is_as_before).unwrap_or_else(present);
-            let after = essence(latest, persistence, &handlers.extra_fields);
-            let managers = Managers::of(latest);
-            let write = OwnWrite { before: &before, after: &after, patch: &whole.0, managers: &managers };
-            pending_state.observed = pending_state.observed.rebased(&write);
+            pending_state.called_with = pending_state.called_with.take().filter(|_| is_as_before);
+            pending_state.rebase((object, latest), &whole.0, persistence, handlers);
         }
         pending_state.called_with = None;
         pending_state.rejections = 0;

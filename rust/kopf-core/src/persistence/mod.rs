@@ -13,7 +13,8 @@ pub mod own_annotations;
 pub(crate) mod own_changes;
 pub mod pending_state;
 pub mod progress;
-pub mod rejected_patch;
+pub mod rebasing;
+mod rejected_patch;
 pub mod release;
 mod restart;
 

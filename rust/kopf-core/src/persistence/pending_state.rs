@@ -276,8 +276,7 @@ impl PendingState {
     /// The annotations of the diff-base, if the object has none or it cannot be parsed.
     fn missing_base(&self, object: &Object, persistence: &Persistence) -> Map<String, Value> {
         let storage = &persistence.diffbase_storage;
-        let Some(base) = self.diffbase.as_deref().filter(|_| !matches!(storage.fetch(object), Ok(Some(_))))
-        else {
+        let Some(base) = self.diffbase.as_deref().filter(|_| !storage.is_readable(object)) else {
             return Map::new();
         };
         as_annotations(storage.own_keys(object).into_iter().map(|key| (key, json!(base))).collect())

@@ -6,6 +6,7 @@ use kopf_core::handling::change::Change;
 use kopf_core::json::diff::{DiffItem, Op, reduce};
 use kopf_core::json::path::{FieldPath, resolve};
 use kopf_core::json::value::Value;
+use kopf_core::object::{Found, text_at};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -82,8 +83,14 @@ impl ChangeView {
     /// The old value, the new value and the diff of one field only.
     fn reduced<'py>(&self, py: Python<'py>, field: Vec<String>) -> PyResult<Essences<'py>> {
         let field = FieldPath::from_keys(field);
-        let old = walk(py, self.old(py)?, &field)?;
-        let new = walk(py, self.new_(py)?, &field)?;
+        let old = match scalar(py, &self.old, self.change.old_text(), &field)? {
+            Some(old) => old,
+            None => walk(py, self.old(py)?, &field)?,
+        };
+        let new = match scalar(py, &self.new, self.change.new_text(), &field)? {
+            Some(new) => new,
+            None => walk(py, self.new_(py)?, &field)?,
+        };
         let diff = items(py, &reduce(self.change.diff(), &field), &old, &new)?;
         Ok((old, new, diff))
     }
@@ -113,6 +120,22 @@ fn lazily<'py, 'v>(
         None => option_to_python(py, value())?,
     };
     Ok(cell.get_or_init(|| made.unbind()).bind(py).clone())
+}
+
+/// The value of a field, from the text of an essence that is not converted yet; `None` if that must be converted: a dict or a list
+/// is the same object in it.
+fn scalar<'py>(
+    py: Python<'py>,
+    essence: &OnceLock<Py<PyAny>>,
+    text: Option<&str>,
+    field: &FieldPath,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(text) = text.filter(|_| essence.get().is_none()) else { return Ok(None) };
+    match text_at(text, field.keys()) {
+        Found::Text(value) if value.starts_with(['{', '[']) => Ok(None),
+        Found::Text(value) => text_to_python(py, value).map(Some),
+        Found::Missing(_) | Found::NotAMapping => option_to_python(py, None).map(Some),
+    }
 }
 
 /// The diff of an object that was never handled: all of it is added. The core would copy the whole essence for it.

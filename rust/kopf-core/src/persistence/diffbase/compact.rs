@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use blake2::digest::consts::U16;
 use blake2::{Blake2b, Digest};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::json::value::{Map, Value, to_python_json};
@@ -125,34 +126,40 @@ fn is_digest(value: &Value) -> bool {
 
 /// The digest of a value; independent of the order of keys.
 fn digest(value: &Value) -> String {
-    let mut hasher = Blake2b::<U16>::new();
-    feed(&mut hasher, value);
-    STANDARD_NO_PAD.encode(hasher.finalize())
+    let mut text = Vec::new();
+    write_sorted(&mut text, value);
+    STANDARD_NO_PAD.encode(Blake2b::<U16>::digest(text))
 }
 
-fn feed(hasher: &mut Blake2b<U16>, value: &Value) {
+/// Writes a value as JSON with sorted keys; as a whole, since many small parts are expensive for the digest.
+fn write_sorted(text: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Object(map) => {
-            let mut keys: Vec<&String> = map.keys().collect();
-            keys.sort_unstable();
-            hasher.update(b"{");
-            for key in keys {
-                hasher.update(json!(key).to_string());
-                hasher.update(b":");
-                feed(hasher, map.get(key).unwrap_or(&Value::Null));
+            let mut members: Vec<(&String, &Value)> = map.iter().collect();
+            members.sort_unstable_by_key(|(key, _)| *key);
+            text.push(b'{');
+            for (key, value) in members {
+                write_plain(text, key);
+                text.push(b':');
+                write_sorted(text, value);
             }
-            hasher.update(b"}");
+            text.push(b'}');
         }
         Value::Array(items) => {
-            hasher.update(b"[");
+            text.push(b'[');
             for item in items {
-                feed(hasher, item);
-                hasher.update(b",");
+                write_sorted(text, item);
+                text.push(b',');
             }
-            hasher.update(b"]");
+            text.push(b']');
         }
-        plain => hasher.update(plain.to_string()),
+        plain => write_plain(text, plain),
     }
+}
+
+/// Strings, numbers and words in a buffer: this cannot fail.
+fn write_plain(text: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    let _ = serde_json::to_writer(text, value);
 }
 
 #[cfg(test)]

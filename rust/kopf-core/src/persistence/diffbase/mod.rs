@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::merge_patch::Patch;
 use crate::json::path::{self, FieldPath};
+use crate::json::scanner::Cursor;
 use crate::json::value::{self, Map, Value, to_python_json};
 use crate::object::Object;
 use crate::persistence::annotation_keys::{
@@ -105,6 +106,19 @@ impl DiffBaseStorage {
     /// The diff-base of the object, if there is one.
     pub fn fetch(&self, object: &Object) -> Result<Option<Value>, Malformed> {
         parsed(self.texts(object))
+    }
+
+    /// Whether the object has a diff-base that `fetch` can read. Usually, no values are built.
+    pub(crate) fn is_readable(&self, object: &Object) -> bool {
+        let texts = self.texts(object);
+        let is_value = |text: &str| {
+            let mut cursor = Cursor::new(text);
+            text != "null" && cursor.skip().is_ok() && cursor.finish().is_ok()
+        };
+        match texts.first() {
+            None => false,
+            Some((_, text)) => is_value(text) || matches!(parsed(texts), Ok(Some(_))),
+        }
     }
 
     /// Adds the essence to the patch, condensed if it does not fit into annotations.

@@ -1,9 +1,12 @@
 //! An essence that is built on first use: most handlers never read it, and building it costs more than the rest of a cycle.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use crate::json::path::{FieldPath, resolve};
 use crate::json::value::{Value, parse_checked};
+use crate::object::{Found, text_at};
 
 /// An essence that is built on first use, at most once: as a value, and as text. Usable from any thread.
 pub struct LazyEssence {
@@ -54,6 +57,17 @@ impl LazyEssence {
     pub fn text(&self) -> Option<&str> {
         let text = self.text.get_or_init(|| self.serialize.as_ref().and_then(|serialize| serialize()));
         text.as_deref()
+    }
+
+    /// The value of a field. If the essence has a text and is not built, only the field is parsed.
+    pub fn field(&self, path: &FieldPath) -> Option<Cow<'_, Value>> {
+        if !self.is_built()
+            && let Some(text) = self.text()
+        {
+            let Found::Text(field) = text_at(text, path.keys()) else { return None };
+            return parse_checked(field).ok().map(Cow::Owned);
+        }
+        resolve(self.get(), path.keys()).map(Cow::Borrowed)
     }
 
     /// Whether the essence is built as a value.

@@ -140,3 +140,15 @@ fn the_marks_of_own_apply_sets_are_not_part_of_the_essence() {
     assert_eq!(others["metadata"]["labels"]["applyset.kubernetes.io/id"], "applyset-x-v1");
     assert_eq!(others["metadata"]["annotations"]["applyset.kubernetes.io/tooling"], "kubectl/v1.34");
 }
+
+#[test]
+fn a_field_is_the_same_whether_the_essence_is_a_text_or_a_value() {
+    let text = r#"{"spec":{"a":{"b":[1]},"n":null,"a":{"b":2}},"data":"x"}"#;
+    for path in ["spec.a.b", "spec.n", "spec", "spec.a.b.c", "spec.x", "data", "data.x", "none"] {
+        let path = FieldPath::parse(path);
+        let (written, built) =
+            (LazyEssence::of_text(text.to_owned()), LazyEssence::of(serde_json::from_str(text).unwrap()));
+        assert_eq!(written.field(&path), built.field(&path), "{path}");
+        assert!(!written.is_built());
+    }
+}
