@@ -170,7 +170,32 @@ fn secret(value: &Value, out: &mut Vec<String>) {
     }
 }
 
+/// Terms without a label selector match no pod.
+fn pod_terms(spec: &Value, path: &str, out: &mut Vec<String>) {
+    let mut check = |term: &Value, place: String| {
+        if term.get("labelSelector").is_none_or(Value::is_null) {
+            out.push(format!("{place}.labelSelector: a null labelSelector results in matching no pod"));
+        }
+    };
+    for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
+        check(constraint, format!("{path}.topologySpreadConstraints[{i}]"));
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.get("affinity").and_then(|affinity| affinity.get(kind)) else { continue };
+        let path = format!("{path}.affinity.{kind}");
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        for (i, term) in list(affinity, required).iter().enumerate() {
+            check(term, format!("{path}.{required}[{i}]"));
+        }
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        for (i, weighted) in list(affinity, preferred).iter().enumerate() {
+            check(&weighted["podAffinityTerm"], format!("{path}.{preferred}[{i}].podAffinityTerm"));
+        }
+    }
+}
+
 fn pod_spec(spec: &Value, path: &str, out: &mut Vec<String>) {
+    pod_terms(spec, path, out);
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|s| s < 0) {
         out.push(format!(
             "{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
@@ -217,6 +242,7 @@ mod tests {
                 2,
             ),
             ("", "pods", json!({"spec": {"volumes": [{"name": "v", "projected": {"sources": [{}]}}]}}), 1),
+            ("", "pods", json!({"spec": {"topologySpreadConstraints": [{}, {"labelSelector": {}}]}}), 1),
             ("", "configmaps", json!({}), 0),
         ];
         let registry = Registry::builtin();

@@ -11,6 +11,7 @@ use crate::schema::formats;
 use crate::scheme::from_crd::resources_of;
 use crate::scheme::resources::Registry;
 
+mod go_schema;
 pub(crate) mod keywords;
 mod schema_defaults;
 mod structural;

@@ -11,7 +11,7 @@ use crate::base::json::{member_text, strings};
 use crate::error::status::Cause;
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
-const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// Field errors of a root schema.
 pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {

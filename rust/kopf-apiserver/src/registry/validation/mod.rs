@@ -54,6 +54,12 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
                 }
             }
         }
+        ("node.k8s.io", _) => {
+            let labels = value.pointer("/scheduling/nodeSelector").and_then(Value::as_object);
+            for (key, label) in labels.into_iter().flatten() {
+                meta::check_label("scheduling.nodeSelector", key, label, &mut out);
+            }
+        }
         ("rbac.authorization.k8s.io", plural) => rbac(plural, value, old, &mut out),
         ("apiextensions.k8s.io", _) => {
             out.extend(crate::registry::crd::validation::validate(value));
@@ -165,6 +171,15 @@ fn rbac(plural: &str, value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) 
     {
         let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
         out.push(Cause::required("aggregationRule.clusterRoleSelectors", detail));
+    }
+    let selectors = value.get("aggregationRule").map_or(&[][..], |it| list(it, "clusterRoleSelectors"));
+    for (i, selector) in selectors.iter().enumerate() {
+        let mut errors = Vec::new();
+        selectors::label_selector(selector, "", &mut errors);
+        if !errors.is_empty() {
+            let field = format!("aggregationRule.clusterRoleSelectors[{i}]");
+            out.push(Cause::invalid(field, &Value::Null, "invalid label selector."));
+        }
     }
     for (i, rule) in list(value, "rules").iter().enumerate() {
         let place = format!("rules[{i}]");
