@@ -12,8 +12,8 @@ const SYSTEM_CLASSES: [(&str, i64); 2] =
     [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 const DEFAULT_PREEMPTION: &str = "PreemptLowerPriority";
 
-/// Admits a new pod: sets its priority from its class, and rejects it with 403 if it has a class that does not exist or
-/// values of its own.
+/// Admits a new pod: sets its priority and its overhead from its classes. Rejects it with 403 if a class does not exist, or if the
+/// pod has another priority.
 pub(crate) fn admit(store: &Store, resource: &Resource, pod: &mut Value) -> Result<(), Status> {
     if !resource.is("", "pods") {
         return Ok(());
@@ -97,7 +97,8 @@ fn priority_class(store: &Store, spec: &Value) -> Result<PriorityClass, String> 
         let classes = stored.iter().map(|class| class.value());
         let default = classes.filter(|class| class["globalDefault"] == Value::Bool(true));
         let lowest = default.map(|class| PriorityClass::from_json(&class)).min_by_key(|class| class.value);
-        let none = || PriorityClass { name: String::new(), value: 0, preemption: DEFAULT_PREEMPTION.to_owned() };
+        let none =
+            || PriorityClass { name: String::new(), value: 0, preemption: DEFAULT_PREEMPTION.to_owned() };
         return Ok(lowest.unwrap_or_else(none));
     }
     if let Some((name, value)) = SYSTEM_CLASSES.iter().find(|(known, _)| *known == name) {

@@ -89,9 +89,8 @@ pub(crate) fn has_keyless_item(value: &Value, schema: &Schema) -> bool {
         Value::Array(list) => {
             let is_map = matches!(schema.list, ListType::Map(_));
             let Some(items) = &schema.items else { return false };
-            list.iter().any(|item| {
-                (is_map && item_key(item, schema) == "k:{}") || has_keyless_item(item, items)
-            })
+            list.iter()
+                .any(|item| (is_map && item_key(item, schema) == "k:{}") || has_keyless_item(item, items))
         }
         _ => false,
     }

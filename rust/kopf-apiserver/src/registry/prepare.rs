@@ -217,8 +217,9 @@ fn replicas_error(value: &Value, path: &str) -> Option<Cause> {
                 Value::Null | Value::Object(_) => return None,
             };
             let shown = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
-            let detail =
-                format!("{path} accessor error: {shown} is of the type {go_type}, expected map[string]interface{{}}");
+            let detail = format!(
+                "{path} accessor error: {shown} is of the type {go_type}, expected map[string]interface{{}}"
+            );
             return Some(Cause::invalid(path, &0.into(), &detail));
         }
         found = found.get(name)?;
@@ -319,7 +320,9 @@ mod tests {
             (json!({"spec": {"replicas": -1}}), Some("Invalid value: -1: should be a non-negative integer")),
             (
                 json!({"spec": 5}),
-                Some("Invalid value: 0: .spec.replicas accessor error: 5 is of the type int64, expected map[string]interface{}"),
+                Some(
+                    "Invalid value: 0: .spec.replicas accessor error: 5 is of the type int64, expected map[string]interface{}",
+                ),
             ),
         ] {
             let found = replicas_error(&value, ".spec.replicas").map(|cause| cause.message);

@@ -227,6 +227,18 @@ mod tests {
     use crate::scheme::resources::Registry;
 
     #[test]
+    fn finalizers_without_a_domain_are_reported_once() {
+        let crd = json!({"metadata": {"name": "things.test.dev"}, "spec": {"group": "test.dev", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+        let (registry, _) = crate::registry::crd::registered(&Registry::builtin(), "things.test.dev", &crd);
+        let thing = registry.version("test.dev", "v1").and_then(|resources| resources.get("things"));
+        let object = json!({"metadata": {"finalizers": ["x", "test.dev/x"]}});
+        let count = |old: Option<&Value>| thing.map(|thing| warnings(thing, &object, old).len());
+        assert_eq!((count(None), count(Some(&object))), (Some(1), Some(0)));
+    }
+
+    #[test]
     fn deprecated_and_doubtful_fields_are_reported() {
         let template = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
         let cases = [

@@ -326,6 +326,13 @@ mod tests {
     }
 
     #[test]
+    fn some_fields_do_not_follow_their_numbers() {
+        let job = json!({"selector": {}, "backoffLimit": 1, "podFailurePolicy": {}, "parallelism": 1});
+        let text = ordered(&job, &builtin::schema("batch.v1.JobSpec")).to_string();
+        assert_eq!(text, r#"{"parallelism":1,"podFailurePolicy":{},"backoffLimit":1,"selector":{}}"#);
+    }
+
+    #[test]
     fn published_structs_have_the_order_of_go() {
         let schema = builtin::schema("core.v1.ObjectReference");
         let value = json!({"name": "n", "namespace": "s", "kind": "k"});

@@ -132,7 +132,12 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"b": {"type": "array", "items": {}}, "a": {}},
             "additionalProperties": false, "not": {}});
         let text = internal_text(&schema);
-        assert!(text.starts_with(r#"{"ID":"","Schema":"","Ref":null,"Description":"","Type":"object","Nullable":false"#), "{text}");
+        assert!(
+            text.starts_with(
+                r#"{"ID":"","Schema":"","Ref":null,"Description":"","Type":"object","Nullable":false"#
+            ),
+            "{text}"
+        );
         assert!(text.contains(r#""Properties":{"a":{"ID""#), "{text}");
         assert!(text.contains(r#""Items":{"Schema":{"ID":"""#), "{text}");
         assert!(text.contains(r#""AdditionalProperties":{"Allows":false,"Schema":null}"#), "{text}");

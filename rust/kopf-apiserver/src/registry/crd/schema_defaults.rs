@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::structural::TYPES;
-use super::subschemas::{contents, properties};
+use super::subschemas::{TYPES, contents, properties};
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::schema::{Schema, prune, validate as values};
@@ -70,6 +69,10 @@ mod tests {
             (
                 json!({"type": "integer", "default": "text"}),
                 "p.default: Invalid value: \"string\":  in body must be of type integer: \"string\"",
+            ),
+            (
+                json!({"type": "other", "default": true}),
+                "p.default: Invalid value: \"boolean\":  in body must be of type other: \"boolean\"",
             ),
             (
                 json!({"type": "string", "enum": ["x"], "default": "1"}),

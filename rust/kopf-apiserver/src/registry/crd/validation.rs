@@ -268,8 +268,56 @@ impl Walk<'_> {
             }
             if let Some(errors) = compile_errors(text, &[("self", this), ("oldSelf", old)]) {
                 let detail = format!("{prefix}compilation failed: {errors}");
-                self.out.push(Cause::invalid_raw(format!("{path}.{key}"), &internal_rule_text(rule), &detail));
+                self.out.push(Cause::invalid_raw(
+                    format!("{path}.{key}"),
+                    &internal_rule_text(rule),
+                    &detail,
+                ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_root_of_a_schema_with_a_status_has_few_keywords() {
+        for (schema, expected) in [
+            (json!({"type": "object", "description": "x", "required": ["a"]}), 0),
+            (json!({"type": "object", "not": {}}), 1),
+            (json!({"type": "object", "nullable": false}), 0),
+        ] {
+            let mut out = Vec::new();
+            validate_root_keywords(&schema, "s", &mut out);
+            assert_eq!(out.len(), expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn rules_are_compiled_with_the_schema() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": "self.b > 1"}, {"rule": "self.a > oldSelf.a", "messageExpression": "x"}]});
+        let mut out = Vec::new();
+        let mut walk = Walk { budget: Budget::default(), out: &mut out };
+        walk.validate(&schema, Position::ROOT, "s");
+        let fields: Vec<&str> = out.iter().map(|cause| cause.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            ["s.x-kubernetes-validations[0].rule", "s.x-kubernetes-validations[1].messageExpression"]
+        );
+        assert!(
+            out[0].message.starts_with("Invalid value: {\"Rule\":\"self.b \\u003e 1\""),
+            "{}",
+            out[0].message
+        );
+        assert!(
+            out[1].message.contains("messageExpression compilation failed: ERROR: <input>:1:1: "),
+            "{}",
+            out[1].message
+        );
     }
 }

@@ -170,10 +170,12 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
             }
         }
         ("", "limitranges") => limit_ranges::fill_defaults(value),
-        // Of the references to secrets, the names count.
-        ("", "serviceaccounts") => each(value, "/secrets").filter_map(Value::as_object_mut).for_each(|secret| {
-            secret.retain(|key, _| key == "name");
-        }),
+        // References to secrets keep their names only.
+        ("", "serviceaccounts") => {
+            each(value, "/secrets").filter_map(Value::as_object_mut).for_each(|secret| {
+                secret.retain(|key, _| key == "name");
+            })
+        }
         ("", "nodes") if old.is_none() => {
             let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
             set(&mut value["spec"], "taints", json!([]));
@@ -255,7 +257,8 @@ fn node_port() -> Value {
 }
 
 fn service(spec: &mut Value) {
-    if spec.get("sessionAffinity").and_then(Value::as_str).unwrap_or_default().is_empty() && spec.is_object() {
+    if spec.get("sessionAffinity").and_then(Value::as_str).unwrap_or_default().is_empty() && spec.is_object()
+    {
         spec["sessionAffinity"] = "None".into();
     }
     set(spec, "type", "ClusterIP".into());
@@ -284,7 +287,8 @@ fn service(spec: &mut Value) {
         let target = port.get("targetPort").unwrap_or(&Value::Null);
         // An absent port is 0, which is not valid.
         if target.is_null() || target.as_i64() == Some(0) || target.as_str() == Some("") {
-            let number = port.get("port").filter(|number| number.is_i64()).cloned().unwrap_or_else(|| 0.into());
+            let number =
+                port.get("port").filter(|number| number.is_i64()).cloned().unwrap_or_else(|| 0.into());
             if let Some(map) = port.as_object_mut() {
                 map.insert("targetPort".into(), number);
             }

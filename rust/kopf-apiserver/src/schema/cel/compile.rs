@@ -8,7 +8,7 @@ use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, S
 use super::sizes::member;
 use super::{ENV, Schema, Type};
 
-/// What is known of a variable's value.
+/// Known properties of a variable's value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Declared<'s> {
     /// Nothing: all fields are accepted.
@@ -21,8 +21,21 @@ pub(crate) enum Declared<'s> {
 
 /// Names of types, which are not variables, and of packages.
 const TYPES: [&str; 15] = [
-    "bool", "bytes", "double", "dyn", "duration", "google", "int", "list", "map", "null_type", "optional_type",
-    "string", "timestamp", "type", "uint",
+    "bool",
+    "bytes",
+    "double",
+    "dyn",
+    "duration",
+    "google",
+    "int",
+    "list",
+    "map",
+    "null_type",
+    "optional_type",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
 ];
 /// Prefixes of functions.
 const PREFIXES: [&str; 11] =
@@ -92,15 +105,16 @@ impl<'s> Checker<'s, '_> {
         self.variables.iter().rev().find(|(known, _)| known == name).map(|(_, declared)| *declared)
     }
 
-    /// Checks an expression. Returns what is known of its value.
+    /// Checks an expression. Returns the known properties of its value.
     fn check(&mut self, expression: &IdedExpr) -> Declared<'s> {
         match &expression.expr {
             Expr::Unspecified | Expr::Literal(_) => {}
             Expr::Ident(name) => match self.variable(name) {
                 Some(declared) => return declared,
                 None if TYPES.contains(&name.as_str()) => {}
-                None => self
-                    .report(expression.id, format!("undeclared reference to '{name}' (in container '')")),
+                None => {
+                    self.report(expression.id, format!("undeclared reference to '{name}' (in container '')"))
+                }
             },
             Expr::Select(select) => {
                 let operand = self.check(&select.operand);
@@ -195,10 +209,11 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
-/// What is known of the items of a list, or of the values of a map.
+/// Known properties of the items of a list, or of the values of a map.
 fn items(list: Declared<'_>) -> Declared<'_> {
     let Declared::Value { schema, .. } = list else { return Declared::Dynamic };
-    let items = if schema.kind == Type::Array { schema.items.as_deref() } else { schema.additional.as_deref() };
+    let items =
+        if schema.kind == Type::Array { schema.items.as_deref() } else { schema.additional.as_deref() };
     items.map_or(Declared::Dynamic, |schema| Declared::Value { schema, is_root: false })
 }
 
@@ -210,15 +225,18 @@ mod tests {
 
     fn errors(text: &str) -> Option<String> {
         let schema = Schema::from_json(&json!({"type": "object", "properties": {
-            "spec": {"type": "object", "properties": {
-                "replicas": {"type": "integer"},
-                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-                "ports": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
-                "free": {"x-kubernetes-preserve-unknown-fields": true},
-            }}}}));
+        "spec": {"type": "object", "properties": {
+            "replicas": {"type": "integer"},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "ports": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            "free": {"x-kubernetes-preserve-unknown-fields": true},
+        }}}}));
         let this = Declared::Value { schema: &schema, is_root: true };
         let fields = ["limit"];
-        compile_errors(text, &[("self", this), ("object", Declared::Dynamic), ("variables", Declared::Fields(&fields))])
+        compile_errors(
+            text,
+            &[("self", this), ("object", Declared::Dynamic), ("variables", Declared::Fields(&fields))],
+        )
     }
 
     #[test]
@@ -228,7 +246,7 @@ mod tests {
             "self.spec.ports.all(p, p.name.size() > 0) && self.spec.ports.exists_one(p, p.name == 'a')",
             "self.spec.labels.all(k, self.spec.labels[k] != '') && self.spec.labels.any.size() > 0",
             "has(self.spec.free.anything.below) && self.spec.ports[0].name == 'x'",
-            "object.spec.whatever[0].x == variables.limit",
+            "object.spec.anything[0].x == variables.limit",
             "type(self.spec.replicas) == int && optional.of(1).hasValue()",
             "self.spec.ports.map(p, p.name).filter(n, n != '').size() == 0 ? [1] == [2] : {'a': 1}.a == 1",
             "optional.of(1).optMap(r, r > 1).orValue(true)",
