@@ -20,7 +20,7 @@ pub(crate) enum Declared<'s> {
 }
 
 /// Names of types, which are not variables, and of packages.
-const TYPES: [&str; 15] = [
+const TYPES: [&str; 17] = [
     "bool",
     "bytes",
     "double",
@@ -28,8 +28,10 @@ const TYPES: [&str; 15] = [
     "duration",
     "google",
     "int",
+    "kubernetes",
     "list",
     "map",
+    "net",
     "null_type",
     "optional_type",
     "string",
@@ -247,7 +249,7 @@ mod tests {
             "self.spec.labels.all(k, self.spec.labels[k] != '') && self.spec.labels.any.size() > 0",
             "has(self.spec.free.anything.below) && self.spec.ports[0].name == 'x'",
             "object.spec.anything[0].x == variables.limit",
-            "type(self.spec.replicas) == int && optional.of(1).hasValue()",
+            "type(ip('::1')) == net.IP && type(self.spec.replicas) == int && optional.of(1).hasValue()",
             "self.spec.ports.map(p, p.name).filter(n, n != '').size() == 0 ? [1] == [2] : {'a': 1}.a == 1",
             "optional.of(1).optMap(r, r > 1).orValue(true)",
             "self.spec.x__dash__y == 1",
