@@ -142,7 +142,9 @@ fn drop_nulls(value: &mut Value, schema: &schema::Schema) {
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
-                list.iter_mut().for_each(|item| drop_nulls(item, items));
+                for item in list {
+                    drop_nulls(item, items);
+                }
             }
         }
         _ => {}

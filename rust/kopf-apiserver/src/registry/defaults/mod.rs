@@ -172,9 +172,9 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
         ("", "limitranges") => limit_ranges::fill_defaults(value),
         // References to secrets keep their names only.
         ("", "serviceaccounts") => {
-            each(value, "/secrets").filter_map(Value::as_object_mut).for_each(|secret| {
+            for secret in each(value, "/secrets").filter_map(Value::as_object_mut) {
                 secret.retain(|key, _| key == "name");
-            })
+            }
         }
         ("", "nodes") if old.is_none() => {
             let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});

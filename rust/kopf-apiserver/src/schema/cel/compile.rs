@@ -115,7 +115,7 @@ impl<'s> Checker<'s, '_> {
                 Some(declared) => return declared,
                 None if TYPES.contains(&name.as_str()) => {}
                 None => {
-                    self.report(expression.id, format!("undeclared reference to '{name}' (in container '')"))
+                    self.report(expression.id, format!("undeclared reference to '{name}' (in container '')"));
                 }
             },
             Expr::Select(select) => {
@@ -148,13 +148,12 @@ impl<'s> Checker<'s, '_> {
         // Names with two underscores are escaped.
         let found = match operand {
             _ if name.contains("__") => Some(Declared::Dynamic),
-            Declared::Dynamic => Some(Declared::Dynamic),
             Declared::Fields(names) => names.contains(&name).then_some(Declared::Dynamic),
             Declared::Value { schema, is_root } if schema.kind == Type::Object => {
                 let child = member(schema, name, is_root);
                 child.map(|schema| Declared::Value { schema, is_root: false })
             }
-            Declared::Value { .. } => Some(Declared::Dynamic),
+            Declared::Dynamic | Declared::Value { .. } => Some(Declared::Dynamic),
         };
         found.unwrap_or_else(|| {
             self.report(id, format!("undefined field '{name}'"));
@@ -192,17 +191,14 @@ impl<'s> Checker<'s, '_> {
         self.check(&comprehension.accu_init);
         let variables = self.variables.len();
         self.variables.push((comprehension.accu_var.clone(), Declared::Dynamic));
-        match &comprehension.iter_var2 {
-            Some(second) => {
-                self.variables.push((comprehension.iter_var.clone(), Declared::Dynamic));
-                self.variables.push((second.clone(), items(range)));
-            }
+        if let Some(second) = &comprehension.iter_var2 {
+            self.variables.push((comprehension.iter_var.clone(), Declared::Dynamic));
+            self.variables.push((second.clone(), items(range)));
+        } else {
             // The variable has the keys of a map.
-            None => {
-                let is_list = matches!(range, Declared::Value { schema, .. } if schema.kind == Type::Array);
-                let item = if is_list { items(range) } else { Declared::Dynamic };
-                self.variables.push((comprehension.iter_var.clone(), item));
-            }
+            let is_list = matches!(range, Declared::Value { schema, .. } if schema.kind == Type::Array);
+            let item = if is_list { items(range) } else { Declared::Dynamic };
+            self.variables.push((comprehension.iter_var.clone(), item));
         }
         self.check(&comprehension.loop_cond);
         self.check(&comprehension.loop_step);
