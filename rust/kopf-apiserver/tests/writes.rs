@@ -164,3 +164,148 @@ async fn a_new_manager_of_unchanged_fields_has_no_time() {
         send(&server, "PATCH", &format!("{bindings}/one?fieldManager=n"), APPLY, &binding).await;
     assert!(entry(&applied, "n").expect("an entry")["time"].is_null(), "{applied}");
 }
+
+/// The fields of an answer's causes.
+fn fields(answer: &Value) -> Vec<&str> {
+    let causes = answer["details"]["causes"].as_array().map_or(&[][..], Vec::as_slice);
+    causes.iter().filter_map(|cause| cause["field"].as_str()).collect()
+}
+
+/// Creates an object of the core group without storing it.
+async fn dry_create(server: &Server, plural: &str, kind: &str, content: Value) -> (u16, Value) {
+    let mut object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "one"}});
+    if let (Some(map), Value::Object(content)) = (object.as_object_mut(), content) {
+        map.extend(content);
+    }
+    let path = format!("/api/v1/namespaces/default/{plural}?dryRun=All");
+    send(server, "POST", &path, JSON, &object).await
+}
+
+#[tokio::test]
+async fn services_have_target_ports_and_an_affinity() {
+    let server = server().await;
+    let service = |spec: Value| dry_create(&server, "services", "Service", json!({"spec": spec}));
+    let (code, answer) = service(json!({"ports": [{}]})).await;
+    assert_eq!((code, fields(&answer)), (422, vec!["spec.ports[0].port", "spec.ports[0].targetPort"]));
+    let (_, answer) = service(json!({"ports": [{"port": 53, "targetPort": 0}]})).await;
+    assert_eq!(answer["spec"]["ports"][0]["targetPort"], 53);
+    let ports = json!([{"port": 80}]);
+    let (_, answer) = service(
+        json!({"ports": ports, "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {}}}),
+    )
+    .await;
+    assert_eq!(answer["spec"]["sessionAffinityConfig"], json!({"clientIP": {"timeoutSeconds": 10800}}));
+    let (_, answer) = service(json!({"ports": ports, "sessionAffinityConfig": {}})).await;
+    assert_eq!(answer["spec"]["sessionAffinityConfig"], Value::Null);
+    let (_, answer) =
+        service(json!({"ports": ports, "type": "LoadBalancer", "allocateLoadBalancerNodePorts": false}))
+            .await;
+    assert_eq!(answer["spec"]["ports"][0]["nodePort"], Value::Null);
+}
+
+#[tokio::test]
+async fn an_item_without_the_key_of_its_list_leaves_an_object_without_managed_fields() {
+    let server = server().await;
+    let account = |secret: Value| {
+        dry_create(&server, "serviceaccounts", "ServiceAccount", json!({"secrets": [secret]}))
+    };
+    let (_, answer) = account(json!({"name": "a", "uid": "x"})).await;
+    assert_eq!(answer["secrets"], json!([{"name": "a"}]));
+    assert!(answer["metadata"]["managedFields"].is_array());
+    let (code, answer) = account(json!({})).await;
+    assert_eq!((code, &answer["metadata"]["managedFields"]), (201, &Value::Null));
+}
+
+#[tokio::test]
+async fn pods_have_the_priority_of_their_class() {
+    let server = server().await;
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"},
+        "value": 100, "preemptionPolicy": "Never"});
+    let (code, _) = send(&server, "POST", "/apis/scheduling.k8s.io/v1/priorityclasses", JSON, &class).await;
+    assert_eq!(code, 201);
+    let pod = |extra: Value| {
+        let mut spec = json!({"containers": [{"name": "main", "image": "x:1"}]});
+        for (key, value) in extra.as_object().expect("an object") {
+            spec[key] = value.clone();
+        }
+        dry_create(&server, "pods", "Pod", json!({"spec": spec}))
+    };
+    let (_, answer) = pod(json!({"priorityClassName": "high"})).await;
+    assert_eq!(
+        (&answer["spec"]["priority"], &answer["spec"]["preemptionPolicy"]),
+        (&json!(100), &json!("Never"))
+    );
+    for (extra, why) in [
+        (json!({"priorityClassName": "x"}), "no PriorityClass with name x was found"),
+        (
+            json!({"priority": 1}),
+            "the integer value of priority (1) must not be provided in pod spec; priority admission controller computed 0 from \
+             the given PriorityClass name",
+        ),
+        (json!({"runtimeClassName": "x"}), "pod rejected: RuntimeClass \"x\" not found"),
+    ] {
+        let (code, answer) = pod(extra).await;
+        assert_eq!((code, &answer["message"]), (403, &json!(format!("pods \"one\" is forbidden: {why}"))));
+    }
+}
+
+#[tokio::test]
+async fn expressions_of_policies_are_compiled() {
+    let server = server().await;
+    let rules = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]);
+    let create = |spec: Value| {
+        let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": {"name": "one"}, "spec": {"matchConstraints": {"resourceRules": rules}, "variables": spec["variables"],
+                "validations": [{"expression": spec["expression"]}]}});
+        let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies?dryRun=All";
+        let server = &server;
+        async move { send(server, "POST", path, JSON, &policy).await }
+    };
+    let limit = json!([{"name": "limit", "expression": "5"}]);
+    let (code, answer) =
+        create(json!({"variables": limit, "expression": "object.spec.x <= variables.limit"})).await;
+    assert_eq!(code, 201, "{answer}");
+    for (variables, expression, field) in [
+        (json!([]), "object.spec.x <= variables.limit", "spec.validations[0].expression"),
+        (limit.clone(), "variables.other > 1", "spec.validations[0].expression"),
+        (json!([{"name": "limit", "expression": "other"}]), "true", "spec.variables[0].expression"),
+        (limit.clone(), "params.x", "spec.validations[0].expression"),
+    ] {
+        let (code, answer) = create(json!({"variables": variables, "expression": expression})).await;
+        assert_eq!((code, fields(&answer)), (422, vec![field]), "{expression}");
+    }
+}
+
+#[tokio::test]
+async fn the_status_of_a_custom_resource_is_validated_apart() {
+    let server = server().await;
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "parts.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "names": {"plural": "parts", "kind": "Part"}, "versions": [{
+            "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "status": {"type": "object", "properties": {"count": {"type": "integer"}}}}}}}]}});
+    send(&server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", JSON, &crd).await;
+    let parts = "/apis/test.dev/v1/namespaces/default/parts";
+    let part = json!({"apiVersion": "test.dev/v1", "kind": "Part", "metadata": {"name": "one"}});
+    send(&server, "POST", parts, JSON, &part).await;
+    let merge = "application/merge-patch+json";
+    let (code, answer) =
+        send(&server, "PATCH", &format!("{parts}/one/status"), merge, &json!({"status": {"count": "x"}}))
+            .await;
+    let message = "Invalid value: \"string\": count in body must be of type integer: \"string\"";
+    assert_eq!((code, &answer["details"]["causes"][0]["message"]), (422, &json!(message)));
+}
+
+#[tokio::test]
+async fn a_csi_driver_has_a_generation_after_its_first_change() {
+    let server = server().await;
+    let drivers = "/apis/storage.k8s.io/v1/csidrivers";
+    let driver = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.test.dev"}, "spec": {}});
+    let (_, created) = send(&server, "POST", drivers, JSON, &driver).await;
+    assert_eq!(created["metadata"]["generation"], Value::Null);
+    let changed = json!({"spec": {"podInfoOnMount": true}});
+    let path = format!("{drivers}/csi.test.dev");
+    let (_, changed) = send(&server, "PATCH", &path, "application/merge-patch+json", &changed).await;
+    assert_eq!(changed["metadata"]["generation"], 1);
+}

@@ -1,4 +1,5 @@
 //! Admission control.
 
 mod client;
+pub(crate) mod pods;
 pub(crate) mod webhooks;

@@ -56,7 +56,11 @@ pub(super) async fn update_object(
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
     // Admission and the server's own values count as well: an object that they restore is unchanged.
     update_generation(call, before, &mut new);
-    causes.extend(prepare::validate_object(&call.resource, &new, Some(before), &call.cluster.tasks).await?);
+    let mut found = prepare::validate_object(&call.resource, &new, Some(before), &call.cluster.tasks).await?;
+    if call.resource.custom.is_some() && call.is_status_subresource() {
+        name_status_fields(&mut found);
+    }
+    causes.extend(found);
     prepare::reject_invalid(&call.resource, &new, &causes)?;
     call.add_warnings(&new, Some(before));
     webhooks::validate(&call.admission_attributes(Operation::Update, options), Some(&new), Some(before))
@@ -79,6 +83,17 @@ pub(super) async fn update_object(
         Ok(stored) => Ok(Some(WriteResult::Stored(stored))),
         Err(StoreError::NotFound) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
         Err(_) => Ok(None),
+    }
+}
+
+/// The subresource is validated apart: its values have no `status` in their messages.
+fn name_status_fields(causes: &mut [Cause]) {
+    for cause in causes {
+        if cause.field.starts_with("status.") {
+            let named = format!("{} in body", cause.field);
+            let short = format!("{} in body", cause.field.trim_start_matches("status."));
+            cause.message = cause.message.replace(&named, &short);
+        }
     }
 }
 
@@ -110,7 +125,9 @@ fn restore_reset_fields(call: &Call<'_>, old: &Value, new: &mut Value) {
 
 /// Increments `metadata.generation` if the desired state has changed.
 fn update_generation(call: &Call<'_>, old: &Value, new: &mut Value) {
-    if !call.resource.tracks_generation() || call.is_status_subresource() {
+    // CSI drivers have a generation after their first update.
+    let is_tracked = call.resource.tracks_generation() || call.resource.is("storage.k8s.io", "csidrivers");
+    if !is_tracked || call.is_status_subresource() {
         return;
     }
     let has_status = call.resource.subresource("status").is_some();
@@ -227,6 +244,9 @@ fn updated_managed_fields(
     new: &mut Value,
     options: &WriteOptions,
 ) -> Option<Vec<ManagedFieldsEntry>> {
+    if has_unmanaged_items(call, new) {
+        return Some(Vec::new());
+    }
     let changes = changes(call, old, new);
     let entry = manager_entry(call, options, false, Set::new());
     let meta = new.get_mut("metadata").and_then(Value::as_object_mut)?;
@@ -254,11 +274,19 @@ pub(super) fn initial_managed_fields(
     new: &Value,
     options: &WriteOptions,
 ) -> Vec<ManagedFieldsEntry> {
+    if has_unmanaged_items(call, new) {
+        return Vec::new();
+    }
     managed_fields::update(
         Vec::new(),
         &changes(call, baseline, new),
         manager_entry(call, options, false, Set::new()),
     )
+}
+
+/// Whether an item of an associative list lacks its keys: kube-apiserver drops the managed fields of such an object.
+fn has_unmanaged_items(call: &Call<'_>, value: &Value) -> bool {
+    call.resource.custom.is_none() && field_set::has_keyless_item(value, &call.resource.managed_schema())
 }
 
 fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {

@@ -61,7 +61,7 @@ impl Call<'_> {
     }
     /// Adds the warnings about a valid object.
     fn add_warnings(&self, value: &Value, old: Option<&Value>) {
-        if self.resource.custom.is_none() && !self.is_status_subresource() {
+        if !self.is_status_subresource() {
             for warning in crate::registry::warnings::warnings(&self.resource, value, old) {
                 self.warnings.add(&warning);
             }

@@ -66,9 +66,11 @@ pub(super) async fn create_object(
     }
     let mut value =
         webhooks::mutate(&call.admission_attributes(Operation::Create, options), value, None).await?;
+    crate::admission::pods::admit(&call.cluster.store, &call.resource, &mut value)?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut value, None);
     let causes = prepare::validate_object(&call.resource, &value, None, &call.cluster.tasks).await?;
     prepare::reject_invalid(&call.resource, &value, &causes)?;
+    crate::admission::pods::validate(&call.cluster.store, &call.resource, &value)?;
     call.add_warnings(&value, None);
     webhooks::validate(&call.admission_attributes(Operation::Create, options), Some(&value), None).await?;
     check_size(&value, call.request.body.len())?;

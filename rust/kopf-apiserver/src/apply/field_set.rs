@@ -79,6 +79,23 @@ pub(crate) fn item_key(item: &Value, schema: &Schema) -> String {
     }
 }
 
+/// Whether an item of an associative list has none of the list's keys.
+pub(crate) fn has_keyless_item(value: &Value, schema: &Schema) -> bool {
+    match value {
+        Value::Object(map) => map.iter().any(|(key, child)| {
+            let has_members = child.is_object() || child.is_array();
+            has_members && schema.child(key).is_some_and(|known| has_keyless_item(child, known))
+        }),
+        Value::Array(list) => {
+            let is_map = matches!(schema.list, ListType::Map(_));
+            let Some(items) = &schema.items else { return false };
+            list.iter()
+                .any(|item| (is_map && item_key(item, schema) == "k:{}") || has_keyless_item(item, items))
+        }
+        _ => false,
+    }
+}
+
 fn children<'v>(value: Option<&'v Value>, schema: &Schema, list: bool) -> Vec<(Arc<str>, &'v Value)> {
     match value {
         Some(Value::Object(map)) => map.iter().map(|(k, v)| (format!("f:{k}").into(), v)).collect(),

@@ -114,7 +114,7 @@ fn decode_custom_object(
     }
     schema::prune(&mut value, &schema, &mut warnings.unknown);
     schema::fill_defaults(&mut value, &schema);
-    drop_nulls_with_default(&mut value, &schema);
+    drop_nulls(&mut value, &schema);
     Ok(value)
 }
 
@@ -126,18 +126,28 @@ fn is_decoded(meta: &Value) -> bool {
     decode_warnings.unknown.is_empty() && encoding::is_identical(&Value::Object(read), meta)
 }
 
-/// Drops nulls of fields that are not nullable but have a default. Others are validated.
-fn drop_nulls_with_default(value: &mut Value, schema: &schema::Schema) {
-    if let Value::Object(map) = value {
-        map.retain(|key, child| {
-            let known = schema.properties.get(key);
-            !(child.is_null() && known.is_some_and(|s| !s.nullable && s.default.is_some()))
-        });
-        for (key, child) in map.iter_mut() {
-            if let Some(known) = schema.child(key) {
-                drop_nulls_with_default(child, known);
+/// Drops the nulls of fields that are not nullable, and the empty values in the metadata of embedded resources.
+fn drop_nulls(value: &mut Value, schema: &schema::Schema) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, child| !(child.is_null() && schema.child(key).is_some_and(|s| !s.nullable)));
+            if let Some(Value::Object(metadata)) = map.get_mut("metadata").filter(|_| schema.embedded) {
+                meta::drop_empty(metadata);
+            }
+            for (key, child) in map.iter_mut() {
+                if let Some(known) = schema.child(key) {
+                    drop_nulls(child, known);
+                }
             }
         }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for item in list {
+                    drop_nulls(item, items);
+                }
+            }
+        }
+        _ => {}
     }
 }
 
@@ -173,6 +183,9 @@ pub(crate) async fn validate_object(
     }
     let schema = resource.schema();
     let (causes, duplicates) = validate::validate(value, &schema);
+    if let Some(scale) = resource.custom.as_ref().and_then(|c| c.scale.as_ref()) {
+        out.extend(replicas_error(value, &scale.spec));
+    }
     // CEL rules are not evaluated on values of wrong types or sizes.
     out.extend(causes);
     let is_well_typed = !out.iter().any(|c| RULE_BLOCKING_REASONS.contains(&c.reason));
@@ -190,6 +203,35 @@ pub(crate) async fn validate_object(
         }
     }
     Ok(out)
+}
+
+/// The error about the number of replicas of the scale subresource: it is a number of 32 bits, and not negative.
+fn replicas_error(value: &Value, path: &str) -> Option<Cause> {
+    let mut found = value;
+    for name in path.trim_start_matches('.').split('.') {
+        if !found.is_object() {
+            let go_type = match found {
+                Value::String(_) => "string",
+                Value::Bool(_) => "bool",
+                Value::Number(number) if number.is_f64() => "float64",
+                Value::Number(_) => "int64",
+                Value::Array(_) => "[]interface {}",
+                Value::Null | Value::Object(_) => return None,
+            };
+            let shown = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+            let detail = format!(
+                "{path} accessor error: {shown} is of the type {go_type}, expected map[string]interface{{}}"
+            );
+            return Some(Cause::invalid(path, &0.into(), &detail));
+        }
+        found = found.get(name)?;
+    }
+    let replicas = found.as_i64()?;
+    if replicas < 0 {
+        return Some(Cause::invalid(path, found, "should be a non-negative integer"));
+    }
+    let detail = format!("should be less than or equal to {}", i32::MAX);
+    (replicas > i64::from(i32::MAX)).then(|| Cause::invalid(path, found, &detail))
 }
 
 /// Threads for expensive CEL rules.
@@ -251,4 +293,42 @@ pub(crate) fn reject_invalid(resource: &Resource, value: &Value, causes: &[Cause
         kind => kind,
     };
     Err(Status::invalid(&resource.group, kind, text(value, "/metadata/name"), causes))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nulls_are_kept_in_nullable_fields_only() {
+        let schema = schema::Schema::from_json(&json!({"type": "object", "properties": {
+            "a": {"type": "string"}, "b": {"type": "string", "nullable": true},
+            "l": {"type": "array", "items": {"type": "object", "properties": {"c": {"type": "string"}}}},
+            "pod": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+        }}));
+        let mut value = json!({"a": null, "b": null, "l": [{"c": null}], "other": null,
+            "pod": {"metadata": {"name": "x", "labels": {}, "finalizers": []}}});
+        drop_nulls(&mut value, &schema);
+        assert_eq!(value, json!({"b": null, "l": [{}], "other": null, "pod": {"metadata": {"name": "x"}}}));
+    }
+
+    #[test]
+    fn replicas_are_a_number_that_is_not_negative() {
+        for (value, expected) in [
+            (json!({"spec": {"replicas": 3}}), None),
+            (json!({"spec": {}}), None),
+            (json!({"spec": {"replicas": -1}}), Some("Invalid value: -1: should be a non-negative integer")),
+            (
+                json!({"spec": 5}),
+                Some(
+                    "Invalid value: 0: .spec.replicas accessor error: 5 is of the type int64, expected map[string]interface{}",
+                ),
+            ),
+        ] {
+            let found = replicas_error(&value, ".spec.replicas").map(|cause| cause.message);
+            assert_eq!(found.as_deref(), expected, "{value}");
+        }
+    }
 }

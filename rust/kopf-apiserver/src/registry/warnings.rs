@@ -170,7 +170,32 @@ fn secret(value: &Value, out: &mut Vec<String>) {
     }
 }
 
+/// Terms without a label selector match no pod.
+fn pod_terms(spec: &Value, path: &str, out: &mut Vec<String>) {
+    let mut check = |term: &Value, place: String| {
+        if term.get("labelSelector").is_none_or(Value::is_null) {
+            out.push(format!("{place}.labelSelector: a null labelSelector results in matching no pod"));
+        }
+    };
+    for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
+        check(constraint, format!("{path}.topologySpreadConstraints[{i}]"));
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.get("affinity").and_then(|affinity| affinity.get(kind)) else { continue };
+        let path = format!("{path}.affinity.{kind}");
+        let required = "requiredDuringSchedulingIgnoredDuringExecution";
+        for (i, term) in list(affinity, required).iter().enumerate() {
+            check(term, format!("{path}.{required}[{i}]"));
+        }
+        let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+        for (i, weighted) in list(affinity, preferred).iter().enumerate() {
+            check(&weighted["podAffinityTerm"], format!("{path}.{preferred}[{i}].podAffinityTerm"));
+        }
+    }
+}
+
 fn pod_spec(spec: &Value, path: &str, out: &mut Vec<String>) {
+    pod_terms(spec, path, out);
     if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|s| s < 0) {
         out.push(format!(
             "{path}.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
@@ -202,6 +227,18 @@ mod tests {
     use crate::scheme::resources::Registry;
 
     #[test]
+    fn finalizers_without_a_domain_are_reported_once() {
+        let crd = json!({"metadata": {"name": "things.test.dev"}, "spec": {"group": "test.dev", "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+        let (registry, _) = crate::registry::crd::registered(&Registry::builtin(), "things.test.dev", &crd);
+        let thing = registry.version("test.dev", "v1").and_then(|resources| resources.get("things"));
+        let object = json!({"metadata": {"finalizers": ["x", "test.dev/x"]}});
+        let count = |old: Option<&Value>| thing.map(|thing| warnings(thing, &object, old).len());
+        assert_eq!((count(None), count(Some(&object))), (Some(1), Some(0)));
+    }
+
+    #[test]
     fn deprecated_and_doubtful_fields_are_reported() {
         let template = |spec: Value| json!({"spec": {"template": {"spec": spec}}});
         let cases = [
@@ -217,6 +254,7 @@ mod tests {
                 2,
             ),
             ("", "pods", json!({"spec": {"volumes": [{"name": "v", "projected": {"sources": [{}]}}]}}), 1),
+            ("", "pods", json!({"spec": {"topologySpreadConstraints": [{}, {"labelSelector": {}}]}}), 1),
             ("", "configmaps", json!({}), 0),
         ];
         let registry = Registry::builtin();

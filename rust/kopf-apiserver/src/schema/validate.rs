@@ -21,7 +21,7 @@ pub(crate) fn validate(value: &Value, schema: &Schema) -> (Vec<Cause>, Vec<Cause
     (rest, duplicates)
 }
 
-fn type_of(value: &Value) -> &'static str {
+pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

@@ -214,15 +214,33 @@ pub(crate) fn ordered(value: &Value, schema: &Schema) -> Value {
 }
 
 /// Fields of Go structs that do not follow the numbers of protocol buffers: the type, the field, and the one before it.
-const MOVED: [(&str, &str, &str); 9] = [
+const MOVED: [(&str, &str, &str); 27] = [
+    ("batch.v1.JobSpec", "podFailurePolicy", "activeDeadlineSeconds"),
+    ("batch.v1.JobSpec", "successPolicy", "podFailurePolicy"),
+    ("batch.v1.JobSpec", "backoffLimit", "successPolicy"),
+    ("batch.v1.JobSpec", "backoffLimitPerIndex", "backoffLimit"),
+    ("batch.v1.JobSpec", "maxFailedIndexes", "backoffLimitPerIndex"),
+    ("apps.v1.ReplicaSetSpec", "minReadySeconds", "replicas"),
+    ("core.v1.NodeSpec", "podCIDRs", "podCIDR"),
+    ("core.v1.ReplicationControllerSpec", "minReadySeconds", "replicas"),
+    ("core.v1.PersistentVolumeClaimSpec", "selector", "accessModes"),
+    ("core.v1.PodSpec", "automountServiceAccountToken", "serviceAccount"),
+    ("core.v1.PodSecurityContext", "windowsOptions", "seLinuxOptions"),
+    ("core.v1.PodSecurityContext", "runAsGroup", "runAsUser"),
+    ("core.v1.SecurityContext", "windowsOptions", "seLinuxOptions"),
+    ("core.v1.SecurityContext", "runAsGroup", "runAsUser"),
+    ("core.v1.ServicePort", "appProtocol", "protocol"),
     ("core.v1.PodSpec", "initContainers", "volumes"),
     ("core.v1.PodSpec", "ephemeralContainers", "containers"),
     ("core.v1.Container", "envFrom", "ports"),
     ("core.v1.Container", "resizePolicy", "resources"),
+    ("core.v1.Container", "restartPolicy", "resizePolicy"),
+    ("core.v1.Container", "restartPolicyRules", "restartPolicy"),
     ("core.v1.Container", "startupProbe", "readinessProbe"),
     ("core.v1.Container", "terminationMessagePolicy", "terminationMessagePath"),
     ("core.v1.ServiceSpec", "clusterIPs", "clusterIP"),
     ("core.v1.ServiceSpec", "ipFamilies", "publishNotReadyAddresses"),
+    ("core.v1.ServiceSpec", "sessionAffinityConfig", "publishNotReadyAddresses"),
     ("autoscaling.v2.HPAScalingRules", "stabilizationWindowSeconds", ""),
 ];
 
@@ -305,6 +323,13 @@ mod tests {
         let shown = internal_text(&template, "core.v1.PodTemplateSpec");
         assert!(shown.starts_with(r#"{"labels":{"a":"2","b":"1"},"Spec":{"Volumes":null,"#), "{shown}");
         assert!(shown.contains(r#""SecurityContext":{"HostNetwork":true,"HostPID":false,"#), "{shown}");
+    }
+
+    #[test]
+    fn some_fields_do_not_follow_their_numbers() {
+        let job = json!({"selector": {}, "backoffLimit": 1, "podFailurePolicy": {}, "parallelism": 1});
+        let text = ordered(&job, &builtin::schema("batch.v1.JobSpec")).to_string();
+        assert_eq!(text, r#"{"parallelism":1,"podFailurePolicy":{},"backoffLimit":1,"selector":{}}"#);
     }
 
     #[test]

@@ -133,15 +133,17 @@ fn member(
             return Err("boolean or JSON schema expected".to_owned());
         }
         (Keyword::SchemaOrList | Keyword::Schemas, Value::Array(list)) => {
+            let mut unreported = Vec::new();
+            let unknown = if matches!(kind, Keyword::Schemas) { unknown } else { &mut unreported };
             for (i, item) in list.iter_mut().enumerate() {
                 read(item, &FieldPath::Item(path, i), unknown)?;
             }
         }
         // Other values are ignored.
         (Keyword::SchemaOrList, found) if !found.is_object() => return Ok(false),
-        (Keyword::Schema | Keyword::SchemaOrList | Keyword::SchemaOrFlag, found) => {
-            read(found, path, unknown)?;
-        }
+        (Keyword::Schema, found) => read(found, path, unknown)?,
+        // Their decoders do not report unknown keywords.
+        (Keyword::SchemaOrList | Keyword::SchemaOrFlag, found) => read(found, path, &mut Vec::new())?,
         (Keyword::Schemas, found) => require(found, false, "[]v1.JSONSchemaProps")?,
         (Keyword::Members, Value::Object(members)) => {
             for (name, item) in members.iter_mut() {

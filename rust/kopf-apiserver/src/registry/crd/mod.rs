@@ -11,6 +11,7 @@ use crate::schema::formats;
 use crate::scheme::from_crd::resources_of;
 use crate::scheme::resources::Registry;
 
+mod go_schema;
 pub(crate) mod keywords;
 mod schema_defaults;
 mod structural;
@@ -322,5 +323,11 @@ mod tests {
             json!({"type": "string", "required": [""], "x-kubernetes-validations": [{"rule": "true"}]});
         assert_eq!(*kept, expected);
         assert_eq!(unknown, ["spec.versions[0].schema.openAPIV3Schema.properties.p.unknown"]);
+        // The decoders of these keywords do not report them.
+        for below in [json!({"items": {"unknown": 1}}), json!({"additionalProperties": {"unknown": 1}})] {
+            let mut unknown = Vec::new();
+            assert_eq!(keywords::decode(&mut crd(&below), &mut unknown), Ok(()));
+            assert_eq!(unknown, Vec::<String>::new(), "{below}");
+        }
     }
 }

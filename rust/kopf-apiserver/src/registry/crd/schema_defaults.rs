@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::subschemas::{contents, properties};
+use super::subschemas::{TYPES, contents, properties};
+use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::schema::{Schema, prune, validate as values};
 
@@ -15,6 +16,10 @@ pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
         if !unknown.is_empty() {
             let detail = "must not have unknown fields";
             out.push(Cause::invalid(format!("{path}.default"), default, detail));
+        }
+        let kind = member_text(schema, "type");
+        if !kind.is_empty() && !TYPES.contains(&kind) {
+            out.push(mistyped(default, kind, member_text(schema, "format"), path));
         }
         let (causes, duplicates) = values::validate(default, &known);
         for mut cause in causes.into_iter().chain(duplicates) {
@@ -36,6 +41,17 @@ pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
     }
 }
 
+/// The error about a default of a type that does not exist.
+fn mistyped(default: &Value, kind: &str, format: &str, path: &str) -> Cause {
+    let (found, expected) = match values::type_of(default) {
+        "integer" if !format.is_empty() => ("int64", format),
+        found => (found, kind),
+    };
+    let shown = format!("\"{found}\"");
+    let detail = format!(" in body must be of type {expected}: {shown}");
+    Cause::type_invalid(format!("{path}.default"), &shown, &detail)
+}
+
 /// Schema of an object with this default: only the root of an object may have undeclared metadata.
 fn wrapped(known: Schema) -> Schema {
     let mut out = Schema::from_json(&json!({"type": "object"}));
@@ -53,6 +69,10 @@ mod tests {
             (
                 json!({"type": "integer", "default": "text"}),
                 "p.default: Invalid value: \"string\":  in body must be of type integer: \"string\"",
+            ),
+            (
+                json!({"type": "other", "default": true}),
+                "p.default: Invalid value: \"boolean\":  in body must be of type other: \"boolean\"",
             ),
             (
                 json!({"type": "string", "enum": ["x"], "default": "1"}),

@@ -6,12 +6,11 @@
 use serde_json::{Value, json};
 
 use super::schema_defaults;
-use super::subschemas::{Level, alternatives, contents, properties};
+use super::subschemas::{Level, TYPES, alternatives, contents, properties};
 use crate::base::json::{member_text, strings};
 use crate::error::status::Cause;
 
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
-const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// Field errors of a root schema.
 pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {

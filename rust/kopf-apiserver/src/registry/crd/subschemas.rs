@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+/// Types that schemas can have.
+pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
 /// Where a schema stands in its parent.
 #[derive(Clone, Copy)]
 pub(super) enum Level {

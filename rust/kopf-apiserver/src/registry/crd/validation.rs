@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
+use super::go_schema::{internal_rule_text, internal_text};
 use super::structural;
 use crate::base::json::{member_text, strings};
 use crate::error::status::Cause;
 use crate::schema::Schema;
-use crate::schema::cel;
 use crate::schema::cel::budget::{Budget, Position};
+use crate::schema::cel::compile::{Declared, compile_errors};
 
 /// Field errors of a CRD.
 pub(crate) fn validate(crd: &Value) -> Vec<Cause> {
@@ -33,10 +34,20 @@ pub(crate) fn validate(crd: &Value) -> Vec<Cause> {
         let known = ["Cluster", "Namespaced"].map(str::to_owned);
         out.push(Cause::unsupported("spec.scope", &member_text(spec, "scope").into(), &known));
     }
+    let strategy = spec.pointer("/conversion/strategy").and_then(Value::as_str).unwrap_or_default();
+    if !matches!(strategy, "" | "None" | "Webhook") {
+        let known = ["None", "Webhook"].map(str::to_owned);
+        out.push(Cause::unsupported("spec.conversion.strategy", &strategy.into(), &known));
+    }
+    if spec.get("preserveUnknownFields") == Some(&Value::Bool(true)) {
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        out.push(Cause::invalid("spec.preserveUnknownFields", &true.into(), detail));
+    }
     let versions = spec.get("versions").and_then(Value::as_array).cloned().unwrap_or_default();
     if versions.iter().filter(|v| v["storage"] == Value::Bool(true)).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
-        out.push(Cause::invalid("spec.versions", &Value::from(versions.clone()), detail));
+        let shown = spec.get("versions").unwrap_or(&Value::Null);
+        out.push(Cause::invalid("spec.versions", shown, detail));
     }
     if !versions.iter().any(|v| v["storage"] == Value::Bool(true)) {
         let detail = "must have at least one stored version";
@@ -141,10 +152,52 @@ fn validate_version(version: &Value, path: &str, alone: bool, out: &mut Vec<Caus
         let kind = member_text(schema, "type");
         out.push(Cause::invalid(format!("{path}.type"), &kind.into(), detail));
     }
+    if has_status {
+        validate_root_keywords(schema, &path, out);
+    }
     structural::validate(schema, &path, out);
     let mut walk = Walk { budget: Budget::default(), out };
     walk.validate(schema, Position::ROOT, &path);
     walk.budget.finish(&path, out);
+}
+
+/// Keywords that the root of a schema can have if the status is a subresource.
+const ROOT_KEYWORDS: [&str; 22] = [
+    "description",
+    "type",
+    "format",
+    "title",
+    "maximum",
+    "exclusiveMaximum",
+    "minimum",
+    "exclusiveMinimum",
+    "maxLength",
+    "minLength",
+    "pattern",
+    "maxItems",
+    "minItems",
+    "uniqueItems",
+    "multipleOf",
+    "required",
+    "items",
+    "properties",
+    "externalDocs",
+    "example",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+];
+
+fn validate_root_keywords(schema: &Value, path: &str, out: &mut Vec<Cause>) {
+    let is_other = |(key, value): (&String, &Value)| {
+        !ROOT_KEYWORDS.contains(&key.as_str()) && !matches!(value, Value::Null | Value::Bool(false))
+    };
+    if schema.as_object().is_some_and(|map| map.iter().any(is_other)) {
+        let detail = "only [Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength \
+                      Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example \
+                      XPreserveUnknownFields XValidations] fields are allowed at the root of the schema if the status \
+                      subresource is enabled";
+        out.push(Cause::invalid_raw(path, &internal_text(schema), detail));
+    }
 }
 
 /// Reasons that rules can have.
@@ -198,11 +251,73 @@ impl Walk<'_> {
                 let known = REASONS.map(str::to_owned);
                 self.out.push(Cause::unsupported(format!("{path}.reason"), &reason.into(), &known));
             }
-            if let Some((rule, error)) = cel::Rule::from_json(rule).compile_error() {
-                let detail = format!("compilation failed: {error}");
-                self.out.push(Cause::invalid(format!("{path}.rule"), &rule.into(), &detail));
-            }
+            self.compile(rule, &known, position, &path);
             self.budget.count(rule, &known, position, &path, self.out);
         }
+    }
+
+    /// Reports compilation errors of a rule's expressions.
+    fn compile(&mut self, rule: &Value, schema: &Schema, position: Position, path: &str) {
+        let this = Declared::Value { schema, is_root: position.is_root() };
+        let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false);
+        let old = if is_optional { Declared::Dynamic } else { this };
+        for (key, prefix) in [("rule", ""), ("messageExpression", "messageExpression ")] {
+            let text = member_text(rule, key);
+            if text.trim().is_empty() {
+                continue;
+            }
+            if let Some(errors) = compile_errors(text, &[("self", this), ("oldSelf", old)]) {
+                let detail = format!("{prefix}compilation failed: {errors}");
+                self.out.push(Cause::invalid_raw(
+                    format!("{path}.{key}"),
+                    &internal_rule_text(rule),
+                    &detail,
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_root_of_a_schema_with_a_status_has_few_keywords() {
+        for (schema, expected) in [
+            (json!({"type": "object", "description": "x", "required": ["a"]}), 0),
+            (json!({"type": "object", "not": {}}), 1),
+            (json!({"type": "object", "nullable": false}), 0),
+        ] {
+            let mut out = Vec::new();
+            validate_root_keywords(&schema, "s", &mut out);
+            assert_eq!(out.len(), expected, "{schema}");
+        }
+    }
+
+    #[test]
+    fn rules_are_compiled_with_the_schema() {
+        let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}},
+            "x-kubernetes-validations": [{"rule": "self.b > 1"}, {"rule": "self.a > oldSelf.a", "messageExpression": "x"}]});
+        let mut out = Vec::new();
+        let mut walk = Walk { budget: Budget::default(), out: &mut out };
+        walk.validate(&schema, Position::ROOT, "s");
+        let fields: Vec<&str> = out.iter().map(|cause| cause.field.as_str()).collect();
+        assert_eq!(
+            fields,
+            ["s.x-kubernetes-validations[0].rule", "s.x-kubernetes-validations[1].messageExpression"]
+        );
+        assert!(
+            out[0].message.starts_with("Invalid value: {\"Rule\":\"self.b \\u003e 1\""),
+            "{}",
+            out[0].message
+        );
+        assert!(
+            out[1].message.contains("messageExpression compilation failed: ERROR: <input>:1:1: "),
+            "{}",
+            out[1].message
+        );
     }
 }

@@ -63,6 +63,9 @@ pub(crate) fn fill_defaults(resource: &Resource, value: &mut Value) {
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(value),
         ("autoscaling", _) => {
             set(&mut value["spec"], "minReplicas", 1.into());
+            if resource.version == "v1" && value.pointer("/metadata/annotations").is_none() {
+                set(&mut value["spec"], "targetCPUUtilizationPercentage", 80.into());
+            }
             if resource.version == "v2" {
                 let target = json!({"type": "Utilization", "averageUtilization": 80});
                 set(
@@ -167,6 +170,12 @@ pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old:
             }
         }
         ("", "limitranges") => limit_ranges::fill_defaults(value),
+        // References to secrets keep their names only.
+        ("", "serviceaccounts") => {
+            for secret in each(value, "/secrets").filter_map(Value::as_object_mut) {
+                secret.retain(|key, _| key == "name");
+            }
+        }
         ("", "nodes") if old.is_none() => {
             let taint = json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"});
             set(&mut value["spec"], "taints", json!([]));
@@ -210,6 +219,10 @@ fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     let spec = &mut value["spec"];
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or("ClusterIP").to_owned();
     if kind == "ExternalName" {
+        let is_valid = matches!(spec["internalTrafficPolicy"].as_str(), Some("Cluster" | "Local"));
+        if let Some(map) = spec.as_object_mut().filter(|_| is_valid) {
+            map.shift_remove("internalTrafficPolicy");
+        }
         return;
     }
     let previous = old.and_then(|o| o.pointer("/spec/clusterIP")).cloned();
@@ -228,7 +241,8 @@ fn allocate_addresses(store: &Store, value: &mut Value, old: Option<&Value>) {
     set(spec, "ipFamilies", json!(["IPv4"]));
     set(spec, "ipFamilyPolicy", "SingleStack".into());
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
-        for port in each(spec, "/ports") {
+        let allocates = kind == "NodePort" || spec["allocateLoadBalancerNodePorts"] != Value::Bool(false);
+        for port in each(spec, "/ports").filter(|_| allocates) {
             set(port, "nodePort", node_port());
         }
         if kind == "LoadBalancer" && spec["externalTrafficPolicy"] == "Local" {
@@ -243,13 +257,22 @@ fn node_port() -> Value {
 }
 
 fn service(spec: &mut Value) {
-    set(spec, "sessionAffinity", "None".into());
+    if spec.get("sessionAffinity").and_then(Value::as_str).unwrap_or_default().is_empty() && spec.is_object()
+    {
+        spec["sessionAffinity"] = "None".into();
+    }
     set(spec, "type", "ClusterIP".into());
     if spec["type"] == "LoadBalancer" {
         set(spec, "allocateLoadBalancerNodePorts", true.into());
     }
+    let spec_affinity_is_none = spec["sessionAffinity"] == "None";
     if spec["sessionAffinity"] == "ClientIP" {
-        set(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10800}}));
+        let seconds = spec.pointer("/sessionAffinityConfig/clientIP/timeoutSeconds");
+        if seconds.is_none_or(Value::is_null) {
+            spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": 10800}});
+        }
+    } else if let (Some(map), true) = (spec.as_object_mut(), spec_affinity_is_none) {
+        map.shift_remove("sessionAffinityConfig");
     }
     let is_reachable =
         spec["type"] == "LoadBalancer" || spec["type"] == "NodePort" || spec.get("externalIPs").is_some();
@@ -261,8 +284,15 @@ fn service(spec: &mut Value) {
     }
     for port in each(spec, "/ports") {
         set(port, "protocol", "TCP".into());
-        let number = port["port"].clone();
-        set(port, "targetPort", number);
+        let target = port.get("targetPort").unwrap_or(&Value::Null);
+        // An absent port is 0, which is not valid.
+        if target.is_null() || target.as_i64() == Some(0) || target.as_str() == Some("") {
+            let number =
+                port.get("port").filter(|number| number.is_i64()).cloned().unwrap_or_else(|| 0.into());
+            if let Some(map) = port.as_object_mut() {
+                map.insert("targetPort".into(), number);
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::list;
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::meta;
+use crate::schema::cel::compile::{Declared, compile_errors};
 
 /// A webhook configuration, or a policy.
 pub(super) fn configuration(value: &Value, out: &mut Vec<Cause>) {
@@ -25,6 +26,8 @@ pub(super) fn configuration(value: &Value, out: &mut Vec<Cause>) {
                     out.push(Cause::required(format!("spec.{key}"), detail));
                 }
             }
+            audit_annotations(value, out);
+            policy_expressions(spec, out);
             let constraints = spec.get("matchConstraints").filter(|c| c.is_object());
             if constraints.is_some_and(|c| list(c, "resourceRules").is_empty()) {
                 out.push(Cause::required("spec.matchConstraints.resourceRules", ""));
@@ -39,6 +42,87 @@ pub(super) fn configuration(value: &Value, out: &mut Vec<Cause>) {
             }
         }
         _ => {}
+    }
+}
+
+/// Variables of the expressions of webhooks.
+const REQUEST: [&str; 5] = ["object", "oldObject", "request", "authorizer", "namespaceObject"];
+
+/// Checks that an expression can be compiled.
+fn expression(text: &str, variables: &[(&str, Declared<'_>)], field: String, out: &mut Vec<Cause>) {
+    if text.trim().is_empty() {
+        return;
+    }
+    if let Some(errors) = compile_errors(text, variables) {
+        out.push(Cause::invalid(field, &text.into(), &format!("compilation failed: {errors}")));
+    }
+}
+
+fn match_conditions(holder: &Value, path: &str, variables: &[&str], out: &mut Vec<Cause>) {
+    let variables: Vec<_> = variables.iter().map(|name| (*name, Declared::Dynamic)).collect();
+    for (i, condition) in list(holder, "matchConditions").iter().enumerate() {
+        let text = member_text(condition, "expression");
+        expression(text, &variables, format!("{path}[{i}].expression"), out);
+    }
+}
+
+/// The expressions of a policy. Variables are declared one after the other, by their names and expressions.
+fn policy_expressions(spec: &Value, out: &mut Vec<Cause>) {
+    let mut request = REQUEST.to_vec();
+    if spec.get("paramKind").is_some_and(Value::is_object) {
+        request.push("params");
+    }
+    match_conditions(spec, "spec.matchConditions", &request, out);
+    let declared = list(spec, "variables");
+    let mut names: Vec<&str> = Vec::new();
+    for (i, variable) in declared.iter().enumerate() {
+        let (name, text) = (member_text(variable, "name"), member_text(variable, "expression"));
+        let is_identifier = is_identifier(name);
+        if !name.is_empty() && !is_identifier {
+            let detail = "must be a valid CEL identifier";
+            out.push(Cause::invalid(format!("spec.variables[{i}].name"), &name.into(), detail));
+        }
+        expression(text, &scope(&request, Some(&names)), format!("spec.variables[{i}].expression"), out);
+        if is_identifier && !text.trim().is_empty() {
+            names.push(name);
+        }
+    }
+    let scope = scope(&request, (!declared.is_empty()).then_some(&*names));
+    for (i, validation) in list(spec, "validations").iter().enumerate() {
+        for key in ["expression", "messageExpression"] {
+            expression(member_text(validation, key), &scope, format!("spec.validations[{i}].{key}"), out);
+        }
+    }
+    for (i, annotation) in list(spec, "auditAnnotations").iter().enumerate() {
+        let field = format!("spec.auditAnnotations[{i}].valueExpression");
+        expression(member_text(annotation, "valueExpression"), &scope, field, out);
+    }
+}
+
+fn scope<'s>(request: &[&'s str], variables: Option<&'s [&'s str]>) -> Vec<(&'s str, Declared<'s>)> {
+    let request = request.iter().map(|name| (*name, Declared::Dynamic));
+    request.chain(variables.map(|names| ("variables", Declared::Fields(names)))).collect()
+}
+
+fn is_identifier(name: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    name.bytes().next().is_some_and(is_letter) && name.bytes().all(|b| is_letter(b) || b.is_ascii_digit())
+}
+
+/// The keys of annotations, with the name of the policy as their prefix.
+fn audit_annotations(policy: &Value, out: &mut Vec<Cause>) {
+    let prefix = member_text(&policy["metadata"], "name");
+    let annotations = list(&policy["spec"], "auditAnnotations");
+    for (i, annotation) in annotations.iter().enumerate() {
+        let key = member_text(annotation, "key");
+        let field = format!("spec.auditAnnotations[{i}].key");
+        let full = format!("{prefix}/{key}");
+        for error in meta::qualified_name_errors(&full) {
+            out.push(Cause::invalid(field.clone(), &full.as_str().into(), &error));
+        }
+        if annotations.iter().take(i).any(|other| member_text(other, "key") == key) {
+            out.push(Cause::duplicate(field, &key.into()));
+        }
     }
 }
 
@@ -58,6 +142,7 @@ pub(super) fn webhook(webhook: &Value, path: &str, out: &mut Vec<Cause>) {
             out.push(Cause::invalid(field, &rule["operations"], detail));
         }
     }
+    match_conditions(webhook, &format!("{path}.matchConditions"), &REQUEST, out);
     let conditions = list(webhook, "matchConditions");
     for (i, condition) in conditions.iter().enumerate() {
         let name = member_text(condition, "name");
@@ -102,6 +187,12 @@ pub(super) fn client_config(config: &Value, path: &str, out: &mut Vec<Cause>) {
         if host.is_empty() {
             let detail = "host must be specified; desired format: https://host[/path]";
             out.push(Cause::invalid(field, &host.into(), detail));
+        }
+    }
+    // kube-apiserver reports an absent name for the namespace, and the other way round.
+    for (key, reported) in [("namespace", "name"), ("name", "namespace")] {
+        if service.is_some_and(|s| member_text(s, key).is_empty()) {
+            out.push(Cause::required(format!("{path}.service.{reported}"), ""));
         }
     }
     let path_of_service = service.and_then(|s| s.get("path")).and_then(Value::as_str);

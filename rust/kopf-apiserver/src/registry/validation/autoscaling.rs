@@ -24,6 +24,11 @@ pub(super) fn spec(spec: &Value, path: &str, out: &mut Vec<Cause>) {
         let detail = "must be greater than or equal to 1";
         out.push(Cause::invalid(format!("{path}.minReplicas"), &min.into(), detail));
     }
+    if let Some(percent) = number("targetCPUUtilizationPercentage").filter(|percent| *percent < 1) {
+        // The field is converted to a metric.
+        let field = format!("{path}.metrics[0].resource.target.averageUtilization");
+        out.push(Cause::invalid(field, &percent.into(), "must be greater than 0"));
+    }
     let field = format!("{path}.maxReplicas");
     if max < 0 {
         out.push(Cause::invalid(&*field, &max.into(), "must be greater than or equal to 1"));

@@ -54,6 +54,12 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
                 }
             }
         }
+        ("node.k8s.io", _) => {
+            let labels = value.pointer("/scheduling/nodeSelector").and_then(Value::as_object);
+            for (key, label) in labels.into_iter().flatten() {
+                meta::check_label("scheduling.nodeSelector", key, label, &mut out);
+            }
+        }
         ("rbac.authorization.k8s.io", plural) => rbac(plural, value, old, &mut out),
         ("apiextensions.k8s.io", _) => {
             out.extend(crate::registry::crd::validation::validate(value));
@@ -166,6 +172,15 @@ fn rbac(plural: &str, value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) 
         let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
         out.push(Cause::required("aggregationRule.clusterRoleSelectors", detail));
     }
+    let selectors = value.get("aggregationRule").map_or(&[][..], |it| list(it, "clusterRoleSelectors"));
+    for (i, selector) in selectors.iter().enumerate() {
+        let mut errors = Vec::new();
+        selectors::label_selector(selector, "", &mut errors);
+        if !errors.is_empty() {
+            let field = format!("aggregationRule.clusterRoleSelectors[{i}]");
+            out.push(Cause::invalid(field, &Value::Null, "invalid label selector."));
+        }
+    }
     for (i, rule) in list(value, "rules").iter().enumerate() {
         let place = format!("rules[{i}]");
         if list(rule, "verbs").is_empty() {
@@ -195,6 +210,109 @@ fn rbac(plural: &str, value: &Value, old: Option<&Value>, out: &mut Vec<Cause>) 
                 format!("{place}.resources"),
                 "resource rules must supply at least one resource",
             ));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scheme::resources::Registry;
+
+    /// The causes of a new object, as field and message.
+    fn causes(group: &str, version: &str, plural: &str, object: &Value) -> Vec<(String, String)> {
+        let registry = Registry::builtin();
+        let resource = registry.version(group, version).and_then(|resources| resources.get(plural));
+        let found = resource.map(|resource| validate(resource, object, None)).unwrap_or_default();
+        found.into_iter().map(|cause| (cause.field, cause.message)).collect()
+    }
+
+    #[test]
+    fn rules_of_several_fields_are_those_of_kube_apiserver() {
+        let target = json!({"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"});
+        let selector = json!([{"matchLabels": {"a": "Not Valid!"}}]);
+        let volume = |source: Value| {
+            json!({"spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain", "iscsi": source}})
+        };
+        let policy = json!({"spec": {"ingress": [{"ports": [{"protocol": "TCP", "port": 80, "endPort": 1}]}], "podSelector": {}}});
+        for (group, version, plural, object, field, message) in [
+            (
+                "autoscaling",
+                "v1",
+                "horizontalpodautoscalers",
+                json!({"spec": {"scaleTargetRef": target, "maxReplicas": 2, "targetCPUUtilizationPercentage": 0}}),
+                "spec.metrics[0].resource.target.averageUtilization",
+                "Invalid value: 0: must be greater than 0",
+            ),
+            (
+                "rbac.authorization.k8s.io",
+                "v1",
+                "clusterroles",
+                json!({"aggregationRule": {"clusterRoleSelectors": selector}}),
+                "aggregationRule.clusterRoleSelectors[0]",
+                "Invalid value: null: invalid label selector.",
+            ),
+            (
+                "node.k8s.io",
+                "v1",
+                "runtimeclasses",
+                json!({"handler": "x", "scheduling": {"nodeSelector": {"a": "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}}}),
+                "scheduling.nodeSelector",
+                "Invalid value: \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\": must be no more than 63 bytes",
+            ),
+            (
+                "",
+                "v1",
+                "persistentvolumes",
+                volume(json!({"targetPortal": "x", "iqn": "x", "lun": 1})),
+                "spec.iscsi.iqn",
+                "Invalid value: \"x\": must be valid format",
+            ),
+            (
+                "networking.k8s.io",
+                "v1",
+                "networkpolicies",
+                policy,
+                "spec.ingress[0].ports[0].endPort",
+                "Invalid value: 80: must be greater than or equal to `port`",
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "v1",
+                "validatingadmissionpolicies",
+                json!({"kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+                    "spec": {"auditAnnotations": [{"key": "", "valueExpression": "'a'"}]}}),
+                "spec.auditAnnotations[0].key",
+                "Invalid value: \"p/\": name part must be non-empty",
+            ),
+            (
+                "admissionregistration.k8s.io",
+                "v1",
+                "validatingwebhookconfigurations",
+                json!({"webhooks": [{"name": "a.b.c", "clientConfig": {"service": {"namespace": "x"}}}]}),
+                "webhooks[0].clientConfig.service.namespace",
+                "Required value",
+            ),
+        ] {
+            let found = causes(group, version, plural, &object);
+            assert!(found.contains(&(field.to_owned(), message.to_owned())), "{plural}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn disks_have_the_address_of_their_kind() {
+        for (kind, address, expected) in [
+            ("Shared", "https://a.blob.core.windows.net/b/c.vhd", 0),
+            ("Shared", "/subscriptions/a", 1),
+            ("Managed", "/subscriptions/a", 0),
+            ("Managed", "https://a", 1),
+        ] {
+            let mut out = Vec::new();
+            volumes::azure_disk(&json!({"kind": kind, "diskURI": address}), "spec.azureDisk", &mut out);
+            assert_eq!(out.len(), expected, "{kind} {address}");
         }
     }
 }

@@ -82,7 +82,7 @@ pub(super) fn policy_port(port: &Value, path: &str, out: &mut Vec<Cause>) {
         Some(number) => {
             if number.as_i64().is_some_and(|n| end < n) {
                 let detail = "must be greater than or equal to `port`";
-                out.push(Cause::invalid(field.clone(), &end.into(), detail));
+                out.push(Cause::invalid(field.clone(), number, detail));
             }
             if !(1..=65535).contains(&end) {
                 out.push(Cause::invalid(field, &end.into(), "must be between 1 and 65535, inclusive"));

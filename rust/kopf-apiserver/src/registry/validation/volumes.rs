@@ -218,3 +218,29 @@ pub(super) fn claim(spec: &Value, path: &str, out: &mut Vec<Cause>) {
         }
     }
 }
+
+/// The address of an Azure disk depends on its kind.
+pub(super) fn azure_disk(disk: &Value, path: &str, out: &mut Vec<Cause>) {
+    const MANAGED: &str =
+        "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
+    const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
+    let is_managed = member_text(disk, "kind") == "Managed";
+    let (prefix, known) = if is_managed { ("/subscriptions/", MANAGED) } else { ("https://", BLOB) };
+    let address = member_text(disk, "diskURI");
+    if !address.starts_with(prefix) {
+        out.push(Cause::unsupported(format!("{path}.diskURI"), &address.into(), &[known.to_owned()]));
+    }
+}
+
+/// The name of an iSCSI target.
+pub(super) fn iscsi(source: &Value, is_of_pod: bool, path: &str, out: &mut Vec<Cause>) {
+    let name = member_text(source, "iqn");
+    if !name.is_empty() && !["iqn", "eui", "naa"].iter().any(|prefix| name.starts_with(prefix)) {
+        let detail = if is_of_pod {
+            "must be valid format starting with iqn, eui, or naa"
+        } else {
+            "must be valid format"
+        };
+        out.push(Cause::invalid(format!("{path}.iqn"), &name.into(), detail));
+    }
+}

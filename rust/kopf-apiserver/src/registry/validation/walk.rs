@@ -126,6 +126,10 @@ fn rules_of_type(value: &Value, type_name: &str, path: &str, out: &mut Vec<Cause
         "core.v1.EnvVar" => containers::env_var(value, path, out),
         "core.v1.ObjectFieldSelector" => containers::field_selector(value, path, out),
         "core.v1.Volume" => volumes::volume(value, path, out),
+        "core.v1.AzureDiskVolumeSource" => volumes::azure_disk(value, path, out),
+        "core.v1.ISCSIVolumeSource" | "core.v1.ISCSIPersistentVolumeSource" => {
+            volumes::iscsi(value, type_name == "core.v1.ISCSIVolumeSource", path, out);
+        }
         "core.v1.PersistentVolumeSpec" => volumes::persistent_volume(value, path, out),
         "core.v1.PersistentVolumeClaimSpec" => volumes::claim(value, path, out),
         "core.v1.ServiceSpec" => core::service(value, path, out),

@@ -35,6 +35,11 @@ pub(crate) struct Position {
 impl Position {
     pub(crate) const ROOT: Self = Self { is_root: true, count: Some(1) };
 
+    /// Whether it is the root of a resource.
+    pub(crate) fn is_root(self) -> bool {
+        self.is_root
+    }
+
     /// The position of a property.
     pub(crate) fn property(self) -> Self {
         Self { is_root: false, ..self }

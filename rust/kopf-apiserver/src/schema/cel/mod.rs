@@ -16,6 +16,7 @@ use crate::error::status::Cause;
 use cost::{Exceeded, LIMITS, Limits, Meter};
 
 pub(crate) mod budget;
+pub(crate) mod compile;
 mod cost;
 mod estimate;
 mod sizes;
@@ -70,11 +71,6 @@ impl Rule {
             optional_old: json.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false),
             text: rule,
         }
-    }
-
-    /// Compilation error with the rule.
-    pub(crate) fn compile_error(&self) -> Option<(&str, &str)> {
-        self.program.as_ref().err().map(|e| (self.text.as_str(), e.as_str()))
     }
 
     /// Evaluates the rule. `Ok(Some)` is its failure; `Err` ends the evaluation of all rules.
