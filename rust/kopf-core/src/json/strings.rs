@@ -258,9 +258,11 @@ impl Unescaped {
         }
     }
 
-    /// The input is UTF-8 and only whole characters are added, so this cannot fail.
+    /// The input is UTF-8 and only whole characters are added, so this cannot fail. The rest of the buffer is freed: the string may
+    /// be kept for long.
     fn into_string(mut self) -> String {
         self.bytes.truncate(self.length);
+        self.bytes.shrink_to_fit();
         String::from_utf8(self.bytes).unwrap_or_default()
     }
 }
