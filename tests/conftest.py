@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from tests.support import order
 from tests.support.differences import IN_REFERENCE
 from tests.support.fixtures import (  # noqa: F401
     cluster,
@@ -27,17 +28,6 @@ from tests.support.fixtures import (  # noqa: F401
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REAL = ROOT / "tests" / "real"
-# Their tests take the longest.
-LONGEST = [
-    ROOT / "tests" / name
-    for name in (
-        "faults/test_faults.py",
-        "installed/test_pages.py",
-        "examples/test_cache.py",
-        "docs/test_followed.py",
-        "real/test_idle_watches.py",
-    )
-]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
-        items[:] = spread(items)
+        items[:] = order.in_parts(items, config.workerinput["workercount"])
     ours = [item for item in items if REAL in item.path.parents or item.path.parent.name == "examples"]
     if not ours:
         return
@@ -86,17 +76,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         narrowed = config.getoption("-k") or any("::" in arg or ".py" in arg for arg in config.args)
         if unknown and not narrowed:
             raise pytest.UsageError(f"differences.py names tests that do not exist: {sorted(unknown)}")
-
-
-def spread(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The longest tests evenly among the others. In a row, they would be left to one process at the end."""
-    longest = [item for item in items if item.path in LONGEST]
-    others = [item for item in items if item.path not in LONGEST]
-    size = len(others) // len(longest) if longest else 0
-    spread = []
-    for number, item in enumerate(longest):
-        spread += [item, *others[number * size : (number + 1) * size]]
-    return spread + others[len(longest) * size :]
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,60 @@
+"""The order of the tests for several processes, with `--dist worksteal` of pytest-xdist.
+
+Each process begins with an equal part of the tests. One that has finished takes tests from the end of another
+part.
+"""
+
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# These tests take minutes, of which most is waiting.
+FIRST = [
+    "tests/real/test_idle_watches.py::test_bookmarks_keep_idle_watches_open",
+    "tests/faults/test_faults.py::test_fault[2,000 objects at the start, with changes going on]",
+    "tests/installed/test_pages.py::test_the_testing_pages_after_the_installation",
+    "tests/faults/test_faults.py::test_fault[Retry-After of a day]",
+    "tests/behaviours/testkit/test_idleness.py::test_elsewhere_kinds_that_cannot_be_listed_are_not_awaited",
+]
+# The other tests of these files take longer than most.
+LONGEST = [
+    ROOT / "tests" / name
+    for name in (
+        "faults/test_faults.py",
+        "faults/test_crashes.py",
+        "faults/test_health.py",
+        "installed/test_pages.py",
+        "examples/test_cache.py",
+        "docs/test_followed.py",
+    )
+]
+
+
+def in_parts(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """The tests in this order: each process begins with one of the first tests.
+
+    At the end, such a test would keep one process busy for minutes, while the others have nothing to do.
+    """
+    first = [item for name in FIRST for item in items if item.nodeid == name]
+    chosen = set(first)
+    others = spread([item for item in items if item not in chosen])
+    ordered: list[pytest.Item] = []
+    for number in range(processes):
+        size = (len(items) - len(ordered)) // (processes - number)
+        part = first[number::processes]
+        count = max(0, size - len(part))
+        ordered += part + others[:count]
+        del others[:count]
+    return ordered
+
+
+def spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The longest tests evenly among the others. In a row, they would be left to one process at the end."""
+    longest = [item for item in items if item.path in LONGEST]
+    others = [item for item in items if item.path not in LONGEST]
+    size = len(others) // len(longest) if longest else 0
+    spread = []
+    for number, item in enumerate(longest):
+        spread += [item, *others[number * size : (number + 1) * size]]
+    return spread + others[len(longest) * size :]
