@@ -1,12 +1,13 @@
 """Follows a page as a reader does: writes its files, runs its commands in order, and compares their output.
 
 Files are in fences after a line that names them (see `edit`). Commands are in `console` fences (see
-scripts/console.py), or in indented blocks that begin with the name of a program. `kopf run`, `kopf dev` and
-`kopf cluster` stay in the background; `text` fences after them are lines of their logs. An indented block
-after `kubectl get ... -o yaml` is a part of what is got.
+scripts/console.py), or in indented blocks that begin with the name of a program. `kopf run`, `kopf dev`,
+`kopf cluster` and programs of examples stay in the background; `text` fences after them are lines of their
+logs. An indented block after `kubectl get ... -o yaml` is a part of what is got.
 """
 
 import ast
+import functools
 import os
 import pathlib
 import re
@@ -28,14 +29,22 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import console  # noqa: E402
 
 TIMEOUT = 120.0
+PAUSE = 0.5
 INSTALL_TIMEOUT = 400.0  # pip unpacks and compiles thousands of modules, next to other tests
 FENCE = re.compile(r"(?:^(?P<before>[^\n]+)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.M | re.S)
 INDENTED = re.compile(r"(?:^    [^\n]*\n)+", re.M)
 NAMED = re.compile(r"`((?:[\w./-]+\.(?:py|yaml))|Dockerfile)`:$")
 FUNCTION = re.compile(r"(Replace|Add before) the function `(\w+)` in ")
-PROGRAM = re.compile(r"(?:\$ )?(?:kubectl|kopf|pytest|pip|export|make) ")
-STAYS = re.compile(r"kopf (?:run|dev|cluster)\b")
+PROGRAM = re.compile(r"(?:\$ )?(?:kubectl|kopf|pytest|pip|export|make|curl|python) ")
+STAYS = re.compile(r"kopf (?:run|dev|cluster)\b|python examples/")
 READY = "Initial authentication has finished"
+ENVIRONMENT = ".environment"
+# pip has another home for each reader, but downloads each package once. Python compiles the modules that it
+# imports: client libraries have thousands of others.
+DOWNLOADS = {
+    "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", os.path.expanduser("~/.cache/pip")),
+    "PIP_NO_COMPILE": "1",
+}
 
 
 class Background:
@@ -77,6 +86,11 @@ class Background:
         with self._more:
             assert self._more.wait_for(find, TIMEOUT), f"{shown!r} is not in:\n{''.join(self.lines)}"
 
+    def wait_for_output(self, timeout: float) -> None:
+        """Wait for another line, at most `timeout` seconds."""
+        with self._more:
+            self._more.wait(timeout)
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
         try:
@@ -95,27 +109,39 @@ class Background:
 class Reader:
     """A reader with an empty folder, the package that is tested, and `kubectl` if there is one.
 
-    With `is_empty`, the environment has no packages: the page must install them, with `pip`.
+    With `pip`, a program for Python, the environment has no packages: the page must install them. With
+    `start`, it has the packages of the environment of another such reader.
     """
 
     def __init__(
-        self, folder: pathlib.Path, kubectl: str | None, *, is_empty: bool = False, **environment: str
+        self,
+        folder: pathlib.Path,
+        kubectl: str | None,
+        *,
+        pip: pathlib.Path | None = None,
+        start: pathlib.Path | None = None,
+        **environment: str,
     ) -> None:
         self.folder = folder
         self.background: list[Background] = []
-        self._is_empty = is_empty
-        environment_folder = folder / ".environment"
+        self._is_empty = pip is not None
+        environment_folder = folder / ENVIRONMENT
         venv.create(environment_folder, with_pip=False)
         programs = environment_folder / "bin"
-        if is_empty:
-            pip = programs / "pip"
-            pip.write_text(f'#!/bin/sh\nexec {sys.executable} -m pip --python {programs}/python "$@"\n')
-            pip.chmod(0o755)
+        excluded = {"KUBECONFIG", "KOPF_COMPAT"}
+        if self._is_empty:
+            program = programs / "pip"
+            program.write_text(f'#!/bin/sh\nexec {sys.executable} {pip} --python {programs}/python "$@"\n')
+            program.chmod(0o755)
+            excluded |= {"PYTHONPATH", "PYTHONDONTWRITEBYTECODE"}
+            environment = DOWNLOADS | environment
         else:
             self._share(environment_folder)
+        if start is not None:
+            copy_packages(start, environment_folder)
         if kubectl is not None:
             (programs / "kubectl").symlink_to(kubectl)
-        usual = {key: value for key, value in os.environ.items() if key not in ("KUBECONFIG", "KOPF_COMPAT")}
+        usual = {key: value for key, value in os.environ.items() if key not in excluded}
         # The tests may run in an active environment, whose programs the reader must not find.
         others = [
             it for it in usual["PATH"].split(os.pathsep) if not os.path.exists(os.path.join(it, "kopf"))
@@ -187,10 +213,10 @@ class Reader:
             wrong = console.difference(shown, output.splitlines()) if shown else None
             if (code != 0) == console.shows_failure(shown) and wrong is None:
                 return
-            # Commands that read are repeated until the output matches; commands that write run once. Each
-            # command takes about 100 ms, so there is no pause in between.
+            # Commands that read are repeated until the output matches; commands that write run once.
             if not command.startswith(("kubectl get ", "kopf status ")) or time.monotonic() > until:
                 raise AssertionError(f"{command}: exit code {code}\n{wrong or ''}\n{output}\n{self.logs()}")
+            self._wait_for_operator()
 
     def expect_part(self, command: str, part: Any) -> None:
         """Wait until what is got contains the part."""
@@ -200,6 +226,12 @@ class Reader:
             if code == 0 and contains(yaml.safe_load(output), part):
                 return
             assert time.monotonic() < until, f"{part} is not in {output}\n{self.logs()}"
+            self._wait_for_operator()
+
+    def _wait_for_operator(self) -> None:
+        """Leave the processor to the operator until it logs something, for a moment at most."""
+        if self.background:
+            self.background[-1].wait_for_output(PAUSE)
 
     def call(self, command: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -216,6 +248,20 @@ class Reader:
 
     def logs(self) -> str:
         return "".join(line for one in self.background for line in one.lines)
+
+
+def copy_packages(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy the packages and the programs of an environment.
+
+    The files are linked: pip replaces files, and never writes into them.
+    """
+    [old], [new] = ([*folder.glob("lib/python*/site-packages")] for folder in (source, target))
+    shutil.copytree(old, new, copy_function=os.link, dirs_exist_ok=True)
+    for program in (source / "bin").iterdir():
+        copy = target / "bin" / program.name
+        if not os.path.lexists(copy):
+            copy.write_text(program.read_text().replace(str(source), str(target)))
+            copy.chmod(0o755)
 
 
 def blocks_of(page: str) -> list[tuple[str, str, str]]:
@@ -277,6 +323,7 @@ def contains(whole: Any, part: Any) -> bool:
     return bool(whole == part)
 
 
+@functools.cache
 def find_kubectl() -> str | None:
     done = subprocess.run([ROOT / "scripts" / "kubectl.sh"], capture_output=True, text=True, timeout=170)
     return done.stdout.strip() if done.returncode == 0 else shutil.which("kubectl")

@@ -3,26 +3,56 @@
 import os
 import pathlib
 import re
+import shutil
 import sys
 
 import pytest
+from kopf.testing import Cluster
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "docs"))
 
-from following import Reader, find_kubectl  # noqa: E402
+from following import ENVIRONMENT, Reader, find_kubectl  # noqa: E402
 
 pytestmark = pytest.mark.timeout(900)
+EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))
+
+
+def checkout(folder, wheel):
+    """A checkout after `make wheel`."""
+    (folder / "dist").mkdir()
+    (folder / "dist" / pathlib.Path(wheel).name).symlink_to(wheel)
+    (folder / "examples").symlink_to(ROOT / "examples")
+    return folder
 
 
 @pytest.fixture
-def reader(tmp_path, wheel, environment):
-    """A reader in a checkout after `make wheel`. Without a registry, `environment` skips the test."""
-    environment.pip("install", "click")
-    (tmp_path / "dist").mkdir()
-    (tmp_path / "dist" / pathlib.Path(wheel).name).symlink_to(wheel)
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    reader = Reader(tmp_path, find_kubectl(), is_empty=True)
+def reader(tmp_path, wheel, pip):
+    """A reader with an empty environment in a checkout."""
+    reader = Reader(checkout(tmp_path, wheel), find_kubectl(), pip=pip)
+    yield reader
+    reader.close()
+
+
+@pytest.fixture(scope="session")
+def followed(once, wheel, pip):
+    """An environment in which the commands of "Install" were followed."""
+
+    def install(folder):
+        reader = Reader(checkout(folder, wheel), None, pip=pip)
+        del reader.env["PIP_NO_COMPILE"]  # many readers import the package
+        assert reader.follow(section("README.md", "Install")) == 2
+
+    return once("followed", install) / ENVIRONMENT
+
+
+@pytest.fixture
+def prepared(tmp_path, wheel, pip, followed):
+    """A reader who has followed "Install"."""
+    kubectl = find_kubectl()
+    if kubectl is None:
+        pytest.skip("there is no kubectl")
+    reader = Reader(checkout(tmp_path, wheel), kubectl, pip=pip, start=followed)
     yield reader
     reader.close()
 
@@ -49,35 +79,101 @@ def test_the_readme_for_those_who_have_kopf(reader):
     assert reader.follow(section("README.md", "A first operator")) == 1
 
 
-def test_the_quickstart_after_the_installation(reader):
-    if find_kubectl() is None:
-        pytest.skip("there is no kubectl")
-    reader.follow(section("README.md", "Install"))
-    assert reader.follow((ROOT / "docs/quickstart.md").read_text()) >= 5
+def test_the_quickstart_after_the_installation(prepared):
+    assert prepared.follow((ROOT / "docs/quickstart.md").read_text()) >= 5
 
 
-def test_type_checkers_find_typos(reader):
-    reader.follow(section("README.md", "Install"))
-    assert reader.follow((ROOT / "docs/how-to/type-checking.md").read_text()) == 2
+def test_type_checkers_find_typos(prepared):
+    assert prepared.follow((ROOT / "docs/how-to/type-checking.md").read_text()) == 2
 
 
-def test_the_testing_pages_after_the_installation(reader):
-    """In one folder: the tasks continue with the files of the first page, and bring their packages."""
-    reader.follow(section("README.md", "Install"))
+def test_the_testing_pages_after_the_installation(prepared):
+    """In one folder: the tasks continue with the files of the first page, and install their packages."""
     names = re.findall(r"\]\((testing/[\w-]+\.md)\) \|$", (ROOT / "docs/testing.md").read_text(), re.M)
     assert len(names) == 9
     for name in ["testing.md", *names, "testing/kit.md"]:
         if name != "testing/real-clusters.md" or os.environ.get("KUBEBUILDER_ASSETS"):
-            assert reader.follow((ROOT / "docs" / name).read_text()) >= 1, name
+            assert prepared.follow((ROOT / "docs" / name).read_text()) >= 1, name
 
 
-def test_the_tutorial_after_the_installation(reader):
-    if find_kubectl() is None:
-        pytest.skip("there is no kubectl")
-    reader.follow(section("README.md", "Install"))
+def test_the_tutorial_after_the_installation(prepared):
     pages = sorted((ROOT / "docs/tutorial").glob("[0-9]-*.md"))
     for path in [ROOT / "docs/tutorial/index.md", *pages]:
-        assert reader.follow(path.read_text()) >= 1, path.name
+        assert prepared.follow(path.read_text()) >= 1, path.name
+
+
+def test_the_page_of_the_installation(prepared):
+    for head in ("Moving from Kopf", "If both are installed"):
+        assert prepared.follow(section("docs/install.md", head)) == 2
+
+
+def test_the_page_of_the_development(prepared):
+    assert prepared.follow((ROOT / "docs/dev.md").read_text()) == 4
+
+
+@pytest.mark.parametrize(
+    "page, commands",
+    [
+        ("how-to/check-a-cluster", 1),
+        ("how-to/finalizers", 7),
+        ("how-to/handler-not-called", 1),
+        ("how-to/helm-and-kustomize", 2),
+        ("how-to/object-states", 6),
+        pytest.param(
+            "probes", 3, marks=pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+        ),
+    ],
+)
+def test_pages_with_commands(prepared, page, commands):
+    with Cluster(controllers=True) as cluster:
+        prepared.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        assert prepared.follow((ROOT / f"docs/{page}.md").read_text()) >= commands
+        prepared.close()  # before its cluster
+
+
+@pytest.mark.parametrize(
+    "page, example", [("state-and-finalizers", "01-minimal"), ("deployment", "30-deployment")]
+)
+def test_pages_about_the_object_of_an_example(prepared, page, example):
+    with Cluster() as cluster:
+        prepared.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        prepared.run(f"kubectl apply -f examples/{example}/crd.yaml", [])
+        prepared.run(f"kubectl apply -f examples/{example}/obj.yaml", [])
+        assert prepared.follow((ROOT / f"docs/{page}.md").read_text()) == 1
+
+
+def test_the_command_that_prints_the_manifests_of_a_deployment(prepared):
+    [command] = re.findall(r"`(kopf manifests --home [^`]+)`", (ROOT / "docs/deployment.md").read_text())
+    with Cluster() as cluster:
+        prepared.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        prepared.run("kubectl apply -f examples/30-deployment/crd.yaml", [])
+        code, output = prepared.call(f"cd examples/30-deployment && {command}")
+        assert code == 0 and "kind: ServiceAccount" in output, output
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples(prepared, name):
+    """The example brings no packages but those that its README installs."""
+    page = (ROOT / "examples" / name / "README.md").read_text()
+    if name == "40-cache":  # tests/examples/test_cache.py has the rest
+        page = page.partition("## What it shows")[0]
+    if name == "30-deployment":  # images and pushing are for others
+        page = page.partition("Or without an image:")[2]
+    if not os.environ.get("KUBEBUILDER_ASSETS"):
+        page = page.replace(" --kopf-cluster=assets", "")
+    with Cluster(controllers=True) as cluster:
+        prepared.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        assert prepared.follow(page) >= 3
+        prepared.close()  # before its cluster
+
+
+def test_the_tests_of_an_example_run_in_a_checkout_with_pytest_alone(prepared):
+    """The plugins that the tests of this repository need are not installed."""
+    [command] = re.findall(r"`(pytest examples/\S+)`", (ROOT / "docs/testing.md").read_text())
+    assert prepared.call("pip install --quiet pytest")[0] == 0
+    prepared.folder = ROOT
+    code, output = prepared.call(f"{command} -p no:cacheprovider")
+    assert code == 0 and " passed" in output, output
 
 
 def test_the_migration_to_kopf_rs(reader):

@@ -10,14 +10,13 @@ LIMIT = 12 * 2**20
 DEPENDENCIES = {"click", "pyyaml"}
 
 
-def test_an_empty_environment_gets_few_packages(environment, wheel):
-    environment.pip("install", wheel)
+def test_an_empty_environment_gets_few_packages(installed):
     script = "from importlib.metadata import distributions as d; print(*(x.name.lower() for x in d()))"
-    names = set(environment.run("-c", script).stdout.split())
+    names = set(installed.run("-c", script).stdout.split())
     assert names == {"kopf-rs", *DEPENDENCIES}
-    done = environment.run("-m", "kopf", "run", "--help")
+    done = installed.run("-m", "kopf", "run", "--help")
     assert "--all-namespaces" in done.stdout, done.stderr
-    assert (environment.folder / "bin" / "kopf").exists()
+    assert (installed.folder / "bin" / "kopf").exists()
 
 
 def test_the_wheel_is_small_and_has_no_functions_for_tests(optimised_wheel, environment):
@@ -54,26 +53,22 @@ def test_any_python_from_3_11_on_can_use_the_wheel(wheel):
     assert "-cp311-abi3-" in wheel
 
 
-def test_the_command_is_what_the_module_is(environment, wheel):
-    environment.pip("install", wheel)
-    light = environment.run("-m", "kopf", "--version")
-    heavy = environment.run(
-        "-c", "import sys; sys.argv[1:] = ['--version']; from kopf.cli import main; main()"
-    )
+def test_the_command_is_what_the_module_is(installed):
+    light = installed.run("-m", "kopf", "--version")
+    heavy = installed.run("-c", "import sys; sys.argv[1:] = ['--version']; from kopf.cli import main; main()")
     assert light.stdout == heavy.stdout != ""
     assert light.returncode == heavy.returncode == 0
-    entry = (environment.folder / "bin" / "kopf").read_text()
+    entry = (installed.folder / "bin" / "kopf").read_text()
     assert "from kopf.__main__ import main" in entry
 
 
-def test_starting_loads_only_what_is_asked_for(environment, wheel):
-    environment.pip("install", wheel)
+def test_starting_loads_only_what_is_asked_for(installed):
     script = (
         "import sys\nsys.argv[1:] = [{!r}]\ntry:\n from kopf.__main__ import main; main()\n"
         "finally:\n print(*sys.modules)"
     )
     loaded = {
-        option: set(environment.run("-c", script.format(option)).stdout.split())
+        option: set(installed.run("-c", script.format(option)).stdout.split())
         for option in ("--version", "--help")
     }
     assert not loaded["--version"] & {"click", "typing", "enum", "kopf._kopf"}

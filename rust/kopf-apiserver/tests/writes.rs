@@ -309,3 +309,68 @@ async fn a_csi_driver_has_a_generation_after_its_first_change() {
     let (_, changed) = send(&server, "PATCH", &path, "application/merge-patch+json", &changed).await;
     assert_eq!(changed["metadata"]["generation"], 1);
 }
+
+/// `kubernetes_asyncio` sends Python's `False`.
+#[tokio::test]
+async fn flags_are_false_in_any_case() {
+    let server = with_things().await;
+    let noted = |note: &str| thing(&json!({"note": note}));
+    let path = |manager: &str, force: &str| format!("{THINGS}/one?fieldManager={manager}&force={force}");
+    assert_eq!(send(&server, "PATCH", &path("first", "False"), APPLY, &noted("a")).await.0, 201);
+    assert_eq!(send(&server, "PATCH", &path("second", "False"), APPLY, &noted("b")).await.0, 409);
+    assert_eq!(send(&server, "PATCH", &path("second", "True"), APPLY, &noted("b")).await.0, 200);
+}
+
+#[tokio::test]
+async fn enumerations_apply_to_values_of_wrong_types() {
+    let server = server().await;
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "paints.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "names": {"plural": "paints", "kind": "Paint"}, "versions": [{
+            "name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "colour": {"type": "string", "enum": ["red", "green"]}}}}}]}});
+    send(&server, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", JSON, &crd).await;
+    let paint =
+        json!({"apiVersion": "test.dev/v1", "kind": "Paint", "metadata": {"name": "one"}, "colour": 1});
+    let (code, answer) =
+        send(&server, "POST", "/apis/test.dev/v1/namespaces/default/paints", JSON, &paint).await;
+    assert_eq!(code, 422);
+    let expected = "Paint.test.dev \"one\" is invalid: [colour: Invalid value: \"integer\": colour in body must be of type string: \
+                    \"integer\", colour: Unsupported value: 1: supported values: \"red\", \"green\"]";
+    assert_eq!(answer["message"], expected);
+}
+
+/// The body of an error ends as that of kube-apiserver does.
+#[tokio::test]
+async fn errors_end_with_a_line_break() {
+    let server = server().await;
+    let client = Client::plain(server.port(), server.token());
+    let headers = [("authorization".to_owned(), format!("Bearer {}", server.token()))].into();
+    let answer = client.send("GET", "/api/v1/namespaces/nothing", &headers, "").await;
+    assert_eq!(answer.code, 404);
+    assert!(answer.body.ends_with("}\n"), "{}", answer.body);
+}
+
+/// `Scale` omits a number of zero.
+#[tokio::test]
+async fn a_scale_of_zero_has_no_manager() {
+    let server = server().await;
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}});
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "one"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    send(&server, "POST", &format!("{sets}?fieldManager=first"), JSON, &set).await;
+    let merge = "application/merge-patch+json";
+    let path = format!("{sets}/one/scale?fieldManager=second");
+    let mut managers = Vec::new();
+    for replicas in [2, 0] {
+        send(&server, "PATCH", &path, merge, &json!({"spec": {"replicas": replicas}})).await;
+        let (_, found) = send(&server, "GET", &format!("{sets}/one"), JSON, &Value::Null).await;
+        let list = found["metadata"]["managedFields"].as_array().expect("managed fields").clone();
+        let owners = list.iter().filter(|entry| entry["fieldsV1"]["f:spec"]["f:replicas"] == json!({}));
+        managers.push(owners.map(|entry| entry["manager"].clone()).collect::<Vec<_>>());
+    }
+    assert_eq!(managers, [vec![json!("second")], vec![]]);
+}

@@ -296,6 +296,12 @@ fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
         field_set::strip_unmanaged(set, reset_field(call));
     }
+    let is_scale = call.subresource.as_deref() == Some("scale");
+    if is_scale && at(new, "/spec/replicas").and_then(Value::as_i64) == Some(0) {
+        // `Scale` omits a number of zero, so that it has no manager.
+        let taken = changes.taken();
+        changes = Comparison { removed: taken, ..Comparison::default() };
+    }
     changes
 }
 

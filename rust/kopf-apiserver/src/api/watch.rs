@@ -299,20 +299,20 @@ impl Watch {
         out.extend_from_slice(b"\",\"object\":");
         match self.options.format {
             OutputFormat::Object => out.extend_from_slice(&render::object_json(object, &self.resource)),
-            OutputFormat::Partial | OutputFormat::PartialList => {
+            OutputFormat::Partial(version) | OutputFormat::PartialList(version) => {
                 let value = render::object_value(object, &self.resource);
-                out.extend_from_slice(partial(&value).to_string().as_bytes());
+                out.extend_from_slice(partial(&value, version).to_string().as_bytes());
             }
-            OutputFormat::Table => {
+            OutputFormat::Table(meta) => {
                 let value = render::object_value(object, &self.resource);
                 let version = object.version.to_string().into();
                 // Only the first event contains the column definitions.
-                let mut header = table::header(&self.resource, &version, !self.columns_sent);
+                let mut header = table::header(&self.resource, &version, !self.columns_sent, meta);
                 if self.columns_sent {
                     header.insert("columnDefinitions".into(), Value::Null);
                 }
                 self.columns_sent = true;
-                let row = table::row(&self.resource, &value, self.options.include, true);
+                let row = table::row(&self.resource, &value, self.options.include, meta);
                 header.insert("rows".into(), Value::Array(vec![row]));
                 out.extend_from_slice(Value::Object(header).to_string().as_bytes());
             }
@@ -327,7 +327,7 @@ impl Watch {
     /// Whether events cannot be shown in the requested format. kube-apiserver ends such a watch at its first event;
     /// errors are sent.
     fn rejects_format(&mut self) -> bool {
-        self.is_finished |= self.options.format == OutputFormat::PartialList;
+        self.is_finished |= matches!(self.options.format, OutputFormat::PartialList(_));
         self.is_finished
     }
 
@@ -341,10 +341,10 @@ impl Watch {
         }
         let (kind, api_version) = match self.options.format {
             OutputFormat::Object => (self.resource.kind.clone(), self.resource.api_version()),
-            OutputFormat::Partial | OutputFormat::PartialList => {
-                ("PartialObjectMetadata".into(), "meta.k8s.io/v1".into())
+            OutputFormat::Partial(version) | OutputFormat::PartialList(version) => {
+                ("PartialObjectMetadata".into(), version.api_version().into())
             }
-            OutputFormat::Table => ("Table".into(), "meta.k8s.io/v1".into()),
+            OutputFormat::Table(version) => ("Table".into(), version.api_version().into()),
         };
         let object = json!({"kind": kind, "apiVersion": api_version, "metadata": meta});
         let line = format!("{}\n", json!({"type": "BOOKMARK", "object": object}));

@@ -1,7 +1,8 @@
 //! Garbage collector: dependents of deleted owners, and propagation policies.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
+use crate::apply::managed_fields;
 use crate::base::json::strings;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
@@ -67,14 +68,36 @@ fn remove_owner_reference(cluster: &Cluster, resource: &Resource, object: &Store
         };
         let before = owners.len();
         owners.retain(|o| o["uid"] != *uid);
-        let changed = owners.len() != before;
-        if owners.is_empty()
-            && let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            meta.shift_remove("ownerReferences");
+        if owners.len() == before {
+            return false;
         }
-        changed
+        let was_the_last = owners.is_empty();
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            if was_the_last {
+                meta.shift_remove("ownerReferences");
+            }
+            disown_reference(meta, uid, was_the_last);
+        }
+        true
     });
+}
+
+/// Removes an owner reference from the managed fields, or all of them.
+fn disown_reference(meta: &mut Map<String, Value>, uid: &str, all: bool) {
+    if !meta.contains_key("managedFields") {
+        return;
+    }
+    let key = format!("k:{}", json!({"uid": uid}));
+    let mut entries = managed_fields::read(meta);
+    for entry in &mut entries {
+        entry.set.retain(|path| {
+            let mut elements = path.iter().map(|element| &**element);
+            let is_reference =
+                elements.next() == Some("f:metadata") && elements.next() == Some("f:ownerReferences");
+            !(is_reference && (all || elements.next() == Some(key.as_str())))
+        });
+    }
+    managed_fields::write(meta, entries);
 }
 
 /// Deletes an object if all owners are gone.
@@ -166,8 +189,6 @@ pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
 mod tests {
     use std::sync::Arc;
 
-    use serde_json::json;
-
     use super::*;
     use crate::base::options::ServerOptions;
     use crate::controllers::process;
@@ -212,5 +233,24 @@ mod tests {
             assert!(few >= 100, "the reads are counted: {few}");
             assert!(many <= 11 * few, "{finalizer:?}: {few} reads for 100 dependents, {many} for 1,000");
         }
+    }
+
+    #[test]
+    fn a_removed_reference_has_no_managers() {
+        let references = json!({".": {}, "k:{\"uid\":\"a\"}": {}, "k:{\"uid\":\"b\"}": {}});
+        let entry = |manager: &str, fields: Value| {
+            json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": "10", "fieldsType": "FieldsV1",
+                "fieldsV1": fields})
+        };
+        let only = entry("only", json!({"f:metadata": {"f:ownerReferences": references}}));
+        let both = entry("both", json!({"f:data": {}, "f:metadata": {"f:ownerReferences": references}}));
+        let mut meta = Map::new();
+        meta.insert("managedFields".into(), json!([both, only]));
+
+        disown_reference(&mut meta, "a", false);
+        let rest = json!({".": {}, "k:{\"uid\":\"b\"}": {}});
+        assert_eq!(meta["managedFields"][1]["fieldsV1"], json!({"f:metadata": {"f:ownerReferences": rest}}));
+        disown_reference(&mut meta, "b", true);
+        assert_eq!(meta["managedFields"], json!([entry("both", json!({"f:data": {}}))]));
     }
 }

@@ -28,13 +28,38 @@ struct MediaRange<'h> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Accept<'h>(Vec<MediaRange<'h>>);
 
+/// Version of `meta.k8s.io`, in which tables and partial objects are sent. Both have the same fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetaVersion {
+    V1,
+    V1Beta1,
+}
+
+impl MetaVersion {
+    fn of(group: &str, version: &str) -> Option<Self> {
+        match (group, version) {
+            ("meta.k8s.io", "v1") => Some(Self::V1),
+            ("meta.k8s.io", "v1beta1") => Some(Self::V1Beta1),
+            _ => None,
+        }
+    }
+
+    /// The `apiVersion` of the documents.
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
 /// Requested format of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutputFormat {
     Object,
-    Table,
-    Partial,
-    PartialList,
+    Table(MetaVersion),
+    Partial(MetaVersion),
+    PartialList(MetaVersion),
 }
 
 /// The endpoint of a request. Some of them check the media types before the parameters, with a separate error.
@@ -135,10 +160,15 @@ impl<'h> MediaRange<'h> {
         match self.conversion() {
             None => Some(OutputFormat::Object),
             Some(_) if !endpoint.has_conversions() => None,
-            Some(("Table", "meta.k8s.io", "v1")) => Some(OutputFormat::Table),
-            Some(("PartialObjectMetadata", "meta.k8s.io", "v1")) => Some(OutputFormat::Partial),
-            Some(("PartialObjectMetadataList", "meta.k8s.io", "v1")) => Some(OutputFormat::PartialList),
-            Some(_) => None,
+            Some((kind, group, version)) => {
+                let version = MetaVersion::of(group, version)?;
+                match kind {
+                    "Table" => Some(OutputFormat::Table(version)),
+                    "PartialObjectMetadata" => Some(OutputFormat::Partial(version)),
+                    "PartialObjectMetadataList" => Some(OutputFormat::PartialList(version)),
+                    _ => None,
+                }
+            }
         }
     }
 }
@@ -216,28 +246,30 @@ mod tests {
     /// The expectations are the responses of kube-apiserver 1.36.
     #[test]
     fn the_best_range_decides() {
-        use OutputFormat::{Object, PartialList, Table};
+        use OutputFormat::{Object, PartialList};
+        let table = OutputFormat::Table(MetaVersion::V1);
         for (header, expected) in [
             ("*/*", Object),
             ("text/plain, */*", Object),
-            (TABLE, Table),
-            ("application/json; as=Table ; g=meta.k8s.io ; v=v1", Table),
-            ("*/*;as=Table;g=meta.k8s.io;v=v1", Table),
+            (TABLE, table),
+            ("application/json; as=Table ; g=meta.k8s.io ; v=v1", table),
+            ("*/*;as=Table;g=meta.k8s.io;v=v1", table),
+            ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", OutputFormat::Table(MetaVersion::V1Beta1)),
             ("application/json;as=Foo;g=meta.k8s.io;v=v1, application/json", Object),
-            ("application/json;q=0.1, application/json;as=Table;g=meta.k8s.io;v=v1;q=0.9", Table),
+            ("application/json;q=0.1, application/json;as=Table;g=meta.k8s.io;v=v1;q=0.9", table),
             ("application/json;as=Table;g=meta.k8s.io;v=v1;q=0.1, application/json;q=0.9", Object),
             ("application/json;as=Table;g=meta.k8s.io;v=v1;q=0.1, */*", Object),
-            ("application/json;q=0.5, */*;q=0.9;as=Table;g=meta.k8s.io;v=v1", Table),
-            ("*/*,application/json;as=Table;g=meta.k8s.io;v=v1", Table),
-            ("application/*, application/json;as=Table;g=meta.k8s.io;v=v1", Table),
-            ("application/json;as=Table;g=meta.k8s.io;v=v1,", Table),
+            ("application/json;q=0.5, */*;q=0.9;as=Table;g=meta.k8s.io;v=v1", table),
+            ("*/*,application/json;as=Table;g=meta.k8s.io;v=v1", table),
+            ("application/*, application/json;as=Table;g=meta.k8s.io;v=v1", table),
+            ("application/json;as=Table;g=meta.k8s.io;v=v1,", table),
             ("application/json;q=0", Object),
-            ("application/json;q=bad;as=Table;g=meta.k8s.io;v=v1", Table),
+            ("application/json;q=bad;as=Table;g=meta.k8s.io;v=v1", table),
             ("application/json;stream=watch", Object),
             ("application/json;charset=utf-8", Object),
             (
                 "text/html;q=1,application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1;q=0.3,*/*;q=0.2",
-                PartialList,
+                PartialList(MetaVersion::V1),
             ),
         ] {
             check(Endpoint::List, header, Ok(expected));

@@ -81,14 +81,14 @@ pub(crate) fn value(
 ) -> Result<Response, Status> {
     Ok(match request.output_format(Endpoint::of(resource, false))? {
         OutputFormat::Object => Response::bytes(code, encoding::encode(value)),
-        OutputFormat::Partial => Response::json(code, &partial(value)),
-        OutputFormat::PartialList if resource.custom.is_some() => {
+        OutputFormat::Partial(version) => Response::json(code, &partial(value, version)),
+        OutputFormat::PartialList(_) if resource.custom.is_some() => {
             return Err(Status::internal("content is not a list"));
         }
-        OutputFormat::PartialList => return Err(Status::not_a_list(&resource.go_type())),
-        OutputFormat::Table => {
-            let mut out = table::header(resource, &value["metadata"]["resourceVersion"], true);
-            let row = table::row(resource, value, include_object(request), true);
+        OutputFormat::PartialList(_) => return Err(Status::not_a_list(&resource.go_type())),
+        OutputFormat::Table(version) => {
+            let mut out = table::header(resource, &value["metadata"]["resourceVersion"], true, version);
+            let row = table::row(resource, value, include_object(request), version);
             out.insert("rows".into(), Value::Array(vec![row]));
             Response::json(code, &Value::Object(out))
         }
@@ -133,22 +133,22 @@ fn list_meta(page: &Page, custom: bool) -> Value {
 pub(crate) fn list(request: &Request, resource: &Resource, page: &Page) -> Result<Response, Status> {
     Ok(match request.output_format(Endpoint::of(resource, true))? {
         OutputFormat::Object => Response::bytes(200, list_bytes(resource, page)),
-        OutputFormat::Partial => return Err(Status::is_a_list(&resource.go_type())),
-        OutputFormat::PartialList => {
+        OutputFormat::Partial(_) => return Err(Status::is_a_list(&resource.go_type())),
+        OutputFormat::PartialList(version) => {
             let items: Vec<Value> =
-                page.objects.iter().map(|o| partial(&object_value(o, resource))).collect();
-            let meta = list_meta(page, false);
-            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, "items": items});
+                page.objects.iter().map(|o| partial(&object_value(o, resource), version)).collect();
+            let (meta, api_version) = (list_meta(page, false), version.api_version());
+            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": api_version, "metadata": meta, "items": items});
             Response::json(200, &list)
         }
-        OutputFormat::Table => {
-            let mut out = table::header(resource, &Value::Null, true);
+        OutputFormat::Table(version) => {
+            let mut out = table::header(resource, &Value::Null, true, version);
             out.insert("metadata".into(), list_meta(page, false));
             let include_object = include_object(request);
             let rows = page
                 .objects
                 .iter()
-                .map(|o| table::row(resource, &object_value(o, resource), include_object, false));
+                .map(|o| table::row(resource, &object_value(o, resource), include_object, version));
             out.insert("rows".into(), rows.collect());
             Response::json(200, &Value::Object(out))
         }

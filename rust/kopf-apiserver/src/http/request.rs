@@ -46,7 +46,7 @@ impl Query {
         self.0.iter().filter(|(k, v)| k == name && !v.is_empty()).map(|(_, v)| v.clone()).collect()
     }
     pub(crate) fn flag(&self, name: &str) -> bool {
-        self.has(name) && !matches!(self.get(name), "false" | "0")
+        self.has(name) && !self.get(name).eq_ignore_ascii_case("false") && self.get(name) != "0"
     }
     pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.get(name).parse().ok()

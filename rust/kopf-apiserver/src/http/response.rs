@@ -53,7 +53,7 @@ impl Response {
 
 impl From<Status> for Response {
     fn from(status: Status) -> Self {
-        let mut out = Self::json(status.code, &status.to_value());
+        let mut out = Self::bytes(status.code, format!("{}\n", status.to_value()));
         if let Some(seconds) = status.retry_after {
             out.headers.push(("retry-after", seconds.to_string()));
         }

@@ -59,6 +59,10 @@ fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
     if !matches_type(value, schema) {
         let (found, kind) = (type_of(value), type_names(schema.kind));
         let shown = format!("\"{found}\"");
+        // Unlike the other constraints, enumerations apply to values of all types.
+        if let Some(checks) = &schema.checks {
+            check_options(value, checks, path, out);
+        }
         let path = if path.is_empty() { "<nil>" } else { path };
         out.push(Cause::type_invalid(
             path,
@@ -146,12 +150,16 @@ fn check_value(value: &Value, checks: &Checks, path: &str, out: &mut Vec<Cause>)
         }
         _ => {}
     }
+    check_options(value, checks, path, out);
+    check_combinations(value, checks, path, out);
+}
+
+fn check_options(value: &Value, checks: &Checks, path: &str, out: &mut Vec<Cause>) {
     if let Some(options) = checks.options.as_ref().filter(|o| !o.contains(value)) {
         let shown: Vec<String> =
             options.iter().map(|o| o.as_str().map_or_else(|| o.to_string(), str::to_owned)).collect();
         out.push(Cause::unsupported(path, value, &shown));
     }
-    check_combinations(value, checks, path, out);
 }
 
 fn number(value: f64) -> String {

@@ -1,10 +1,11 @@
-//! `meta.k8s.io/v1` tables for `kubectl get`: columns and rows of built-in and custom resources.
+//! Tables of `meta.k8s.io` for `kubectl get`: columns and rows of built-in and custom resources.
 
 mod cells;
 mod columns;
 
 use serde_json::{Map, Value, json};
 
+use crate::http::accept::MetaVersion;
 use crate::http::partial::partial;
 use crate::scheme::resources::Resource;
 
@@ -56,10 +57,15 @@ fn column(name: &str, kind: &str, priority: i64, source: &str) -> Column {
 }
 
 /// Table without rows.
-pub(crate) fn header(resource: &Resource, version: &Value, with_columns: bool) -> Map<String, Value> {
+pub(crate) fn header(
+    resource: &Resource,
+    version: &Value,
+    with_columns: bool,
+    meta: MetaVersion,
+) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("kind".into(), "Table".into());
-    out.insert("apiVersion".into(), "meta.k8s.io/v1".into());
+    out.insert("apiVersion".into(), meta.api_version().into());
     out.insert(
         "metadata".into(),
         if version.is_null() { json!({}) } else { json!({"resourceVersion": version}) },
@@ -88,12 +94,12 @@ fn describe(column: &Column, resource: &Resource) -> String {
 }
 
 /// Row of one object.
-pub(crate) fn row(resource: &Resource, object: &Value, include: IncludeObject, _single: bool) -> Value {
+pub(crate) fn row(resource: &Resource, object: &Value, include: IncludeObject, meta: MetaVersion) -> Value {
     let cells: Vec<Value> =
         columns(resource).iter().map(|c| cells::cell(&c.source, &c.kind, object)).collect();
     let included = match include {
         IncludeObject::Nothing => Value::Null,
-        IncludeObject::Metadata => partial(object),
+        IncludeObject::Metadata => partial(object, meta),
         IncludeObject::Object => object.clone(),
     };
     let mut out = Map::new();

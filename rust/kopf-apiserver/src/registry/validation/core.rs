@@ -80,17 +80,22 @@ fn ports(spec: &Value, kind: &str, path: &str, out: &mut Vec<Cause>) {
         } else if !name.is_empty() && earlier().any(|p| member_text(p, "name") == name) {
             out.push(Cause::duplicate(format!("{place}.name"), &name.into()));
         }
-        let same = |key: &str, other: &Value| other.get(key) == port.get(key);
-        if earlier().any(|p| same("port", p) && same("protocol", p)) {
-            let shown = serde_json::json!({"protocol": port["protocol"], "port": port["port"]});
-            out.push(Cause::duplicate_raw(
-                place.clone(),
-                &go_values::internal_text(&shown, "core.v1.ServicePort"),
-            ));
-        }
         if kind == "ClusterIP" && port.get("nodePort").and_then(Value::as_i64).is_some_and(|n| n != 0) {
             let detail = "may not be used when `type` is 'ClusterIP'";
             out.push(Cause::forbidden(format!("{place}.nodePort"), detail));
+        }
+    }
+}
+
+/// Ports of a service with the same number and protocol. kube-apiserver reports them after the fields of all ports.
+pub(super) fn duplicate_ports(spec: &Value, out: &mut Vec<Cause>) {
+    let ports = list(spec, "ports");
+    for (i, port) in ports.iter().enumerate() {
+        let same = |key: &str, other: &Value| other.get(key) == port.get(key);
+        if ports.iter().take(i).any(|p| same("port", p) && same("protocol", p)) {
+            let shown = serde_json::json!({"protocol": port["protocol"], "port": port["port"]});
+            let shown = go_values::internal_text(&shown, "core.v1.ServicePort");
+            out.push(Cause::duplicate_raw(format!("spec.ports[{i}]"), &shown));
         }
     }
 }

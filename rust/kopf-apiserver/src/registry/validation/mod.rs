@@ -83,6 +83,9 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
     } else {
         walk::walk(value, &resource.schema(), "", &mut out);
     }
+    if resource.is("", "services") {
+        core::duplicate_ports(&value["spec"], &mut out);
+    }
     if let Some(old) = old {
         // kube-apiserver validates some kinds twice on an update.
         if TWICE.iter().any(|(group, plural)| resource.is(group, plural)) {
@@ -300,6 +303,17 @@ mod tests {
             let found = causes(group, version, plural, &object);
             assert!(found.contains(&(field.to_owned(), message.to_owned())), "{plural}: {found:?}");
         }
+    }
+
+    #[test]
+    fn equal_ports_are_reported_after_the_fields_of_all_ports() {
+        let service = json!({"spec": {"type": "ClusterIP", "ports": [
+            {"port": 80, "protocol": "TCP"}, {"port": 80, "protocol": "TCP"}, {"port": 0, "protocol": "TCP"}]}});
+        let fields: Vec<String> =
+            causes("", "v1", "services", &service).into_iter().map(|(field, _)| field).collect();
+        let names = ["spec.ports[0].name", "spec.ports[1].name", "spec.ports[2].name"];
+        assert_eq!(fields[..3], names);
+        assert_eq!(fields.last().map(String::as_str), Some("spec.ports[1]"), "{fields:?}");
     }
 
     #[test]
