@@ -41,6 +41,27 @@ def release_patch(
 ) -> list[dict[str, Any]] | None:
     """The JSON patch that removes the finalizers; with settings, also the annotations with the state."""
 
+def object_arguments(
+    cause: Any, source: Any, values: Mapping[str, Any], own_names: tuple[str, ...]
+) -> dict[str, Any]:
+    """The arguments about the object of a cause, and the attributes with these names, in a new dict.
+
+    The logger and the patch are those of the cause; the memo, the resource and the body are those of the source.
+    """
+
+@final
+class LazyAttribute:
+    """An attribute of a cause, which is read from the source of the cause at the first access.
+
+    `source` and `attribute` are names: of the attribute with the source, and of the attribute of the source.
+    """
+
+    def __new__(
+        cls, source: str, attribute: str | None = None, convert: Callable[[Any], Any] | None = None
+    ) -> LazyAttribute: ...
+    def __set_name__(self, owner: type, name: str, /) -> None: ...
+    def __get__(self, cause: Any, owner: type | None = None, /) -> Any: ...
+
 def json_copy(value: Any) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
 @final
@@ -122,6 +143,8 @@ class Attempt:
     def started(self) -> int: ...
     @staticmethod
     def now() -> int: ...
+    def add_arguments(self, arguments: dict[str, Any], param: Any) -> None:
+        """Add `param`, `retry`, `started` and `runtime`, except those whose names indices have."""
     def precheck(self) -> Outcome | None: ...
     def settle(
         self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None

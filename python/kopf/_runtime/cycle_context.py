@@ -24,7 +24,7 @@ from kopf._runtime.causes import (
     build_diff,
     make_cause,
 )
-from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger
+from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger, TerseObjectLogger
 from kopf._runtime.memos import MemoRegistry
 
 _UNSET = object()
@@ -119,6 +119,11 @@ class CycleContext:
         return self._local_logger
 
     @property
+    def terse_logger(self) -> TerseObjectLogger:
+        """A new logger for index functions."""
+        return TerseObjectLogger(body=self.body, settings=self.settings)
+
+    @property
     def memo(self) -> AnyMemo:
         """The memo of the object."""
         if self._memo is _UNSET:
@@ -131,6 +136,16 @@ class CycleContext:
         if self._patch is None:
             self._patch = Patch(None, body=self.body, fns=self.deferred_fns)
         return self._patch
+
+    @property
+    def separate_patch(self) -> Patch:
+        """A new patch that goes nowhere."""
+        return Patch(None, body=self.body)
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """The event as the watch has it. Its values are those of the body, as if that were made of the event."""
+        return {"type": self.type, "object": self.object.to_dict()}
 
     @property
     def patch_or_none(self) -> Patch | None:

@@ -139,8 +139,7 @@ class Invoker:
         result = None
         finish: Callable[[], None] | None = None
         try:
-            # The indices are arguments too, and they win over all others.
-            _add_attempt(kwargs, prepared.handler, attempt)
+            attempt.add_arguments(kwargs, prepared.handler.param)
             if prepared.names_api and self.api is not None and API not in kwargs:
                 kwargs[API] = await self.api.provide(kwargs, is_async=prepared.is_async)
             if prepared.names_conditions and CONDITIONS not in kwargs:
@@ -206,15 +205,6 @@ class Invoker:
         compatible = compatibility.of_settings(self._settings)
         is_full = logger.isEnabledFor(logging.DEBUG) or compatible.logs_whole_tracebacks
         return not is_full and is_self_explanatory(error)
-
-
-def _add_attempt(kwargs: dict[str, Any], handler: Handler, attempt: Attempt) -> None:
-    """Add the arguments of the attempt, except those whose names indices have."""
-    started = attempt.started
-    kwargs.setdefault("param", handler.param)
-    kwargs.setdefault("retry", attempt.retry)
-    kwargs.setdefault("started", EPOCH + datetime.timedelta(0, 0, started))
-    kwargs.setdefault("runtime", datetime.timedelta(0, 0, Attempt.now() - started))
 
 
 def _add_conditions(kwargs: dict[str, Any]) -> Callable[[], None]:

@@ -265,17 +265,17 @@ impl ObjectView {
     }
 
     #[getter]
-    fn name(&self) -> Option<&str> {
+    pub(crate) fn name(&self) -> Option<&str> {
         self.object.name()
     }
 
     #[getter]
-    fn namespace(&self) -> Option<&str> {
+    pub(crate) fn namespace(&self) -> Option<&str> {
         self.object.namespace()
     }
 
     #[getter]
-    fn uid(&self) -> Option<&str> {
+    pub(crate) fn uid(&self) -> Option<&str> {
         self.object.uid()
     }
 

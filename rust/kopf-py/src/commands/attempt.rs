@@ -6,7 +6,10 @@ use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
 use kopf_core::time::Timestamp;
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDateTime, PyDelta, PyDict, PyString, PyTzInfo};
 
 use crate::logging::number;
 use crate::time::now;
@@ -66,6 +69,19 @@ impl AttemptView {
         now().micros()
     }
 
+    /// Adds the arguments of the attempt to those of its handler, with the value of `param=`.
+    ///
+    /// The indices among the arguments win over all others.
+    fn add_arguments(&self, arguments: &Bound<'_, PyDict>, param: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = param.py();
+        add(arguments, intern!(py, "param"), || Ok(param.clone()))?;
+        add(arguments, intern!(py, "retry"), || Ok(self.0.retry.into_pyobject(py)?.into_any()))?;
+        add(arguments, intern!(py, "started"), || datetime(py, self.0.started))?;
+        add(arguments, intern!(py, "runtime"), || {
+            Ok(timedelta(py, now().micros() - self.0.started.micros())?.into_any())
+        })
+    }
+
     /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
     fn precheck(&self) -> Option<OutcomeView> {
         self.0.precheck(now()).map(OutcomeView)
@@ -97,6 +113,34 @@ impl AttemptView {
         }
         Ok(OutcomeView(settled))
     }
+}
+
+/// Adds an argument, unless there is one of this name.
+fn add<'py>(
+    arguments: &Bound<'py, PyDict>,
+    name: &Bound<'py, PyString>,
+    value: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    if arguments.contains(name)? { Ok(()) } else { arguments.set_item(name, value()?) }
+}
+
+/// The time as a `datetime` in UTC.
+fn datetime(py: Python<'_>, at: Timestamp) -> PyResult<Bound<'_, PyAny>> {
+    static EPOCH: PyOnceLock<Py<PyDateTime>> = PyOnceLock::new();
+    let epoch = EPOCH.get_or_try_init(py, || {
+        let utc = PyTzInfo::utc(py)?;
+        PyDateTime::new(py, 1970, 1, 1, 0, 0, 0, 0, Some(&utc)).map(Bound::unbind)
+    })?;
+    epoch.bind(py).add(timedelta(py, at.micros())?)
+}
+
+fn timedelta(py: Python<'_>, micros: i64) -> PyResult<Bound<'_, PyDelta>> {
+    const SECOND: i64 = 1_000_000;
+    const DAY: i64 = 86_400 * SECOND;
+    // The rest of a day fits into the parts.
+    let (days, rest) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
+    let (seconds, micros) = (rest / SECOND, rest % SECOND);
+    PyDelta::new(py, i32::try_from(days)?, i32::try_from(seconds)?, i32::try_from(micros)?, false)
 }
 
 /// The error mode of this name.
