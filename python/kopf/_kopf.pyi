@@ -40,24 +40,31 @@ def release_patch(
     object: str, finalizers: list[str], purged: dict[str, Any] | None = None
 ) -> list[dict[str, Any]] | None:
     """The JSON patch that removes the finalizers; with settings, also the annotations with the state."""
+@final
+class ObjectArguments:
+    """The arguments that a cause has: those about its object, and its attributes with these names.
 
-def object_arguments(
-    cause: Any, source: Any, values: Mapping[str, Any], own_names: tuple[str, ...]
-) -> dict[str, Any]:
-    """The arguments about the object of a cause, and the attributes with these names, in a new dict.
-
-    The logger and the patch are those of the cause; the memo, the resource and the body are those of the source.
+    The logger and the patch are those of the cause; the others are made of its source, if it has one. If it
+    is kept, the cause has the same dict at each access.
     """
+
+    def __new__(cls, *names: str, keep: bool = True) -> ObjectArguments: ...
+    def __set_name__(self, owner: type, name: str, /) -> None: ...
+    def __get__(self, cause: Any, owner: type | None = None, /) -> dict[str, Any]: ...
 
 @final
 class LazyAttribute:
     """An attribute of a cause, which is read from the source of the cause at the first access.
 
-    `source` and `attribute` are names: of the attribute with the source, and of the attribute of the source.
+    `attribute` is its name in the source; `source` is the name of the attribute with the source.
     """
 
     def __new__(
-        cls, source: str, attribute: str | None = None, convert: Callable[[Any], Any] | None = None
+        cls,
+        attribute: str | None = None,
+        *,
+        source: str | None = None,
+        convert: Callable[[Any], Any] | None = None,
     ) -> LazyAttribute: ...
     def __set_name__(self, owner: type, name: str, /) -> None: ...
     def __get__(self, cause: Any, owner: type | None = None, /) -> Any: ...
@@ -289,6 +296,9 @@ class Activation:
     def initial_patch(self) -> dict[str, Any] | None: ...
     @property
     def is_final(self) -> bool: ...
+    @property
+    def task_name(self) -> str:
+        """The first handler and the object."""
     def reply(
         self,
         results: list[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
 from kopf._intents.causes import (
     ChangingCause,
@@ -13,10 +13,9 @@ from kopf._intents.causes import (
     SpawningCause,
     WatchingCause,
 )
-from kopf._objects.bodies import source_of
 from kopf._objects.diffs import Diff, DiffItem, DiffOperation
 from kopf._objects.reasons import Reason
-from kopf._runtime.bridge import LazyAttribute, object_arguments
+from kopf._runtime.bridge import LazyAttribute, ObjectArguments
 
 DIFF_OPERATIONS = {operation.value: operation for operation in DiffOperation}
 
@@ -32,56 +31,34 @@ class _LazyCause:
     The source is a cycle of an object, a daemon instance, or a call of a reconciler.
     """
 
-    _source: Any
-    _change: Any
+    _source: Any = None
+    _change: Any = None
 
-    logger: Any = LazyAttribute("_source")
-    indices: Any = LazyAttribute("_source")
-    memo: Any = LazyAttribute("_source")
-    resource: Any = LazyAttribute("_source")
-    patch: Any = LazyAttribute("_source")
-    body: Any = LazyAttribute("_source")
+    logger: Any = LazyAttribute()
+    indices: Any = LazyAttribute()
+    memo: Any = LazyAttribute()
+    resource: Any = LazyAttribute()
+    patch: Any = LazyAttribute()
+    body: Any = LazyAttribute()
 
-    _own_names: ClassVar[tuple[str, ...]] = ()
-    """The attributes that are arguments, apart from those that all causes have."""
-
-    def _make_kwargs(self) -> dict[str, Any]:
-        # Copies by `dataclasses.replace` have no source, but all the attributes.
-        source = self.__dict__.get("_source", self)
-        return object_arguments(self, source, source_of(source.body), self._own_names)
-
-    @property
-    def _kwargs(self) -> dict[str, Any]:
-        return self._make_kwargs()
+    _kwargs: Any = ObjectArguments(keep=False)
 
 
-class _SharedCause(_LazyCause):
-    """A cause whose arguments are the same for all handlers."""
-
-    _kept_kwargs: dict[str, Any] | None = None
-
-    @property
-    def _kwargs(self) -> dict[str, Any]:
-        if self._kept_kwargs is None:
-            self._kept_kwargs = self._make_kwargs()
-        return self._kept_kwargs
-
-
-class LazyWatchingCause(_SharedCause, WatchingCause):
+class LazyWatchingCause(_LazyCause, WatchingCause):
     """The cause of a raw watch event."""
 
-    logger = LazyAttribute("_source", "local_logger")
-    type: Any = LazyAttribute("_source")
-    event: Any = LazyAttribute("_source")
+    logger = LazyAttribute("local_logger")
+    type: Any = LazyAttribute()
+    event: Any = LazyAttribute()
 
-    _own_names = ("type", "event")
+    _kwargs = ObjectArguments("type", "event")
 
 
 class LazyIndexingCause(_LazyCause, IndexingCause):
     """The cause of indexing."""
 
-    logger = LazyAttribute("_source", "terse_logger")
-    patch = LazyAttribute("_source", "separate_patch")
+    logger = LazyAttribute("terse_logger")
+    patch = LazyAttribute("separate_patch")
 
 
 class LazySpawningCause(_LazyCause, SpawningCause):
@@ -93,44 +70,42 @@ class LazySpawningCause(_LazyCause, SpawningCause):
 class LazyDaemonCause(_LazyCause, DaemonCause):
     """The cause of all calls of a daemon or a timer."""
 
-    stopper: Any = LazyAttribute("_source")
+    stopper: Any = LazyAttribute()
+    stopped: Any = LazyAttribute()
+
+    _call_kwargs: Any = ObjectArguments("stopped", keep=False)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the function, with the flag for its kind: synchronous or asynchronous."""
-        instance: Any = self._source
-        arguments = self._kwargs  # a new dict
-        arguments["stopped"] = instance.stopped
-        arguments.update(self.indices)
-        return arguments
+        return {**self._call_kwargs, **self.indices}
 
 
 class LazyReconcilingCause(LazyDaemonCause):
     """The cause of one call of a reconciler."""
 
-    run: Any = LazyAttribute("_source", "job", attrgetter("run"))
+    run: Any = LazyAttribute("job", convert=attrgetter("run"))
 
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the function, with those that only reconcilers have."""
         call: Any = self._source
-        arguments = self._kwargs  # a new dict
-        arguments["stopped"] = call.stopped
+        arguments: dict[str, Any] = self._call_kwargs  # a new dict
         call.add_arguments(arguments)
         arguments.update(self.indices)
         return arguments
 
 
-class LazyChangingCause(_SharedCause, ChangingCause):
+class LazyChangingCause(_LazyCause, ChangingCause):
     """The cause of a change."""
 
-    initial: Any = LazyAttribute("_change")
-    reason: Any = LazyAttribute("_change", "reason", Reason)
-    diff: Any = LazyAttribute("_change", "diff", build_diff)
-    old: Any = LazyAttribute("_change")
-    new: Any = LazyAttribute("_change")
+    initial: Any = LazyAttribute(source="_change")
+    reason: Any = LazyAttribute(source="_change", convert=Reason)
+    diff: Any = LazyAttribute(source="_change", convert=build_diff)
+    old: Any = LazyAttribute(source="_change")
+    new: Any = LazyAttribute(source="_change")
 
-    _own_names = ("reason", "diff", "old", "new")
+    _kwargs = ObjectArguments("reason", "diff", "old", "new")
 
 
 def make_cause(cls: Any, source: Any, change: Any = None) -> Any:

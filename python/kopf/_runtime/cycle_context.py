@@ -144,7 +144,7 @@ class CycleContext:
 
     @property
     def event(self) -> dict[str, Any]:
-        """The event as the watch has it. Its values are those of the body, as if that were made of the event."""
+        """The event as the watch has it. The values are those of the body."""
         return {"type": self.type, "object": self.object.to_dict()}
 
     @property

@@ -66,7 +66,7 @@ mod _kopf {
         IndexerCall, SelectHandlers,
     };
     #[pymodule_export]
-    use crate::commands::arguments::{LazyAttribute, object_arguments};
+    use crate::commands::arguments::{LazyAttribute, ObjectArguments};
     #[pymodule_export]
     use crate::commands::attempt::{AttemptView, OutcomeView};
     #[pymodule_export]

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::views::ObjectView;
 
-/// The names of the arguments about an object.
+/// The names of the arguments about an object, which handlers of all kinds get.
 const NAMES: [&str; 13] = [
     "logger",
     "memo",
@@ -27,54 +27,96 @@ const NAMES: [&str; 13] = [
     "annotations",
 ];
 
-/// The arguments about the object of a cause, as a new dict: the body with its views, and what is made for the object.
+/// The attribute of a cause with its source.
+const SOURCE: &str = "_source";
+
+/// The arguments that a cause gives to handlers, as an attribute of its class: a dict with those about the object, and with the
+/// attributes of the cause that have the names given here.
 ///
-/// `cause` has its logger and its patch; `source` has the memo, the resource and the body; `values` is the mapping with the
-/// values of the body; `own_names` are the attributes of the cause that are arguments, too.
-#[pyfunction]
-pub(crate) fn object_arguments<'py>(
-    cause: &Bound<'py, PyAny>,
-    source: &Bound<'py, PyAny>,
-    values: &Bound<'py, PyAny>,
-    own_names: &Bound<'py, PyTuple>,
-) -> PyResult<Bound<'py, PyDict>> {
+/// The logger and the patch are those of the cause; the memo, the resource and the body are those of its source. A cause
+/// without a source has all of them.
+///
+/// If it is kept, the cause has the same dict at each access.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct ObjectArguments {
+    names: Py<PyTuple>,
+    keep: bool,
+    name: OnceLock<Py<PyString>>,
+}
+
+#[pymethods]
+impl ObjectArguments {
+    #[new]
+    #[pyo3(signature = (*names, keep=true))]
+    fn new(names: Bound<'_, PyTuple>, keep: bool) -> Self {
+        Self { names: names.unbind(), keep, name: OnceLock::new() }
+    }
+
+    fn __set_name__(&self, _owner: &Bound<'_, PyType>, name: &Bound<'_, PyString>) {
+        self.name.get_or_init(|| name.clone().unbind());
+    }
+
+    fn __get__<'py>(
+        slf: &Bound<'py, Self>,
+        cause: &Bound<'py, PyAny>,
+        owner: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if is_class_access(cause, owner) {
+            return Ok(slf.clone().into_any());
+        }
+        let (py, this) = (slf.py(), slf.get());
+        let arguments = object_arguments(cause)?;
+        for name in this.names.bind(py) {
+            let value = cause.getattr(name.cast::<PyString>()?)?;
+            arguments.set_item(name, value)?;
+        }
+        if let Some(name) = this.name.get().filter(|_| this.keep) {
+            cause.setattr(name.bind(py), &arguments)?;
+        }
+        Ok(arguments.into_any())
+    }
+}
+
+fn is_class_access(cause: &Bound<'_, PyAny>, owner: Option<&Bound<'_, PyAny>>) -> bool {
+    cause.is_none() && owner.is_some()
+}
+
+/// The arguments about the object of a cause, in a new dict.
+fn object_arguments<'py>(cause: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let py = cause.py();
     let arguments = template(py)?.copy()?;
+    let source = cause.getattr(intern!(py, SOURCE))?;
+    let object = if source.is_none() { None } else { Some(source.getattr(intern!(py, "object"))?) };
+    let source = if source.is_none() { cause } else { &source };
     let body = source.getattr(intern!(py, "body"))?;
     let meta = body.getattr(intern!(py, "metadata"))?;
-    arguments.set_item(intern!(py, "logger"), cause.getattr(intern!(py, "logger"))?)?;
-    arguments.set_item(intern!(py, "memo"), source.getattr(intern!(py, "memo"))?)?;
-    arguments.set_item(intern!(py, "resource"), source.getattr(intern!(py, "resource"))?)?;
-    arguments.set_item(intern!(py, "patch"), cause.getattr(intern!(py, "patch"))?)?;
-    for name in [intern!(py, "spec"), intern!(py, "status")] {
-        arguments.set_item(name, body.getattr(name)?)?;
-    }
-    for name in [intern!(py, "labels"), intern!(py, "annotations")] {
-        arguments.set_item(name, meta.getattr(name)?)?;
-    }
-    match values.cast::<ObjectView>() {
-        Ok(object) => {
-            let object = object.get();
-            arguments.set_item(intern!(py, "uid"), object.uid())?;
-            arguments.set_item(intern!(py, "name"), object.name())?;
-            arguments.set_item(intern!(py, "namespace"), object.namespace())?;
+    for (owner, names) in [
+        (cause, [intern!(py, "logger"), intern!(py, "patch")]),
+        (source, [intern!(py, "memo"), intern!(py, "resource")]),
+        (&body, [intern!(py, "spec"), intern!(py, "status")]),
+        (&meta, [intern!(py, "labels"), intern!(py, "annotations")]),
+    ] {
+        for name in names {
+            arguments.set_item(name, owner.getattr(name)?)?;
         }
-        Err(_) => {
-            for name in [intern!(py, "uid"), intern!(py, "name"), intern!(py, "namespace")] {
-                arguments.set_item(name, meta.getattr(name)?)?;
-            }
+    }
+    let [uid, name, namespace] = [intern!(py, "uid"), intern!(py, "name"), intern!(py, "namespace")];
+    if let Some(object) = object.as_ref().and_then(|object| object.cast::<ObjectView>().ok()) {
+        let object = object.get();
+        arguments.set_item(uid, object.uid())?;
+        arguments.set_item(name, object.name())?;
+        arguments.set_item(namespace, object.namespace())?;
+    } else {
+        for name in [uid, name, namespace] {
+            arguments.set_item(name, meta.getattr(name)?)?;
         }
     }
     arguments.set_item(intern!(py, "meta"), meta)?;
     arguments.set_item(intern!(py, "body"), body)?;
-    for name in own_names {
-        let value = cause.getattr(name.cast::<PyString>()?)?;
-        arguments.set_item(name, value)?;
-    }
     Ok(arguments)
 }
 
-/// A dict with all names. Its copies have room for the other arguments of a handler, so that they never grow.
+/// A dict with all names. Its copies have room for the other arguments of a handler, so that they do not grow.
 fn template(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static TEMPLATE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let template = TEMPLATE.get_or_try_init(py, || {
@@ -87,15 +129,15 @@ fn template(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     Ok(template.bind(py))
 }
 
-/// An attribute of a cause that is read from the source of the cause at the first access, and kept in the cause.
+/// An attribute of a cause that is read from its source, or from another attribute of the cause, and kept in the cause.
 ///
 /// It can be assigned, too: it is a descriptor without `__set__`.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct LazyAttribute {
-    /// The attribute of the cause that is the source.
-    source: Py<PyString>,
     /// The attribute of the source; by default, it has the name of this attribute.
     attribute: OnceLock<Py<PyString>>,
+    /// The attribute of the cause that has the source.
+    source: Py<PyString>,
     /// Converts the value.
     convert: Option<Py<PyAny>>,
     name: OnceLock<Py<PyString>>,
@@ -104,14 +146,19 @@ pub(crate) struct LazyAttribute {
 #[pymethods]
 impl LazyAttribute {
     #[new]
-    #[pyo3(signature = (source, attribute=None, convert=None))]
+    #[pyo3(signature = (attribute=None, *, source=None, convert=None))]
     fn new(
-        source: Bound<'_, PyString>,
-        attribute: Option<Bound<'_, PyString>>,
+        py: Python<'_>,
+        attribute: Option<Py<PyString>>,
+        source: Option<Py<PyString>>,
         convert: Option<Py<PyAny>>,
     ) -> Self {
-        let attribute = attribute.map_or_else(OnceLock::new, |attribute| OnceLock::from(attribute.unbind()));
-        Self { source: source.unbind(), attribute, convert, name: OnceLock::new() }
+        Self {
+            attribute: attribute.map_or_else(OnceLock::new, OnceLock::from),
+            source: source.unwrap_or_else(|| intern!(py, SOURCE).clone().unbind()),
+            convert,
+            name: OnceLock::new(),
+        }
     }
 
     fn __set_name__(&self, _owner: &Bound<'_, PyType>, name: &Bound<'_, PyString>) {
@@ -119,19 +166,16 @@ impl LazyAttribute {
         self.attribute.get_or_init(|| name.clone().unbind());
     }
 
-    #[pyo3(signature = (cause, owner=None, /))]
     fn __get__<'py>(
         slf: &Bound<'py, Self>,
         cause: &Bound<'py, PyAny>,
         owner: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let _ = owner;
-        let py = slf.py();
-        let this = slf.get();
+        let (py, this) = (slf.py(), slf.get());
         let (Some(name), Some(attribute)) = (this.name.get(), this.attribute.get()) else {
             return Ok(slf.clone().into_any());
         };
-        if cause.is_none() {
+        if is_class_access(cause, owner) {
             return Ok(slf.clone().into_any());
         }
         let value = cause.getattr(this.source.bind(py))?.getattr(attribute.bind(py))?;
