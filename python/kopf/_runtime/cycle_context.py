@@ -154,8 +154,7 @@ class CycleContext:
 
     def store_results(self, results: Sequence[tuple[str, Any]]) -> None:
         """Put the results of handlers into the status of the patch."""
-        if results:
-            store_results(self.patch, results)
+        store_results(self.patch, results)
 
     def indexing_cause(self) -> ResourceCause:
         """The cause for index functions; their patch is not applied."""
@@ -211,9 +210,8 @@ class CycleContext:
 
     def close(self) -> None:
         """Break reference cycles, so that the objects are freed without the garbage collector."""
-        self._watching_cause = self.task = None
+        self._watching_cause = self.task = self.error = None
         self._release_change()
-        self.error = None
         if self._patch is not None:
             patches.release_views(self._patch)
 

@@ -20,7 +20,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.indices import Indexers
 from kopf._runtime import bridge, custom_storages
-from kopf._runtime.command_executor import CommandExecutor
+from kopf._runtime.command_executor import CommandExecutor, Results
 from kopf._runtime.context import (
     event_queue_loop_var,
     event_queue_var,
@@ -208,24 +208,23 @@ class TaskDispatcher:
     async def _run_commands(self, activation: bridge.Activation, cycle: CycleContext) -> None:
         results: list[Any] = []
         try:
-            event_results: list[tuple[str, Any]] = []
-            change_results: list[tuple[str, Any]] = []
+            event_results: Results = []
+            change_results: Results = []
             for command in activation.commands:
                 if type(command) is bridge.CallIndexers:
                     results.append(await self._executor.call_indexers(command, cycle))
                     continue
                 if type(command) is bridge.CallEventHandler:
-                    results.append(await self._executor.call_event_handler(command, cycle, event_results))
+                    call = self._executor.call_event_handler(command, cycle, event_results)
+                    results.append((await call).outcome if call is not None else None)
                     continue
                 if event_results:
                     cycle.store_results(event_results)
                     event_results = []
                 if type(command) is bridge.CallChangeHandler:
-                    results.append(
-                        await self._executor.call_change_handler(
-                            command, cycle, activation.change, change_results
-                        )
-                    )
+                    change = activation.change
+                    call = self._executor.call_change_handler(command, cycle, change, change_results)
+                    results.append((await call).outcome)
                 elif type(command) is bridge.FilterDaemons:
                     results.append(self._executor.filter_daemons(command, cycle))
                 elif type(command) is bridge.FilterHandlers:
@@ -237,8 +236,9 @@ class TaskDispatcher:
                 elif type(command) is bridge.StoreState:
                     custom_storages.store_state(command, cycle, self._settings)
                     results.append(None)
-            cycle.store_results(event_results)
-            cycle.store_results(change_results)
+            for handler_results in (event_results, change_results):
+                if handler_results:
+                    cycle.store_results(handler_results)
             self._complete(activation, cycle, results, None)
         except asyncio.CancelledError as e:
             # Otherwise, the function has awaited a cancelled future: the cycle continues.
