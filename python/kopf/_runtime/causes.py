@@ -28,11 +28,12 @@ def build_diff(items: Iterable[tuple[str, tuple[str, ...], Any, Any]]) -> Diff:
 class _LazyCause:
     """The attributes that all causes have. Copies by `dataclasses.replace` have separate values.
 
-    The source is a cycle of an object, a daemon instance, or a call of a reconciler.
+    The source has what all handlers of the object share: a cycle of the object, the object of daemons, or a
+    call of a reconciler. The part is what the cause is about: a change, a daemon instance, or the same call.
     """
 
     _source: Any = None
-    _change: Any = None
+    _part: Any = None
 
     logger: Any = LazyAttribute()
     indices: Any = LazyAttribute()
@@ -70,8 +71,10 @@ class LazySpawningCause(_LazyCause, SpawningCause):
 class LazyDaemonCause(_LazyCause, DaemonCause):
     """The cause of all calls of a daemon or a timer."""
 
-    stopper: Any = LazyAttribute()
-    stopped: Any = LazyAttribute()
+    indices = LazyAttribute(source="_part")
+    patch = LazyAttribute(source="_part")
+    stopper: Any = LazyAttribute(source="_part")
+    stopped: Any = LazyAttribute(source="_part")
 
     _call_kwargs: Any = ObjectArguments("stopped", keep=False)
 
@@ -99,17 +102,17 @@ class LazyReconcilingCause(LazyDaemonCause):
 class LazyChangingCause(_LazyCause, ChangingCause):
     """The cause of a change."""
 
-    initial: Any = LazyAttribute(source="_change")
-    reason: Any = LazyAttribute(source="_change", convert=Reason)
-    diff: Any = LazyAttribute(source="_change", convert=build_diff)
-    old: Any = LazyAttribute(source="_change")
-    new: Any = LazyAttribute(source="_change")
+    initial: Any = LazyAttribute(source="_part")
+    reason: Any = LazyAttribute(source="_part", convert=Reason)
+    diff: Any = LazyAttribute(source="_part", convert=build_diff)
+    old: Any = LazyAttribute(source="_part")
+    new: Any = LazyAttribute(source="_part")
 
     _kwargs = ObjectArguments("reason", "diff", "old", "new")
 
 
-def make_cause(cls: Any, source: Any, change: Any = None) -> Any:
+def make_cause(cls: Any, source: Any, part: Any = None) -> Any:
     """Create a cause of this class; its attributes are created at the first access."""
     cause = object.__new__(cls)
-    cause._source, cause._change = source, change
+    cause._source, cause._part = source, part
     return cause

@@ -186,9 +186,7 @@ class Invoker:
             logger.log(level, FrameworkMessage(outcome.text), exc_info=error if is_traced else None)
         if error is None:
             if results is not None and result is not None:
-                copied = to_json_result(result, prepared, logger)
-                if copied is not None:
-                    results.append((prepared.handler.id, copied))
+                _add_result(results, result, prepared, logger)
             return CallResult(outcome, result)
         try:
             if not keep_error:
@@ -299,6 +297,14 @@ def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> An
         )
         logger.error(FrameworkMessage(text))
         return None
+
+
+def _add_result(
+    results: list[tuple[HandlerId, Any]], result: Any, prepared: PreparedHandler, logger: Logger
+) -> None:
+    copied = to_json_result(result, prepared, logger)
+    if copied is not None:
+        results.append((prepared.handler.id, copied))
 
 
 def _limit_error(outcome: Outcome) -> Exception:
