@@ -2,14 +2,14 @@
 //!
 //! Python calls the function and logs. The core decides how an exception is treated and which line is logged.
 
+use jiff::tz::Offset;
 use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
 use kopf_core::time::Timestamp;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDateTime, PyDelta, PyDict, PyString, PyTzInfo};
+use pyo3::types::{PyDateTime, PyDict, PyString, PyTzInfo};
 
 use crate::logging::number;
 use crate::time::now;
@@ -76,10 +76,9 @@ impl AttemptView {
         let py = param.py();
         add(arguments, intern!(py, "param"), || Ok(param.clone()))?;
         add(arguments, intern!(py, "retry"), || Ok(self.0.retry.into_pyobject(py)?.into_any()))?;
-        add(arguments, intern!(py, "started"), || datetime(py, self.0.started))?;
-        add(arguments, intern!(py, "runtime"), || {
-            Ok(timedelta(py, now().micros() - self.0.started.micros())?.into_any())
-        })
+        let started = datetime(py, self.0.started)?;
+        add(arguments, intern!(py, "runtime"), || datetime(py, now())?.sub(&started))?;
+        add(arguments, intern!(py, "started"), || Ok(started.clone()))
     }
 
     /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
@@ -124,23 +123,17 @@ fn add<'py>(
     if arguments.contains(name)? { Ok(()) } else { arguments.set_item(name, value()?) }
 }
 
-/// The time as a `datetime` in UTC.
+/// The time as a `datetime` in UTC. A `timedelta` is made of two of them: from numbers, it takes several times as long.
 fn datetime(py: Python<'_>, at: Timestamp) -> PyResult<Bound<'_, PyAny>> {
-    static EPOCH: PyOnceLock<Py<PyDateTime>> = PyOnceLock::new();
-    let epoch = EPOCH.get_or_try_init(py, || {
-        let utc = PyTzInfo::utc(py)?;
-        PyDateTime::new(py, 1970, 1, 1, 0, 0, 0, 0, Some(&utc)).map(Bound::unbind)
-    })?;
-    epoch.bind(py).add(timedelta(py, at.micros())?)
-}
-
-fn timedelta(py: Python<'_>, micros: i64) -> PyResult<Bound<'_, PyDelta>> {
-    const SECOND: i64 = 1_000_000;
-    const DAY: i64 = 86_400 * SECOND;
-    // The rest of a day fits into the parts.
-    let (days, rest) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
-    let (seconds, micros) = (rest / SECOND, rest % SECOND);
-    PyDelta::new(py, i32::try_from(days)?, i32::try_from(seconds)?, i32::try_from(micros)?, false)
+    let time = jiff::Timestamp::from_microsecond(at.micros())
+        .map_err(|error| PyOverflowError::new_err(error.to_string()))?;
+    let at = Offset::UTC.to_datetime(time);
+    let [month, day, hour, minute, second] =
+        [at.month(), at.day(), at.hour(), at.minute(), at.second()].map(i8::unsigned_abs);
+    let micros = at.subsec_nanosecond().unsigned_abs() / 1000;
+    let utc = PyTzInfo::utc(py)?;
+    let time = PyDateTime::new(py, at.year().into(), month, day, hour, minute, second, micros, Some(&utc))?;
+    Ok(time.into_any())
 }
 
 /// The error mode of this name.
