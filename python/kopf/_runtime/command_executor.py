@@ -75,9 +75,7 @@ class CommandExecutor:
         if command.guarded and not matching.match(self._handlers[command.handler], cause):
             return None
         cause_var.set(cause)
-        return self._invoker.invoke(
-            prepared, command.attempt, cause.kwargs, cycle.local_logger, results=results
-        )
+        return self._invoker.invoke(prepared, command.attempt, cause.kwargs, cause.logger, results=results)
 
     def call_change_handler(
         self,
