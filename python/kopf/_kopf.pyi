@@ -40,6 +40,34 @@ def release_patch(
     object: str, finalizers: list[str], purged: dict[str, Any] | None = None
 ) -> list[dict[str, Any]] | None:
     """The JSON patch that removes the finalizers; with settings, also the annotations with the state."""
+@final
+class ObjectArguments:
+    """The arguments that a cause has: those about its object, and its attributes with these names.
+
+    The logger and the patch are those of the cause; the others are made of its source, if it has one. If it
+    is kept, the cause has the same dict at each access.
+    """
+
+    def __new__(cls, *names: str, keep: bool = True) -> ObjectArguments: ...
+    def __set_name__(self, owner: type, name: str, /) -> None: ...
+    def __get__(self, cause: Any, owner: type | None = None, /) -> dict[str, Any]: ...
+
+@final
+class LazyAttribute:
+    """An attribute of a cause, which is read from the source of the cause at the first access.
+
+    `attribute` is its name in the source; `source` is the name of the attribute with the source.
+    """
+
+    def __new__(
+        cls,
+        attribute: str | None = None,
+        *,
+        source: str | None = None,
+        convert: Callable[[Any], Any] | None = None,
+    ) -> LazyAttribute: ...
+    def __set_name__(self, owner: type, name: str, /) -> None: ...
+    def __get__(self, cause: Any, owner: type | None = None, /) -> Any: ...
 
 def json_copy(value: Any) -> Any:
     """Make a deep copy of a value as it is after JSON; `TypeError` or `ValueError` if it cannot be JSON."""
@@ -122,6 +150,8 @@ class Attempt:
     def started(self) -> int: ...
     @staticmethod
     def now() -> int: ...
+    def add_arguments(self, arguments: dict[str, Any], param: Any) -> None:
+        """Add `param`, `retry`, `started` and `runtime`, except those whose names indices have."""
     def precheck(self) -> Outcome | None: ...
     def settle(
         self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None
@@ -266,6 +296,9 @@ class Activation:
     def initial_patch(self) -> dict[str, Any] | None: ...
     @property
     def is_final(self) -> bool: ...
+    @property
+    def task_name(self) -> str:
+        """The first handler and the object."""
     def reply(
         self,
         results: list[

@@ -102,5 +102,9 @@ def test_the_cause_is_in_the_context_of_the_calls() -> None:
     run = run_of(fn)
     cause: Any = run.context.run(cause_var.get)
     assert isinstance(cause, DaemonCause)
-    assert cause.body is run.body and cause.stopper is run.stopper and cause.memo is run.memo
+    assert (
+        cause.body is run.daemon_object.body
+        and cause.stopper is run.stopper
+        and cause.memo is run.daemon_object.memo
+    )
     assert cause_var.get(None) is None and contextvars.copy_context().get(cause_var) is None

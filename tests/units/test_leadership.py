@@ -73,7 +73,7 @@ def call(fence, fn, kind=WatchingHandler):
         invoker = Invoker(settings, ExecutorPool())
         invoker.election = Election(fence)
         handler = prepared(fn, kind)
-        return await invoker.invoke(handler, attempt, {}, logger, store_result=False, keep_error=True)
+        return await invoker.invoke(handler, attempt, {}, logger, keep_error=True)
 
     try:
         return asyncio.run(invoke())

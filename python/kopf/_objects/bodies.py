@@ -1,7 +1,7 @@
 """Body of an object, with views of its metadata, spec, and status.
 
 The source of a body is a dict, or a mapping that converts its top-level values on access. The constructors do
-not call their parents: they are called for each event of each object.
+not call their parents, and the initial values are those of the classes: handlers get new views in each call.
 """
 
 from __future__ import annotations
@@ -16,24 +16,30 @@ from kopf._objects.views import MappingView, ReplaceableMappingView
 class Spec(MappingView[str, Any]):
     """The `spec` of an object; empty if there is none."""
 
+    _path = ("spec",)
+
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        self._src, self._path = src, ("spec",)
+        self._src = src
 
 
 class Status(MappingView[str, Any]):
     """The `status` of an object; empty if there is none."""
 
+    _path = ("status",)
+
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        self._src, self._path = src, ("status",)
+        self._src = src
 
 
 class Meta(MappingView[str, Any]):
     """The `metadata` of an object, with its most used fields as properties. Timestamps are strings."""
 
+    _path = ("metadata",)
+    _labels: Labels | None = None
+    _annotations: Annotations | None = None
+
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        self._src, self._path = src, ("metadata",)
-        self._labels: Labels | None = None
-        self._annotations: Annotations | None = None
+        self._src = src
 
     @property
     def labels(self) -> Labels:
@@ -82,11 +88,13 @@ class Body(ReplaceableMappingView[str, Any]):
         src: The object as a mapping; it is not copied.
     """
 
+    _path = ()
+    _meta: Meta | None = None
+    _spec: Spec | None = None
+    _status: Status | None = None
+
     def __init__(self, src: Mapping[str, Any], /) -> None:
-        self._src, self._path = src, ()
-        self._meta: Meta | None = None
-        self._spec: Spec | None = None
-        self._status: Status | None = None
+        self._src = src
 
     # The path is always empty here, and these accesses are the hottest ones: skip the generic descent.
     def __getitem__(self, item: str) -> Any:

@@ -21,8 +21,11 @@ class MappingView(Mapping[K, V], Generic[K, V]):
     A stanza that is there but is not a mapping (e.g. null) raises `TypeError` when it is read.
     """
 
+    _src: Mapping[Any, Any]
+    _path: dicts.FieldPath
+
     def __init__(self, src: Mapping[Any, Any], path: dicts.FieldSpec = None, /) -> None:
-        self._src: Mapping[Any, Any] = src
+        self._src = src
         self._path = path if type(path) is tuple else dicts.parse_field(path)
 
     def __repr__(self) -> str:

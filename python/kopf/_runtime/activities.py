@@ -110,7 +110,7 @@ class Activities:
                 retries = 1 if self._is_single_attempt else item.handler.retries
                 attempt = item.attempt(self._settings.execution.default_backoff, retries)
                 call_result = await self._invoker.invoke(
-                    item.prepared, attempt, cause.kwargs, activity_logger, store_result=False, keep_error=True
+                    item.prepared, attempt, cause.kwargs, activity_logger, keep_error=True
                 )
                 item.retry += 1
                 item.next_attempt_at = Attempt.now() + int((call_result.outcome.delay or 0) * 1_000_000)

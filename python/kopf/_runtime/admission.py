@@ -192,7 +192,7 @@ class Admission:
                 started=Attempt.now(),
             )
             call_result = await self._invoker.invoke(
-                prepared, attempt, cause.kwargs, cause.logger, store_result=False, keep_error=True
+                prepared, attempt, cause.kwargs, cause.logger, keep_error=True
             )
             if call_result.error is not None:
                 denials.append(_denial(call_result.error))

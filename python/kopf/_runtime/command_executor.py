@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from kopf._intents import matching
@@ -10,12 +10,14 @@ from kopf._intents.handlers import ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn, Progress
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
+from kopf._objects.typedefs import HandlerId
 from kopf._runtime import bridge, invocation, subhandlers
 from kopf._runtime.context import cause_var, subrefs_var
 from kopf._runtime.cycle_context import CycleContext
-from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for
+from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attempt_for
 
 Change = bridge.Change | None
+Results = list[tuple[HandlerId, Any]]
 
 
 class CommandExecutor:
@@ -54,9 +56,7 @@ class CommandExecutor:
                 replies[number] = None
                 continue
             cause_var.set(cause)
-            call_result = await self._invoker.invoke(
-                prepared, call.attempt, cause.kwargs, cause.logger, store_result=False
-            )
+            call_result = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
             replies[number] = call_result.outcome
             results[id] = call_result
         for id in stale:
@@ -66,30 +66,25 @@ class CommandExecutor:
                 self._indexers.replace_in(id, cycle.uid, results[id].result)
         return replies
 
-    async def call_event_handler(
-        self, command: bridge.CallEventHandler, cycle: CycleContext, results: list[tuple[str, Any]]
-    ) -> Any:
-        """Call an event handler; the outcome, or None if its filters do not match."""
+    def call_event_handler(
+        self, command: bridge.CallEventHandler, cycle: CycleContext, results: Results
+    ) -> Awaitable[CallResult] | None:
+        """Call an event handler; None if its filters do not match."""
         prepared = self._prepared_handlers[command.handler]
         cause = cycle.watching_cause()
         if command.guarded and not matching.match(self._handlers[command.handler], cause):
             return None
         cause_var.set(cause)
-        call_result = await self._invoker.invoke(
-            prepared, command.attempt, cause.kwargs, cycle.local_logger, store_result=True
-        )
-        if call_result.result is not None:
-            results.append((prepared.handler.id, call_result.result))
-        return call_result.outcome
+        return self._invoker.invoke(prepared, command.attempt, cause.kwargs, cause.logger, results=results)
 
-    async def call_change_handler(
+    def call_change_handler(
         self,
         command: bridge.CallChangeHandler,
         cycle: CycleContext,
         change: Change,
-        results: list[tuple[str, Any]],
-    ) -> Any:
-        """Call a change handler; the outcome."""
+        results: Results,
+    ) -> Awaitable[CallResult]:
+        """Call a change handler."""
         prepared: PreparedHandler = (
             cycle.replaced_handlers.get(command.handler) or self._prepared_handlers[command.handler]
         )
@@ -98,12 +93,7 @@ class CommandExecutor:
         )
         cause = cycle.cause_for(_require_change(change), prepared.handler)
         subrefs_var.set(())
-        call_result = await subhandlers.call(
-            self._invoker, prepared, attempt, cause, cause.kwargs, cycle.logger
-        )
-        if call_result.result is not None:
-            results.append((prepared.handler.id, call_result.result))
-        return call_result.outcome
+        return subhandlers.call(self._invoker, prepared, attempt, cause, cause.kwargs, cycle.logger, results)
 
     def filter_daemons(self, command: bridge.FilterDaemons, cycle: CycleContext) -> list[tuple[bool, bool]]:
         """Evaluate the filters of daemons and timers."""

@@ -24,7 +24,7 @@ from kopf._runtime.causes import (
     build_diff,
     make_cause,
 )
-from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger
+from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger, TerseObjectLogger
 from kopf._runtime.memos import MemoRegistry
 
 _UNSET = object()
@@ -119,6 +119,11 @@ class CycleContext:
         return self._local_logger
 
     @property
+    def terse_logger(self) -> TerseObjectLogger:
+        """A new logger for index functions."""
+        return TerseObjectLogger(body=self.body, settings=self.settings)
+
+    @property
     def memo(self) -> AnyMemo:
         """The memo of the object."""
         if self._memo is _UNSET:
@@ -133,14 +138,23 @@ class CycleContext:
         return self._patch
 
     @property
+    def separate_patch(self) -> Patch:
+        """A new patch that goes nowhere."""
+        return Patch(None, body=self.body)
+
+    @property
+    def event(self) -> dict[str, Any]:
+        """The event as the watch has it. The values are those of the body."""
+        return {"type": self.type, "object": self.object.to_dict()}
+
+    @property
     def patch_or_none(self) -> Patch | None:
         """The patch, or None if it was not used so far."""
         return self.patch if self.deferred_fns else self._patch
 
     def store_results(self, results: Sequence[tuple[str, Any]]) -> None:
         """Put the results of handlers into the status of the patch."""
-        if results:
-            store_results(self.patch, results)
+        store_results(self.patch, results)
 
     def indexing_cause(self) -> ResourceCause:
         """The cause for index functions; their patch is not applied."""
@@ -196,9 +210,8 @@ class CycleContext:
 
     def close(self) -> None:
         """Break reference cycles, so that the objects are freed without the garbage collector."""
-        self._watching_cause = self.task = None
+        self._watching_cause = self.task = self.error = None
         self._release_change()
-        self.error = None
         if self._patch is not None:
             patches.release_views(self._patch)
 

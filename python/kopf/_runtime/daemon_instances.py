@@ -91,7 +91,7 @@ class DaemonInstance:
         self.waiter = waiter
         self._patch: Patch | None = None
         self._stopper: DaemonStopper | None = None
-        self.cause: Any = make_cause(LazyDaemonCause, self)
+        self.cause: Any = make_cause(LazyDaemonCause, daemon_object, self)
         # One context for all calls: the next call gets the variables that a call has set.
         self.context = contextvars.copy_context()
         self.context.run(cause_var.set, self.cause)
@@ -100,31 +100,6 @@ class DaemonInstance:
         self.completion: asyncio.Future[None] | None = None  # done when the current call ends
         self.cancelled = False  # a function in a thread continues, but its result is ignored
         self.error: BaseException | None = None
-
-    @property
-    def logger(self) -> ObjectLogger:
-        """The logger."""
-        return self.daemon_object.logger
-
-    @property
-    def memo(self) -> Any:
-        """The memo of the object."""
-        return self.daemon_object.memo
-
-    @property
-    def resource(self) -> Resource:
-        """What kind of object it is."""
-        return self.daemon_object.resource
-
-    @property
-    def body(self) -> Body:
-        """The live body of the object."""
-        return self.daemon_object.body
-
-    @property
-    def object(self) -> bridge.Object:
-        """The object as it is now."""
-        return self.daemon_object.object
 
     @property
     def stopper(self) -> DaemonStopper:

@@ -15,11 +15,12 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, release_views
 from kopf._objects.resources import Resource
 from kopf._objects.stoppers import DaemonStoppingReason
+from kopf._objects.typedefs import HandlerId
 from kopf._runtime import bridge
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject, VirtualWait
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler
+from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -140,22 +141,28 @@ class Daemons:
             task.cancel()
 
     async def _call(self, instance: DaemonInstance, call: bridge.CallDaemon) -> None:
-        call_result: CallResult | None = None
+        outcome: bridge.Outcome | None = None
+        results: list[tuple[HandlerId, Any]] = []
         try:
             call_result = await self._invoker.invoke(
                 instance.prepared,
                 call.attempt,
                 instance.cause.arguments,
                 instance.daemon_object.logger,
-                store_result=True,
+                results=results,
             )
+            outcome = call_result.outcome
         except asyncio.CancelledError:
             pass  # it is logged already, and this is the only thing that happens in this task
         finally:
-            self._finish_call(instance, call, call_result)
+            self._finish_call(instance, call, outcome, results)
 
     def _finish_call(
-        self, instance: DaemonInstance, call: bridge.CallDaemon, call_result: CallResult | None
+        self,
+        instance: DaemonInstance,
+        call: bridge.CallDaemon,
+        outcome: bridge.Outcome | None,
+        results: Sequence[tuple[HandlerId, Any]] = (),
     ) -> None:
         if instance.call is not call:
             return  # it is completed already
@@ -167,17 +174,17 @@ class Daemons:
             self._tracker.daemon_waiting(call.run)
         if instance.completion is not None and not instance.completion.done():
             instance.completion.set_result(None)
-        if call_result is None:
+        if outcome is None:
             call.reply()
         else:
             try:
-                if call_result.result is not None:
-                    store_results(instance.patch, [(instance.prepared.handler.id, call_result.result)])
+                if results:
+                    store_results(instance.patch, results)
                 patch = instance.patch_or_none
                 if patch is None:
-                    call.reply(call_result.outcome)
+                    call.reply(outcome)
                 else:
-                    call.reply(call_result.outcome, patch if len(patch) else None, bool(patch.fns))
+                    call.reply(outcome, patch if len(patch) else None, bool(patch.fns))
             except Exception as e:
                 label = call.attempt.label
                 instance.daemon_object.logger.exception(

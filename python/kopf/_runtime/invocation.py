@@ -29,6 +29,7 @@ from kopf._intents.handlers import ActivityHandler, ChangingHandler, Handler, Sp
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
+from kopf._objects.typedefs import HandlerId
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
 from kopf._runtime.context import handler_var
@@ -119,7 +120,7 @@ class Invoker:
         kwargs: dict[str, Any],
         logger: Logger,
         *,
-        store_result: bool,
+        results: list[tuple[HandlerId, Any]] | None = None,
         after_call: Callable[[], Awaitable[None]] | None = None,
         keep_error: bool = False,
     ) -> CallResult:
@@ -127,7 +128,8 @@ class Invoker:
 
         The arguments of the attempt are added to `kwargs`.
         If the function returns, `after_call` follows as a part of the handler, with its errors.
-        If the result is to be stored, it is returned as a deep copy; if it is not JSON, it is dropped.
+        If there are `results`, the result is added to them as a deep copy, with the id of the handler; if it
+        is not JSON, it is dropped.
         """
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug(f"{attempt.label} is invoked.")
@@ -139,8 +141,7 @@ class Invoker:
         result = None
         finish: Callable[[], None] | None = None
         try:
-            # The indices are arguments too, and they win over all others.
-            _add_attempt(kwargs, prepared.handler, attempt)
+            attempt.add_arguments(kwargs, prepared.handler.param)
             if prepared.names_api and self.api is not None and API not in kwargs:
                 kwargs[API] = await self.api.provide(kwargs, is_async=prepared.is_async)
             if prepared.names_conditions and CONDITIONS not in kwargs:
@@ -184,8 +185,8 @@ class Invoker:
             is_traced = outcome.traceback and not self._is_explained(prepared.handler, error, logger)
             logger.log(level, FrameworkMessage(outcome.text), exc_info=error if is_traced else None)
         if error is None:
-            if store_result and result is not None:
-                result = to_json_result(result, prepared, logger)
+            if results is not None and result is not None:
+                _add_result(results, result, prepared, logger)
             return CallResult(outcome, result)
         try:
             if not keep_error:
@@ -206,15 +207,6 @@ class Invoker:
         compatible = compatibility.of_settings(self._settings)
         is_full = logger.isEnabledFor(logging.DEBUG) or compatible.logs_whole_tracebacks
         return not is_full and is_self_explanatory(error)
-
-
-def _add_attempt(kwargs: dict[str, Any], handler: Handler, attempt: Attempt) -> None:
-    """Add the arguments of the attempt, except those whose names indices have."""
-    started = attempt.started
-    kwargs.setdefault("param", handler.param)
-    kwargs.setdefault("retry", attempt.retry)
-    kwargs.setdefault("started", EPOCH + datetime.timedelta(0, 0, started))
-    kwargs.setdefault("runtime", datetime.timedelta(0, 0, Attempt.now() - started))
 
 
 def _add_conditions(kwargs: dict[str, Any]) -> Callable[[], None]:
@@ -305,6 +297,14 @@ def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> An
         )
         logger.error(FrameworkMessage(text))
         return None
+
+
+def _add_result(
+    results: list[tuple[HandlerId, Any]], result: Any, prepared: PreparedHandler, logger: Logger
+) -> None:
+    copied = to_json_result(result, prepared, logger)
+    if copied is not None:
+        results.append((prepared.handler.id, copied))
 
 
 def _limit_error(outcome: Outcome) -> Exception:

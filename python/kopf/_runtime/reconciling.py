@@ -74,7 +74,7 @@ class ReconcilerCall:
         self.conditions = Conditions(self.body)
         # Not by the alias: typing would try to set an attribute of the flag, at each call.
         self.stopper: DaemonStopper = FlagSetter(waiter)
-        self.cause: Any = make_cause(LazyReconcilingCause, self)
+        self.cause: Any = make_cause(LazyReconcilingCause, self, self)
         self.task: asyncio.Task[None] | None = None
         self.cancellation: str | None = None  # why the engine has cancelled it
         self.is_answered = False

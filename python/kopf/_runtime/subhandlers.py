@@ -55,6 +55,7 @@ async def call(
     cause: Cause,
     kwargs: dict[str, Any],
     logger: Logger,
+    results: list[tuple[HandlerId, Any]],
 ) -> CallResult:
     """Call a handler which can have sub-handlers; those that it declares are executed as a part of it.
 
@@ -65,9 +66,7 @@ async def call(
     subregistry_var.set(ChangingRegistry())
     subexecuted_var.set(False)
     subrefs_var.set((*subrefs_var.get(()), subrefs))
-    call_result = await invoker.invoke(
-        prepared, attempt, kwargs, logger, store_result=True, after_call=finish
-    )
+    call_result = await invoker.invoke(prepared, attempt, kwargs, logger, results=results, after_call=finish)
     if subrefs:
         return call_result._replace(outcome=call_result.outcome.with_subrefs(sorted(subrefs)))
     return call_result
@@ -190,7 +189,7 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
         _warn_of_record(cause, f"the record of {id}: {problem}")
     due = sub_handlers.due()
     picked = _select(selected, due, lifecycle, cause)
-    results: list[tuple[str, Any]] = []
+    results: list[tuple[HandlerId, Any]] = []
     for index, handler in picked:
         with context([(sublifecycle_var, lifecycle), *_parent_context()]):
             field_cause = _field_cause(cause, handler)
@@ -201,10 +200,9 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
                 field_cause,
                 field_cause.kwargs,
                 cause.logger,
+                results,
             )
         sub_handlers.record_outcome(call_result.outcome)
-        if call_result.result is not None:
-            results.append((handler.id, call_result.result))
     for id, record in sub_handlers.changed():
         storage.store(key=id, record=record, body=cause.body, patch=cause.patch)
     storage.flush()

@@ -20,7 +20,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.indices import Indexers
 from kopf._runtime import bridge, custom_storages
-from kopf._runtime.command_executor import CommandExecutor
+from kopf._runtime.command_executor import CommandExecutor, Results
 from kopf._runtime.context import (
     event_queue_loop_var,
     event_queue_var,
@@ -38,7 +38,7 @@ from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.engine_failures import Failure
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.invocation import Invoker, PreparedHandler
-from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger, full_name
+from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -174,7 +174,7 @@ class TaskDispatcher:
 
     def _receive_activation(self, activation: bridge.Activation) -> None:
         if self._tracker is not None:
-            self._tracker.work_started(activation.cycle, self._task_name(activation))
+            self._tracker.work_started(activation.cycle, activation.task_name)
         number = activation.cycle
         cycle = self._cycles.get(number)
         if cycle is None:
@@ -194,47 +194,37 @@ class TaskDispatcher:
             cycle.prefill_patch(activation.initial_patch)
         if cycle.cancelled:
             return  # the engine does not wait for it
-        name = self._task_name(activation)
         task = start_task(
-            self._loop, self._run_commands(activation, cycle), name=name, context=contextvars.copy_context()
+            self._loop,
+            self._run_commands(activation, cycle),
+            name=activation.task_name,
+            context=contextvars.copy_context(),
         )
         if not task.done():
             cycle.task = task
             if cycle.cancelled:
                 task.cancel()
 
-    def _task_name(self, activation: bridge.Activation) -> str:
-        """The name of the task: the first handler and the object."""
-        object = activation.object
-        name = full_name(object.namespace, object.name)
-        for command in activation.commands:
-            if type(command) is bridge.CallEventHandler or type(command) is bridge.CallChangeHandler:
-                return f"{self.prepared_handlers[command.handler].label} of {name}"
-            if type(command) is bridge.CallIndexers and command.calls:
-                return f"{self.prepared_handlers[command.calls[0].handler].label} of {name}"
-        return f"Handling of {name}"
-
     async def _run_commands(self, activation: bridge.Activation, cycle: CycleContext) -> None:
         results: list[Any] = []
         try:
-            event_results: list[tuple[str, Any]] = []
-            change_results: list[tuple[str, Any]] = []
+            event_results: Results = []
+            change_results: Results = []
             for command in activation.commands:
                 if type(command) is bridge.CallIndexers:
                     results.append(await self._executor.call_indexers(command, cycle))
                     continue
                 if type(command) is bridge.CallEventHandler:
-                    results.append(await self._executor.call_event_handler(command, cycle, event_results))
+                    call = self._executor.call_event_handler(command, cycle, event_results)
+                    results.append((await call).outcome if call is not None else None)
                     continue
                 if event_results:
                     cycle.store_results(event_results)
                     event_results = []
                 if type(command) is bridge.CallChangeHandler:
-                    results.append(
-                        await self._executor.call_change_handler(
-                            command, cycle, activation.change, change_results
-                        )
-                    )
+                    change = activation.change
+                    call = self._executor.call_change_handler(command, cycle, change, change_results)
+                    results.append((await call).outcome)
                 elif type(command) is bridge.FilterDaemons:
                     results.append(self._executor.filter_daemons(command, cycle))
                 elif type(command) is bridge.FilterHandlers:
@@ -246,8 +236,9 @@ class TaskDispatcher:
                 elif type(command) is bridge.StoreState:
                     custom_storages.store_state(command, cycle, self._settings)
                     results.append(None)
-            cycle.store_results(event_results)
-            cycle.store_results(change_results)
+            for handler_results in (event_results, change_results):
+                if handler_results:
+                    cycle.store_results(handler_results)
             self._complete(activation, cycle, results, None)
         except asyncio.CancelledError as e:
             # Otherwise, the function has awaited a cancelled future: the cycle continues.

@@ -66,6 +66,8 @@ mod _kopf {
         IndexerCall, SelectHandlers,
     };
     #[pymodule_export]
+    use crate::commands::arguments::{LazyAttribute, ObjectArguments};
+    #[pymodule_export]
     use crate::commands::attempt::{AttemptView, OutcomeView};
     #[pymodule_export]
     use crate::commands::caching::ComputeKeys;

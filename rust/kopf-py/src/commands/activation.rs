@@ -6,6 +6,7 @@ use kopf_core::activation::{Activation, Command, CommandResult, Completion, Filt
 use kopf_core::handling::attempt::Outcome;
 use kopf_core::indexing::Call;
 use kopf_core::json::value::Value;
+use kopf_core::object::Object;
 use kopf_engine::host::{ActivationTask, Responder};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -110,6 +111,9 @@ pub(crate) struct ActivationView {
     /// Whether these are the last commands of the cycle.
     #[pyo3(get)]
     is_final: bool,
+    /// The name of the asyncio task: the first handler and the object.
+    #[pyo3(get)]
+    task_name: String,
     kinds: Vec<CommandKind>,
     reply: PendingReply<Completion>,
 }
@@ -144,6 +148,7 @@ impl ActivationView {
         resource: Py<PyAny>,
     ) -> PyResult<Self> {
         let kinds = activation.commands.iter().map(CommandKind::of).collect();
+        let task_name = task_name(&activation.commands, &task.object);
         let commands = commands_to_python(py, activation.commands)?;
         let change = activation.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
         let initial_patch = activation
@@ -160,6 +165,7 @@ impl ActivationView {
             change,
             initial_patch: initial_patch.map(Bound::unbind),
             is_final: activation.last,
+            task_name,
             kinds,
             reply: PendingReply::default(),
         })
@@ -208,6 +214,23 @@ impl ActivationView {
         let results = results.collect::<PyResult<_>>()?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
         self.reply.prepare(Completion { results, patch, fns, error, closed })
+    }
+}
+
+/// The first handler that the commands call, if any, and the object.
+fn task_name(commands: &[Command], object: &Object) -> String {
+    let label = commands.iter().find_map(|command| match command {
+        Command::CallEventHandler { attempt, .. } | Command::CallChangeHandler { attempt } => {
+            Some(&attempt.label)
+        }
+        Command::CallIndexers(pass) => pass.calls.first().map(|call| &call.attempt.label),
+        _ => None,
+    });
+    let label = label.map_or("Handling", |label| label);
+    let name = object.name().unwrap_or("None");
+    match object.namespace().filter(|namespace| !namespace.is_empty()) {
+        Some(namespace) => format!("{label} of {namespace}/{name}"),
+        None => format!("{label} of {name}"),
     }
 }
 

@@ -2,11 +2,14 @@
 //!
 //! Python calls the function and logs. The core decides how an exception is treated and which line is logged.
 
+use jiff::tz::Offset;
 use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
 use kopf_core::time::Timestamp;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::{PyDateTime, PyDict, PyString, PyTzInfo};
 
 use crate::logging::number;
 use crate::time::now;
@@ -66,6 +69,18 @@ impl AttemptView {
         now().micros()
     }
 
+    /// Adds the arguments of the attempt to those of its handler, with the value of `param=`.
+    ///
+    /// The indices among the arguments win over all others.
+    fn add_arguments(&self, arguments: &Bound<'_, PyDict>, param: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = param.py();
+        add(arguments, intern!(py, "param"), || Ok(param.clone()))?;
+        add(arguments, intern!(py, "retry"), || Ok(self.0.retry.into_pyobject(py)?.into_any()))?;
+        let started = datetime(py, self.0.started)?;
+        add(arguments, intern!(py, "runtime"), || datetime(py, now())?.sub(&started))?;
+        add(arguments, intern!(py, "started"), || Ok(started.clone()))
+    }
+
     /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
     fn precheck(&self) -> Option<OutcomeView> {
         self.0.precheck(now()).map(OutcomeView)
@@ -97,6 +112,28 @@ impl AttemptView {
         }
         Ok(OutcomeView(settled))
     }
+}
+
+/// Adds an argument, unless there is one of this name.
+fn add<'py>(
+    arguments: &Bound<'py, PyDict>,
+    name: &Bound<'py, PyString>,
+    value: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    if arguments.contains(name)? { Ok(()) } else { arguments.set_item(name, value()?) }
+}
+
+/// The time as a `datetime` in UTC. A `timedelta` is made of two of them: from numbers, it takes several times as long.
+fn datetime(py: Python<'_>, at: Timestamp) -> PyResult<Bound<'_, PyAny>> {
+    let time = jiff::Timestamp::from_microsecond(at.micros())
+        .map_err(|error| PyOverflowError::new_err(error.to_string()))?;
+    let at = Offset::UTC.to_datetime(time);
+    let [month, day, hour, minute, second] =
+        [at.month(), at.day(), at.hour(), at.minute(), at.second()].map(i8::unsigned_abs);
+    let micros = at.subsec_nanosecond().unsigned_abs() / 1000;
+    let utc = PyTzInfo::utc(py)?;
+    let time = PyDateTime::new(py, at.year().into(), month, day, hour, minute, second, micros, Some(&utc))?;
+    Ok(time.into_any())
 }
 
 /// The error mode of this name.

@@ -1,6 +1,7 @@
 //! The commands to Python, as frozen classes: each with its data, and with its reply.
 
 pub(crate) mod activation;
+pub(crate) mod arguments;
 pub(crate) mod attempt;
 pub(crate) mod caching;
 pub(crate) mod change;
