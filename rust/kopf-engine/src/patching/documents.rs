@@ -5,11 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kopf_core::json::diff::{DiffItem, diff_left, python_repr};
 use kopf_core::json::path::FieldPath;
-use kopf_core::json::value::{Map, Value, truthy};
+use kopf_core::json::value::{Map, Value, truthy, write_json_member};
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::object::redaction::shown_diff;
-use serde::{Serialize, Serializer};
 
 use super::Patching;
 use super::rejections::advice;
@@ -37,15 +36,13 @@ impl PatchPart<'_> {
     }
 }
 
-impl Serialize for PatchPart<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.fields())
-    }
-}
-
-/// Serializes directly to bytes. It cannot fail for such values.
-pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
+/// An object with these members. Strings are escaped as `json.dumps()` of Python does: most of the text is a diff-base, and this is much
+/// cheaper than to serialize it with serde.
+pub(super) fn to_json<'v>(members: impl IntoIterator<Item = (&'v String, &'v Value)>) -> Vec<u8> {
+    let mut text = String::from("{");
+    members.into_iter().for_each(|(key, value)| write_json_member(&mut text, key, value));
+    text.push('}');
+    text.into_bytes()
 }
 
 impl Patching<'_> {
