@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kopf_core::json::diff::{DiffItem, diff_left, python_repr};
+use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::FieldPath;
 use kopf_core::json::value::{Map, Value, truthy, write_json_member};
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::object::redaction::shown_diff;
+use kopf_core::persistence::merge_requests::{MergeRequest, has_state_in_fields, merge_requests};
 
 use super::Patching;
 use super::rejections::advice;
@@ -46,6 +48,19 @@ pub(super) fn to_json<'v>(members: impl IntoIterator<Item = (&'v String, &'v Val
 }
 
 impl Patching<'_> {
+    /// The requests for a patch, if their order is another one than the status and then the rest.
+    pub(super) fn ordered_requests(
+        &self,
+        object: &Object,
+        patch: &Map<String, Value>,
+        final_progress: &Patch,
+    ) -> Option<Vec<MergeRequest>> {
+        let (_, persistence) = self.release_cleanup?;
+        let requests = has_state_in_fields(patch, persistence)
+            .then(|| merge_requests(object, patch, &final_progress.0, persistence));
+        requests.filter(|requests| !is_status_first(requests))
+    }
+
     /// Parses the object in a response.
     pub(super) fn read(&self, object: &Object, response: &Bytes) -> Result<Arc<Object>, RequestError> {
         let malformed = |error: &dyn std::fmt::Display| {
@@ -69,6 +84,11 @@ impl Patching<'_> {
             self.host.log(LogRecord::local(Level::Warning, object, text));
         }
     }
+}
+
+/// Whether these are two requests, first the one for the status.
+fn is_status_first(requests: &[MergeRequest]) -> bool {
+    matches!(requests, [first, last] if first.is_status && !last.is_status)
 }
 
 /// The differences between a merge patch and the object in the response, without harmless ones.
