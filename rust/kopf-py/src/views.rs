@@ -11,7 +11,7 @@ use pyo3::types::{
 };
 
 use crate::errors::decoding;
-use crate::json_text::text_to_python;
+use crate::json_text::{SharedStrings, text_to_python};
 
 /// A read-only mapping over an object of the engine.
 ///
@@ -50,7 +50,11 @@ impl ObjectView {
         let value = text_to_python(key.py(), text)?;
         self.overlay_parts(key, &value)?;
         // Converting may have run other code; the first value is kept.
-        stanzas.call_method1(pyo3::intern!(key.py(), "setdefault"), (key, value)).map(Some)
+        if let Some(known) = stanzas.get_item(key)? {
+            return Ok(Some(known));
+        }
+        stanzas.set_item(key, &value)?;
+        Ok(Some(value))
     }
 }
 
@@ -242,7 +246,7 @@ impl ObjectView {
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (key, _) in self.object.stanzas() {
-            let key = PyString::new(py, key);
+            let key = SharedStrings::lock().key(py, key).into_any();
             let value = self.find(&key)?;
             dict.set_item(key, value)?;
         }
