@@ -15,14 +15,14 @@ use pyo3::types::{
 use pythonize::depythonize;
 
 use crate::errors::declaration;
-use crate::json_text::{Keys, number_to_python};
+use crate::json_text::{SharedStrings, number_to_python};
 
 /// Maximum nesting of Python values, the same as of objects; deeper ones are taken for reference cycles.
 const MAX_DEPTH: usize = 300;
 
 /// Converts a value to Python's dicts, lists and scalars.
 pub(crate) fn value_to_python<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
-    convert_value(py, value, &mut Keys::lock())
+    convert_value(py, value, &mut SharedStrings::lock())
 }
 
 /// Converts a value that may be absent; `None` if it is.
@@ -54,7 +54,11 @@ pub(crate) fn python_to_map(value: &Bound<'_, PyAny>) -> PyResult<Map<String, Va
     }
 }
 
-fn convert_value<'py>(py: Python<'py>, value: &Value, keys: &mut Keys) -> PyResult<Bound<'py, PyAny>> {
+fn convert_value<'py>(
+    py: Python<'py>,
+    value: &Value,
+    strings: &mut SharedStrings,
+) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::Null => PyNone::get(py).to_owned().into_any(),
         Value::Bool(value) => PyBool::new(py, *value).to_owned().into_any(),
@@ -63,14 +67,14 @@ fn convert_value<'py>(py: Python<'py>, value: &Value, keys: &mut Keys) -> PyResu
         Value::Array(items) => {
             let list = PyList::empty(py);
             for item in items {
-                list.append(convert_value(py, item, keys)?)?;
+                list.append(convert_value(py, item, strings)?)?;
             }
             list.into_any()
         }
         Value::Object(entries) => {
             let dict = PyDict::new(py);
             for (name, item) in entries {
-                dict.set_item(keys.get(py, name), convert_value(py, item, keys)?)?;
+                dict.set_item(strings.key(py, name), convert_value(py, item, strings)?)?;
             }
             dict.into_any()
         }

@@ -1,7 +1,7 @@
 //! Conversion of an object's JSON text to Python's dicts, lists and scalars.
 //!
 //! Each event handler gets its object as a dict, so that this is a large part of the cost of an event. The text is converted
-//! without intermediate values, and the strings of keys are shared between documents.
+//! without intermediate values, and the strings of keys and of short values are shared between documents.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use crate::errors::decoding;
 
 /// Converts JSON text that is a part of a decoded object: its syntax and its depth were checked then.
 pub(crate) fn text_to_python<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
-    let mut reader = Reader { py, text, at: 0, keys: Keys::lock() };
+    let mut reader = Reader { py, text, at: 0, strings: SharedStrings::lock() };
     let value = reader.value()?;
     match reader.peek() {
         None => Ok(value),
@@ -28,7 +28,7 @@ struct Reader<'py, 't> {
     py: Python<'py>,
     text: &'t str,
     at: usize,
-    keys: Keys,
+    strings: SharedStrings,
 }
 
 impl<'py, 't> Reader<'py, 't> {
@@ -36,7 +36,7 @@ impl<'py, 't> Reader<'py, 't> {
         match self.peek() {
             Some(b'"') => {
                 let text = self.string()?;
-                Ok(PyString::new(self.py, &text).into_any())
+                Ok(self.strings.value(self.py, &text).into_any())
             }
             Some(b'{') => self.object(),
             Some(b'[') => self.array(),
@@ -58,7 +58,7 @@ impl<'py, 't> Reader<'py, 't> {
                 return Err(self.malformed());
             }
             let key = self.string()?;
-            let key = self.keys.get(self.py, &key);
+            let key = self.strings.key(self.py, &key);
             if !self.take(b':') {
                 return Err(self.malformed());
             }
@@ -173,53 +173,94 @@ pub(crate) fn number_to_python<'py>(py: Python<'py>, number: &Number) -> Bound<'
     }
 }
 
-/// The keys of JSON objects, which repeat from object to object: a direct-mapped cache of Python strings.
+/// Python strings that repeat from object to object: the keys, and short values. Each kind is a direct-mapped cache.
 ///
 /// It has no entries if it is in use already: a garbage collection during a conversion may run other conversions.
-pub(crate) struct Keys(Option<MutexGuard<'static, Vec<Option<CachedKey>>>>);
+pub(crate) struct SharedStrings(Option<MutexGuard<'static, [Cache; 2]>>);
 
-type CachedKey = (Box<str>, Py<PyString>);
+type Cache = Vec<Option<SharedString>>;
 
+struct SharedString {
+    ends: Ends,
+    string: Py<PyString>,
+}
+
+/// The sizes of the caches: powers of two.
 const KEY_SLOTS: usize = 2048;
-const MAX_CACHED_KEY: usize = 64;
+const VALUE_SLOTS: usize = 1024;
 
-static KEYS: Mutex<Vec<Option<CachedKey>>> = Mutex::new(Vec::new());
+/// The lengths of the longest shared strings, in bytes.
+const MAX_SHARED_KEY: usize = 64;
+const MAX_SHARED_VALUE: usize = 16;
 
-impl Keys {
+static SHARED_STRINGS: Mutex<[Cache; 2]> = Mutex::new([Vec::new(), Vec::new()]);
+
+impl SharedStrings {
     pub(crate) fn lock() -> Self {
-        Self(KEYS.try_lock().ok())
+        Self(SHARED_STRINGS.try_lock().ok())
     }
 
-    pub(crate) fn get<'py>(&mut self, py: Python<'py>, key: &str) -> Bound<'py, PyString> {
-        let Some(slots) = self.0.as_deref_mut().filter(|_| key.len() <= MAX_CACHED_KEY) else {
-            return PyString::new(py, key);
-        };
-        if slots.is_empty() {
-            slots.resize_with(KEY_SLOTS, || None);
+    pub(crate) fn key<'py>(&mut self, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+        match self.0.as_deref_mut() {
+            Some([keys, _]) if text.len() <= MAX_SHARED_KEY => shared(py, keys, KEY_SLOTS, text),
+            _ => PyString::new(py, text),
         }
-        let Some(entry) = slots.get_mut(slot_of(key)) else { return PyString::new(py, key) };
-        match entry {
-            Some((known, string)) if **known == *key => string.bind(py).clone(),
-            _ => {
-                // Not interned: CPython 3.12.0 to 3.12.5 never frees interned strings, and keys of objects are unlimited.
-                let string = PyString::new(py, key);
-                *entry = Some((key.into(), string.clone().unbind()));
-                string
-            }
+    }
+
+    fn value<'py>(&mut self, py: Python<'py>, text: &str) -> Bound<'py, PyString> {
+        match self.0.as_deref_mut() {
+            Some([_, values]) if text.len() <= MAX_SHARED_VALUE => shared(py, values, VALUE_SLOTS, text),
+            _ => PyString::new(py, text),
         }
     }
 }
 
-/// A hash of the first and the last eight bytes and of the length: most keys are short.
-fn slot_of(key: &str) -> usize {
-    let bytes = key.as_bytes();
-    let word = |bytes: &[u8]| bytes.iter().fold(0_u64, |word, byte| (word << 8) | u64::from(*byte));
-    let (head, tail) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
-        (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
-        _ => (word(bytes), 0),
-    };
-    let middle = bytes.get(bytes.len() / 2).copied().map_or(0, u64::from);
-    let mixed = (head ^ tail.rotate_left(29) ^ (middle << 56) ^ bytes.len() as u64)
-        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    usize::try_from(mixed >> 53).unwrap_or_default() % KEY_SLOTS
+fn shared<'py>(py: Python<'py>, cache: &mut Cache, size: usize, text: &str) -> Bound<'py, PyString> {
+    if cache.is_empty() {
+        cache.resize_with(size, || None);
+    }
+    let ends = Ends::of(text.as_bytes());
+    let Some(slot) = cache.get_mut(ends.hash() & (size - 1)) else { return PyString::new(py, text) };
+    if let Some(known) = slot
+        && known.ends == ends
+        && (ends.is_whole() || known.string.bind(py).to_str().is_ok_and(|known| known == text))
+    {
+        return known.string.bind(py).clone();
+    }
+    // Not interned: CPython 3.12.0 to 3.12.5 never frees interned strings, and keys of objects are unlimited.
+    let string = PyString::new(py, text);
+    *slot = Some(SharedString { ends, string: string.clone().unbind() });
+    string
+}
+
+/// The first and the last bytes of a text, which may overlap, and its length: they identify a short text.
+#[derive(PartialEq)]
+struct Ends {
+    head: u64,
+    tail: u64,
+    length: usize,
+}
+
+impl Ends {
+    fn of(text: &[u8]) -> Self {
+        let short = || text.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+        let halves = || Some((text.first_chunk()?, text.last_chunk()?));
+        let (head, tail) = match (text.first_chunk(), text.last_chunk()) {
+            (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
+            _ => halves().map_or_else(
+                || (short(), 0),
+                |(head, tail)| (u32::from_le_bytes(*head).into(), u32::from_le_bytes(*tail).into()),
+            ),
+        };
+        Self { head, tail, length: text.len() }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.length <= 16
+    }
+
+    fn hash(&self) -> usize {
+        let mixed = self.head ^ self.tail.rotate_left(29) ^ self.length as u64;
+        usize::try_from(mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53).unwrap_or_default()
+    }
 }

@@ -11,7 +11,7 @@ use pyo3::types::{
 };
 
 use crate::errors::decoding;
-use crate::json_text::{Keys, text_to_python};
+use crate::json_text::{SharedStrings, text_to_python};
 
 /// A read-only mapping over an object of the engine.
 ///
@@ -246,7 +246,7 @@ impl ObjectView {
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (key, _) in self.object.stanzas() {
-            let key = Keys::lock().get(py, key);
+            let key = SharedStrings::lock().key(py, key).into_any();
             let value = self.find(&key)?;
             dict.set_item(key, value)?;
         }

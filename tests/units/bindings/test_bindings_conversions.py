@@ -84,17 +84,20 @@ def test_texts_become_the_same_values_as_in_python(text):
     assert repr(obj.to_dict()["v"]) == repr(json.loads(text.replace("-0,", "-0.0,")))
 
 
-def test_keys_that_differ_little_stay_different():
-    keys = ["a" * 8 + middle + "b" * 8 for middle in ("x", "y", "xy", "yx", "xx" * 20, "yy" * 20)]
-    keys += [key[:length] for key in keys for length in (1, 7, 8, 9)]
-    values = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+def test_strings_that_differ_little_stay_different():
+    texts = ["a" * 8 + middle + "b" * 8 for middle in ("", "x", "y", "xy", "yx", "ü", "xx" * 20, "yy" * 20)]
+    texts += [text[:length] for text in texts for length in range(18)]
+    texts += ["\0" * length + text for length in range(4) for text in ("", "a", "ab", "ba")]
+    values = {text: text for text in dict.fromkeys(texts)}
     for _ in range(2):
-        assert Object.decode(json.dumps({"spec": values}))["spec"] == values
+        spec = Object.decode(json.dumps({"spec": values}))["spec"]
+        assert spec == values and list(spec) == list(values)
 
 
-def test_keys_are_shared_between_objects():
-    one, two = (Object.decode('{"spec": {"some-rare-key": 1}}')["spec"] for _ in range(2))
+def test_keys_and_short_values_are_shared_between_objects():
+    one, two = (Object.decode('{"spec": {"some-rare-key": "a-rare-value"}}')["spec"] for _ in range(2))
     assert next(iter(one)) is next(iter(two))
+    assert one["some-rare-key"] is two["some-rare-key"]
 
 
 def test_not_json_is_an_error():

@@ -228,7 +228,7 @@ impl Cycle {
         let before = self.observed.clone();
         if self.advanced
             && let Some(change) = self.change()
-            && let Some(new) = change.new_()
+            && let Some(new) = change.shared_new()
         {
             self.observed.add(new);
         }
@@ -272,11 +272,11 @@ impl Cycle {
         let unconfirmed_essence = self.unconfirmed_essence();
         if let Some(first) = observed.first.take()
             && let Some(change) = self.change()
-            && let Some(new) = change.new_()
+            && let Some(new) = change.shared_new()
         {
             let is_changed = !equal(&first, new);
             if is_changed && self.advanced {
-                observed.later = Some(Arc::new(new.clone()));
+                observed.later = Some(Arc::clone(new));
             }
             if is_changed || observed.later.is_some() {
                 let storage = &self.config.settings.persistence.diffbase_storage;
@@ -313,7 +313,7 @@ impl Cycle {
         }
         let (missing_patch, object) = (Patch(self.missing_patch.clone()), Arc::clone(&self.object));
         let change = self.change()?;
-        let present = ObservedEssences { first: Some(Arc::new(change.new_()?.clone())), later: None };
+        let present = ObservedEssences { first: change.shared_new().cloned(), later: None };
         let persistence = &self.config.settings.persistence;
         let predicted_essence =
             present.predicted(&object, &missing_patch, persistence, &self.resource_handlers).first?;

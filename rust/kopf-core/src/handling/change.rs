@@ -41,6 +41,11 @@ impl Change {
         self.new.as_deref().map(LazyEssence::get)
     }
 
+    /// The current essence, to be kept without a copy.
+    pub fn shared_new(&self) -> Option<&Arc<Value>> {
+        self.new.as_deref().map(LazyEssence::shared)
+    }
+
     /// The serialized essence at the last completed handling, if it can be had without its value.
     pub fn old_text(&self) -> Option<&str> {
         self.old.as_deref().and_then(LazyEssence::text)

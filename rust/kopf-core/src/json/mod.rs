@@ -2,14 +2,17 @@
 
 pub mod diff;
 mod error;
+mod escapes;
 pub mod json_patch;
 pub mod merge_patch;
 pub mod path;
 pub(crate) mod scanner;
 pub(crate) mod strings;
 pub mod value;
+mod words;
 
 pub use error::DecodeError;
+pub(crate) use escapes::printable_end;
 pub use strings::read_known;
 
 /// The maximum nesting depth of a value. Parsers of validated texts recurse at most this deep (see

@@ -6,10 +6,9 @@ use std::ops::Range;
 
 use crate::json::{DecodeError, MAX_DEPTH};
 
+use crate::json::escapes::code_unit;
 pub(crate) use crate::json::strings::{Literal, read_as};
-use crate::json::strings::{
-    code_unit, end_of_known_string, end_of_usual_string, is_simple_escape, next_special,
-};
+use crate::json::strings::{end_of_known_string, end_of_usual_string, is_simple_escape, next_special};
 
 /// The number of nesting levels in one word, one bit each.
 const WORD: u32 = u128::BITS;

@@ -1,9 +1,9 @@
-//! JSON strings: their end, their escapes, and their unescaped form. The scan compares eight bytes at a time.
+//! JSON strings: their end, their content, and comparisons with it. The scan compares eight bytes at a time.
 
 use std::borrow::Cow;
 
-const ONES: u64 = 0x0101_0101_0101_0101;
-const HIGHS: u64 = 0x8080_8080_8080_8080;
+use super::escapes::unescape;
+use super::words::{HIGHS, ONES, eight, equal_bytes, quotes_and_slashes, specials, zero_bytes};
 
 /// The position of a string in the text, without its quotes.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,7 @@ impl Literal {
 /// The unescaped string whose opening quote is at an offset, and the offset after its closing quote, in a text that was validated
 /// before; `None` if the text ends within the string. One pass is enough, also for a string with escapes.
 #[must_use]
+#[inline]
 pub fn read_known(text: &str, at: usize) -> Option<(Cow<'_, str>, usize)> {
     let (bytes, start) = (text.as_bytes(), at + 1);
     let mut end = start;
@@ -100,49 +101,51 @@ pub(crate) fn next_special(bytes: &[u8], mut at: usize) -> usize {
 
 /// The offset after the closing quote of a string whose content begins at `at`. `None` if the string has rare escapes or
 /// errors, or ends within the last eight bytes.
-///
-/// Each special byte of a word is handled in turn, without loading the word again: in JSON within JSON, every fifth byte is
-/// special.
 #[inline]
 pub(crate) fn end_of_usual_string(bytes: &[u8], mut at: usize) -> Option<usize> {
-    while let Some(chunk) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        let mut hits = specials(u64::from_le_bytes(*chunk));
-        let mut step = 8;
-        while hits != 0 {
-            let offset = hits.trailing_zeros() as usize / 8;
-            match chunk[offset & 7] {
-                b'"' => return Some(at + offset + 1),
-                b'\\' if bytes.get(at + offset + 1).is_some_and(|byte| is_simple_escape(*byte)) => {
-                    step = step.max(offset + 2);
-                    hits &= (!0xffff_u64).wrapping_shl(8 * u32::try_from(offset).unwrap_or(7));
-                }
-                b'\\' | 0..0x20 => return None,
-                // A false mark: a byte after a special one can be marked too.
-                _ => hits &= hits - 1,
-            }
+    while let Some(word) = eight(bytes, at) {
+        let hits = specials(word);
+        if hits == 0 {
+            at += 8;
+            continue;
         }
-        at += step;
+        // The lowest mark is never false.
+        at += hits.trailing_zeros() as usize / 8;
+        return match bytes.get(at) {
+            Some(b'"') => Some(at + 1),
+            Some(b'\\') => end_of_escaped_string(bytes, at),
+            _ => None,
+        };
     }
     None
 }
 
-/// Marks the quotes, the backslashes and the control characters among eight bytes. Bytes after them can be marked falsely.
-#[inline]
-fn specials(word: u64) -> u64 {
-    let quote = word ^ (ONES * u64::from(b'"'));
-    let slash = word ^ (ONES * u64::from(b'\\'));
-    let hits = (word.wrapping_sub(ONES * 0x20) & !word)
-        | (quote.wrapping_sub(ONES) & !quote)
-        | (slash.wrapping_sub(ONES) & !slash);
-    hits & HIGHS
-}
-
-/// Marks the quotes and the backslashes among eight bytes. Bytes after them can be marked falsely.
-#[inline]
-fn quotes_and_slashes(word: u64) -> u64 {
-    let quote = word ^ (ONES * u64::from(b'"'));
-    let slash = word ^ (ONES * u64::from(b'\\'));
-    ((quote.wrapping_sub(ONES) & !quote) | (slash.wrapping_sub(ONES) & !slash)) & HIGHS
+/// The same for a string with escapes. In JSON within JSON, every fifth byte is special, and nearly all escapes are of quotes: these
+/// are recognised in a whole word at once.
+fn end_of_escaped_string(bytes: &[u8], mut at: usize) -> Option<usize> {
+    // The highest bit of the first byte, if the byte before it is the backslash of its escape.
+    let mut escaped_first = 0;
+    while let Some(word) = eight(bytes, at) {
+        let (quotes, slashes) = (equal_bytes(word, b'"'), equal_bytes(word, b'\\'));
+        let controls = zero_bytes(word & (ONES * 0xe0));
+        let escaped = slashes << 8 | escaped_first;
+        let (ends, others) = ((quotes & !escaped) | controls, escaped & !quotes);
+        let first = (ends | others).trailing_zeros();
+        if first == u64::BITS {
+            escaped_first = slashes >> 56;
+            at += 8;
+            continue;
+        }
+        at += first as usize / 8;
+        // The marks after this byte may be wrong, as it may be an escaped backslash.
+        match bytes.get(at) {
+            Some(byte) if others >> first & 1 == 1 && is_simple_escape(*byte) => at += 1,
+            Some(b'"') => return Some(at + 1),
+            _ => return None,
+        }
+        escaped_first = 0;
+    }
+    None
 }
 
 /// Whether a backslash and this byte are a complete escape.
@@ -153,6 +156,9 @@ pub(crate) fn is_simple_escape(byte: u8) -> bool {
 /// The offset after the closing quote of a string, in a text that was validated before. `at` is after the opening quote.
 #[inline]
 pub(crate) fn end_of_known_string(bytes: &[u8], mut at: usize) -> usize {
+    if let Some(end) = end_of_usual_string(bytes, at) {
+        return end;
+    }
     loop {
         at = next_special(bytes, at);
         match bytes.get(at) {
@@ -161,117 +167,6 @@ pub(crate) fn end_of_known_string(bytes: &[u8], mut at: usize) -> usize {
             None => return at,
         }
     }
-}
-
-/// The code unit of `\uXXXX` at an offset.
-pub(crate) fn code_unit(text: &str, at: usize) -> Option<u32> {
-    let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
-    digits.bytes().all(|b| b.is_ascii_hexdigit()).then(|| u32::from_str_radix(digits, 16).ok())?
-}
-
-/// Unescapes the string whose content begins at an offset, in a text that was validated before; also returns the offset of its
-/// closing quote, or of the end of the text.
-fn unescape(text: &str, start: usize) -> (String, usize) {
-    let bytes = text.as_bytes();
-    let mut out = Unescaped::new(bytes.len() - start.min(bytes.len()));
-    let mut at = start;
-    loop {
-        at += out.push_run(bytes, at);
-        match (bytes.get(at), bytes.get(at + 1)) {
-            (Some(b'\\'), Some(b'u')) => {
-                let c = escaped_char(text, at);
-                let mut word = [0; 8];
-                let length = c.encode_utf8(&mut word).len();
-                out.push(word, length);
-                // Skip both halves of a surrogate pair.
-                at += 6 * c.len_utf16();
-            }
-            (Some(b'\\'), Some(escape)) => {
-                out.push([unescaped(*escape), 0, 0, 0, 0, 0, 0, 0], 1);
-                at += 2;
-            }
-            (Some(b'\\'), None) => at += 1,
-            (Some(b'"') | None, _) => break,
-            // The run has no end in its word.
-            _ => {}
-        }
-    }
-    (out.into_string(), at)
-}
-
-/// The byte of an escape of one character.
-fn unescaped(escape: u8) -> u8 {
-    match escape {
-        b'b' => 0x8,
-        b'f' => 0xc,
-        b'n' => b'\n',
-        b'r' => b'\r',
-        b't' => b'\t',
-        byte => byte,
-    }
-}
-
-/// The buffer of an unescaped string. Whole words are written, of which a part counts.
-///
-/// Most escaped strings are JSON within JSON, where the runs between escapes are short: a copy of a constant size is faster than
-/// a search and a copy of each run.
-struct Unescaped {
-    bytes: Vec<u8>,
-    length: usize,
-}
-
-impl Unescaped {
-    /// The size of the buffer at first, as the end of the string is not known.
-    const SIZE: usize = 4096;
-
-    fn new(longest: usize) -> Self {
-        Self { bytes: vec![0; longest.min(Self::SIZE) + 8], length: 0 }
-    }
-
-    /// Appends the first bytes of a word.
-    #[inline]
-    fn push(&mut self, word: [u8; 8], length: usize) {
-        if let Some(end) = self.bytes.get_mut(self.length..).and_then(<[u8]>::first_chunk_mut::<8>) {
-            *end = word;
-        } else {
-            self.bytes.resize(2 * self.bytes.len(), 0);
-            return self.push(word, length);
-        }
-        self.length += length;
-    }
-
-    /// Appends the bytes up to the next quote or backslash, at most eight; returns their number.
-    #[inline]
-    fn push_run(&mut self, bytes: &[u8], at: usize) -> usize {
-        if let Some(word) = eight(bytes, at) {
-            // The lowest mark is never false.
-            let run = quotes_and_slashes(word).trailing_zeros() as usize / 8;
-            self.push(word.to_le_bytes(), run);
-            return run;
-        }
-        match bytes.get(at) {
-            Some(byte) if !matches!(byte, b'"' | b'\\') => {
-                self.push([*byte, 0, 0, 0, 0, 0, 0, 0], 1);
-                1
-            }
-            _ => 0,
-        }
-    }
-
-    /// The input is UTF-8 and only whole characters are added, so this cannot fail. The rest of the buffer is freed: the string may
-    /// be kept for long.
-    fn into_string(mut self) -> String {
-        self.bytes.truncate(self.length);
-        self.bytes.shrink_to_fit();
-        String::from_utf8(self.bytes).unwrap_or_default()
-    }
-}
-
-/// The character of `\uXXXX`, or of a surrogate pair, at an offset.
-fn escaped_char(inner: &str, at: usize) -> char {
-    let units = [code_unit(inner, at), code_unit(inner, at + 6)];
-    let units = units.map(|unit| unit.and_then(|unit| u16::try_from(unit).ok()).unwrap_or_default());
-    char::decode_utf16(units).next().and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
 /// The number of bytes of an escaped string that unescape to `expected`; `None` if they differ. Rare escapes count as
@@ -301,11 +196,6 @@ pub(crate) fn read_as(found: &[u8], expected: &[u8]) -> Option<usize> {
     }
 }
 
-#[inline]
-fn eight(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..).and_then(<[u8]>::first_chunk::<8>).map(|chunk| u64::from_le_bytes(*chunk))
-}
-
 /// The character of the most common escapes.
 fn plain(escape: u8) -> Option<u8> {
     match escape {
@@ -328,15 +218,6 @@ mod tests {
         assert_eq!(literal.read(text), serde_json::from_str::<String>(text).unwrap());
         let (string, end) = read_known(text, 0).unwrap();
         assert_eq!((string, end), (literal.read(text), text.len()));
-    }
-
-    #[test]
-    fn long_strings_are_unescaped() {
-        for length in (Unescaped::SIZE - 9..Unescaped::SIZE + 9).chain([3 * Unescaped::SIZE]) {
-            let string = "é\n".repeat(length / 3) + &"x".repeat(length % 3);
-            let text = serde_json::to_string(&string).unwrap() + ",";
-            assert_eq!(read_known(&text, 0), Some((Cow::Owned(string), text.len() - 1)));
-        }
     }
 
     proptest! {

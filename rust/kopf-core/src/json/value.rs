@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::Number;
 pub use serde_json::{Map, Value};
 
-use crate::json::DecodeError;
+use crate::json::escapes::escape;
 use crate::json::scanner::Cursor;
+use crate::json::{DecodeError, printable_end};
 
 /// Parses a text that was validated when its object was decoded, so that its depth is bounded.
 ///
@@ -141,48 +142,30 @@ fn write_json(out: &mut String, v: &Value) {
         }
         Value::Object(map) => {
             out.push('{');
-            for (i, (key, value)) in map.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                write_json_string(out, key);
-                out.push(':');
-                write_json(out, value);
-            }
+            map.iter().for_each(|(key, value)| write_json_member(out, key, value));
             out.push('}');
         }
     }
 }
 
+/// Appends a member of an object in the format of [`to_python_json`], after a comma if it is not the first one.
+pub fn write_json_member(out: &mut String, key: &str, value: &Value) {
+    if !out.ends_with('{') {
+        out.push(',');
+    }
+    write_json_string(out, key);
+    out.push(':');
+    write_json(out, value);
+}
+
 pub(crate) fn write_json_string(out: &mut String, text: &str) {
     out.reserve(text.len() + 2);
     out.push('"');
-    let mut rest = text;
-    // Characters without escapes are copied in runs.
-    while let Some(at) =
-        rest.bytes().position(|byte| !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\'))
-    {
-        let (plain, special) = rest.split_at(at);
-        out.push_str(plain);
-        let mut chars = special.chars();
-        match chars.next() {
-            Some('"') => out.push_str("\\\""),
-            Some('\\') => out.push_str("\\\\"),
-            Some('\n') => out.push_str("\\n"),
-            Some('\r') => out.push_str("\\r"),
-            Some('\t') => out.push_str("\\t"),
-            Some('\u{8}') => out.push_str("\\b"),
-            Some('\u{c}') => out.push_str("\\f"),
-            Some(c) => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(out, "\\u{unit:04x}");
-                }
-            }
-            None => {}
-        }
-        rest = chars.as_str();
+    let (printable, rest) = text.split_at(printable_end(text.as_bytes(), 0));
+    out.push_str(printable);
+    if !rest.is_empty() {
+        out.push_str(&escape(rest));
     }
-    out.push_str(rest);
     out.push('"');
 }
 

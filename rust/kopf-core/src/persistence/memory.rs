@@ -409,7 +409,8 @@ pub(crate) fn observed_by_some(records: &[Record], present: impl FnOnce() -> Val
         return observed;
     }
     let present = present();
-    encoded.filter_map(|text| observed::decode(text, &present)).for_each(|essence| observed.add(&essence));
+    let essences = encoded.filter_map(|text| observed::decode(text, &present));
+    essences.for_each(|essence| observed.add(&Arc::new(essence)));
     let is_partly_done =
         records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
     if is_partly_done { observed } else { ObservedEssences { first: None, later: observed.first } }

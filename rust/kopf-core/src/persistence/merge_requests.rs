@@ -10,6 +10,7 @@
 //! [`deferred_progress`].
 
 use crate::json::merge_patch::{Patch, subtract};
+use crate::json::path::resolve;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::persistence::Persistence;
@@ -80,6 +81,17 @@ pub fn merge_requests(
     };
     let (one, other) = (starting_with(true), starting_with(false));
     if other.len() < one.len() { other } else { one }
+}
+
+/// Whether a patch has progress or a diff-base in fields. Otherwise, [`merge_requests`] are the status and then the rest.
+pub fn has_state_in_fields(patch: &Map<String, Value>, persistence: &Persistence) -> bool {
+    let (progress, diffbase) = (&persistence.progress_storage, &persistence.diffbase_storage);
+    let mut fields =
+        progress.fields().into_iter().chain(progress.touch_fields()).chain(diffbase.own_fields());
+    fields.any(|field| {
+        let value = field.keys().split_first().and_then(|(first, rest)| resolve(patch.get(&**first)?, rest));
+        value.is_some()
+    })
 }
 
 /// The progress in a patch for the main endpoint that is written only after a rejected part of the changes, as that
@@ -154,6 +166,8 @@ mod tests {
     fn requests(patch: &Value, persistence: &Persistence) -> Vec<Value> {
         let (object, patch_map) = (Object::decode("{}").unwrap(), patch.as_object().unwrap());
         let requests = merge_requests(&object, patch_map, &Map::new(), persistence);
+        let is_simple = matches!(&requests[..], [first, rest] if first.is_status && !rest.is_status);
+        assert!(is_simple || requests.len() < 2 || has_state_in_fields(patch_map, persistence));
         for request in &requests {
             assert_eq!(request.is_status, request.patch.keys().all(|key| key == "status"));
         }

@@ -62,11 +62,11 @@ pub struct ObservedEssences {
 
 impl ObservedEssences {
     /// Records that a handler was called with this essence and has finished, or has some finished sub-handlers.
-    pub fn add(&mut self, essence: &Value) {
+    pub fn add(&mut self, essence: &Arc<Value>) {
         match &self.first {
-            None => *self = Self { first: Some(Arc::new(essence.clone())), later: None },
+            None => *self = Self { first: Some(Arc::clone(essence)), later: None },
             Some(first) if equal(first, essence) => {}
-            Some(_) => self.later = Some(Arc::new(essence.clone())),
+            Some(_) => self.later = Some(Arc::clone(essence)),
         }
     }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kopf_core::json::diff::{DiffItem, diff_left, python_repr};
+use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::FieldPath;
-use kopf_core::json::value::{Map, Value, truthy};
+use kopf_core::json::value::{Map, Value, truthy, write_json_member};
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::object::redaction::shown_diff;
-use serde::{Serialize, Serializer};
+use kopf_core::persistence::merge_requests::{MergeRequest, has_state_in_fields, merge_requests};
 
 use super::Patching;
 use super::rejections::advice;
@@ -37,18 +38,29 @@ impl PatchPart<'_> {
     }
 }
 
-impl Serialize for PatchPart<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.fields())
-    }
-}
-
-/// Serializes directly to bytes. It cannot fail for such values.
-pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).unwrap_or_default()
+/// An object with these members. Strings are escaped as `json.dumps()` of Python does: most of the text is a diff-base, and this is much
+/// cheaper than to serialize it with serde.
+pub(super) fn to_json<'v>(members: impl IntoIterator<Item = (&'v String, &'v Value)>) -> Vec<u8> {
+    let mut text = String::from("{");
+    members.into_iter().for_each(|(key, value)| write_json_member(&mut text, key, value));
+    text.push('}');
+    text.into_bytes()
 }
 
 impl Patching<'_> {
+    /// The requests for a patch, if their order is another one than the status and then the rest.
+    pub(super) fn ordered_requests(
+        &self,
+        object: &Object,
+        patch: &Map<String, Value>,
+        final_progress: &Patch,
+    ) -> Option<Vec<MergeRequest>> {
+        let (_, persistence) = self.release_cleanup?;
+        let requests = has_state_in_fields(patch, persistence)
+            .then(|| merge_requests(object, patch, &final_progress.0, persistence));
+        requests.filter(|requests| !is_status_first(requests))
+    }
+
     /// Parses the object in a response.
     pub(super) fn read(&self, object: &Object, response: &Bytes) -> Result<Arc<Object>, RequestError> {
         let malformed = |error: &dyn std::fmt::Display| {
@@ -72,6 +84,11 @@ impl Patching<'_> {
             self.host.log(LogRecord::local(Level::Warning, object, text));
         }
     }
+}
+
+/// Whether these are two requests, first the one for the status.
+fn is_status_first(requests: &[MergeRequest]) -> bool {
+    matches!(requests, [first, last] if first.is_status && !last.is_status)
 }
 
 /// The differences between a merge patch and the object in the response, without harmless ones.

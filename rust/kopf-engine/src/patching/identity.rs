@@ -15,11 +15,9 @@
 use bytes::Bytes;
 use http::Method;
 use kopf_core::json::json_patch::merge_operations;
-use kopf_core::json::value::{Map, Value};
+use kopf_core::json::value::{Map, Value, to_python_json, write_json_member};
 use kopf_core::object::{Found, Object};
 use kopf_core::resource::Resource;
-use serde::ser::SerializeMap as _;
-use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use super::Patching;
@@ -85,7 +83,7 @@ impl Patching<'_> {
         body: &PatchPart<'_>,
         version: Option<&str>,
     ) -> Vec<u8> {
-        to_json(&Guarded { body, uid: object.uid().filter(|_| !self.compat), version })
+        guarded(body, object.uid().filter(|_| !self.compat), version)
     }
 
     /// The patch for the status subresource of the object as `known`, with the preconditions that the server checks there.
@@ -96,7 +94,7 @@ impl Patching<'_> {
         status: &Map<String, Value>,
     ) -> StatusDocument {
         let merge_patch = |uid: Option<&str>, version: Option<&str>| StatusDocument::MergePatch {
-            text: to_json(&Guarded { body: &PatchPart(status, None), uid, version }),
+            text: guarded(&PatchPart(status, None), uid, version),
             is_versioned: version.is_some(),
         };
         let uid = object.uid().filter(|_| !self.compat);
@@ -159,7 +157,7 @@ fn status_operations(uid: &str, known: &Object, status: &Map<String, Value>) -> 
         return None;
     }
     operations.insert(0, json!({"op": "test", "path": "/metadata/uid", "value": uid}));
-    Some(to_json(&operations))
+    Some(to_python_json(&Value::Array(operations)).into_bytes())
 }
 
 /// Whether the server has rejected a patch because of the uid.
@@ -174,52 +172,28 @@ fn is_about_uid(error: &RequestError) -> bool {
 }
 
 /// A merge patch with preconditions. They are not part of the patch anywhere else, such as in log lines.
-struct Guarded<'d> {
-    body: &'d PatchPart<'d>,
-    uid: Option<&'d str>,
-    version: Option<&'d str>,
-}
-
-impl Serialize for Guarded<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let is_unguarded = self.uid.is_none() && self.version.is_none();
-        let metadata = self.body.fields().find(|(key, _)| *key == "metadata").map(|(_, value)| value);
-        let metadata = match metadata {
-            _ if is_unguarded => return self.body.serialize(serializer),
-            None => None,
-            Some(Value::Object(metadata)) if !metadata.contains_key("uid") => Some(metadata),
-            // Handlers have put this there.
-            Some(_) => return self.body.serialize(serializer),
-        };
-        let preconditions = Preconditions { uid: self.uid, version: self.version, metadata };
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("metadata", &preconditions)?;
-        for (key, value) in self.body.fields().filter(|(key, _)| *key != "metadata") {
-            map.serialize_entry(key, value)?;
+fn guarded(body: &PatchPart<'_>, uid: Option<&str>, version: Option<&str>) -> Vec<u8> {
+    let metadata = body.fields().find(|(key, _)| *key == "metadata").map(|(_, value)| value);
+    let metadata = match metadata {
+        _ if uid.is_none() && version.is_none() => return to_json(body.fields()),
+        None => None,
+        Some(Value::Object(metadata)) if !metadata.contains_key("uid") => Some(metadata),
+        // Handlers have put this there.
+        Some(_) => return to_json(body.fields()),
+    };
+    let mut text = String::from("{\"metadata\":{");
+    for (key, value) in [("uid", uid), ("resourceVersion", version)] {
+        if let Some(value) = value {
+            write_json_member(&mut text, key, &value.into());
         }
-        map.end()
     }
-}
-
-/// The metadata of a merge patch, with the preconditions.
-struct Preconditions<'d> {
-    uid: Option<&'d str>,
-    version: Option<&'d str>,
-    metadata: Option<&'d Map<String, Value>>,
-}
-
-impl Serialize for Preconditions<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        if let Some(uid) = self.uid {
-            map.serialize_entry("uid", uid)?;
-        }
-        if let Some(version) = self.version {
-            map.serialize_entry("resourceVersion", version)?;
-        }
-        for (key, value) in self.metadata.into_iter().flatten() {
-            map.serialize_entry(key, value)?;
-        }
-        map.end()
+    for (key, value) in metadata.into_iter().flatten() {
+        write_json_member(&mut text, key, value);
     }
+    text.push('}');
+    for (key, value) in body.fields().filter(|(key, _)| *key != "metadata") {
+        write_json_member(&mut text, key, value);
+    }
+    text.push('}');
+    text.into_bytes()
 }

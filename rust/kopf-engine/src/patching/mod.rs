@@ -22,7 +22,7 @@ use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::object::redaction::shown;
 use kopf_core::persistence::Persistence;
-use kopf_core::persistence::merge_requests::{MergeRequest, merge_requests};
+use kopf_core::persistence::merge_requests::MergeRequest;
 use kopf_core::resource::Resource;
 
 use crate::client::{Client, RequestBody};
@@ -157,14 +157,12 @@ impl Patching<'_> {
         let status = patch.get("status").filter(|status| has_subresource && !status.is_null());
         let separate = has_subresource.then_some("status");
         let body = PatchPart(&patch, separate);
-        if let Some((_, persistence)) = self.release_cleanup.filter(|_| status.is_some() && !body.is_empty())
+        if status.is_some()
+            && !body.is_empty()
+            && let Some(requests) = self.ordered_requests(object, &patch, final_progress)
         {
-            let requests = merge_requests(object, &patch, &final_progress.0, persistence);
-            if !is_status_first(&requests) {
-                return self
-                    .merge_in_order(object, patch, (requests, final_progress), may_retry, applied)
-                    .await;
-            }
+            let requests = (requests, final_progress);
+            return self.merge_in_order(object, patch, requests, may_retry, applied).await;
         }
         let mut response = None;
         let mut written = StatusWritten::default();
@@ -403,9 +401,4 @@ impl Patching<'_> {
             self.host.log(LogRecord::local(Level::Debug, object, text()));
         }
     }
-}
-
-/// Whether these are two requests, first the one for the status.
-fn is_status_first(requests: &[MergeRequest]) -> bool {
-    matches!(requests, [first, last] if first.is_status && !last.is_status)
 }

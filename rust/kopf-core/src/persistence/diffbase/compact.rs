@@ -10,6 +10,7 @@ use blake2::{Blake2b, Digest};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::json::printable_end;
 use crate::json::value::{Map, Value, to_python_json};
 use crate::object::Object;
 
@@ -68,8 +69,7 @@ pub(super) fn is_small(object: &Object, text: &str) -> bool {
 /// The serialized essence, condensed to the size of a progress record.
 pub(super) fn compact_text(object: &Object, essence: &Value) -> String {
     let is_secret = object.kind() == Some("Secret");
-    let text = to_python_json(essence);
-    if text.len() <= BRIEF && !is_secret {
+    if !is_secret && let Some(text) = short_text(essence, BRIEF) {
         return text;
     }
     let mut condensed = String::new();
@@ -103,8 +103,33 @@ fn condense(value: &Value, depth: usize, is_secret: bool) -> Value {
             });
             Value::Object(condensed.collect())
         }
-        _ if !is_secret && to_python_json(value).len() <= SHORT && !is_digest(value) => value.clone(),
+        _ if !is_secret && short_text(value, SHORT).is_some() && !is_digest(value) => value.clone(),
         _ => json!({ DIGEST: digest(value) }),
+    }
+}
+
+/// The serialized value, if it has at most so many bytes. Long values are recognised without serializing them.
+fn short_text(value: &Value, limit: usize) -> Option<String> {
+    let mut left = limit;
+    let text = (!takes_more(value, &mut left)).then(|| to_python_json(value));
+    text.filter(|text| text.len() <= limit)
+}
+
+/// Whether the serialized value certainly has more than `left` bytes, which are reduced by its length.
+fn takes_more(value: &Value, left: &mut usize) -> bool {
+    let own = match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.len() + 1,
+        Value::Object(map) => 2 * map.len() + map.keys().map(|key| key.len() + 2).sum::<usize>() + 1,
+        Value::Null | Value::Bool(_) => 4,
+        Value::Number(_) => 1,
+    };
+    let Some(rest) = left.checked_sub(own) else { return true };
+    *left = rest;
+    match value {
+        Value::Array(items) => items.iter().any(|item| takes_more(item, left)),
+        Value::Object(map) => map.values().any(|value| takes_more(value, left)),
+        _ => false,
     }
 }
 
@@ -139,7 +164,7 @@ fn write_sorted(text: &mut Vec<u8>, value: &Value) {
             members.sort_unstable_by_key(|(key, _)| *key);
             text.push(b'{');
             for (key, value) in members {
-                write_plain(text, key);
+                write_string(text, key);
                 text.push(b':');
                 write_sorted(text, value);
             }
@@ -153,7 +178,18 @@ fn write_sorted(text: &mut Vec<u8>, value: &Value) {
             }
             text.push(b']');
         }
+        Value::String(string) => write_string(text, string),
         plain => write_plain(text, plain),
+    }
+}
+
+fn write_string(text: &mut Vec<u8>, string: &str) {
+    if printable_end(string.as_bytes(), 0) == string.len() {
+        text.push(b'"');
+        text.extend_from_slice(string.as_bytes());
+        text.push(b'"');
+    } else {
+        write_plain(text, string);
     }
 }
 

@@ -113,7 +113,7 @@ impl DiffBaseStorage {
         let texts = self.texts(object);
         let is_value = |text: &str| {
             let mut cursor = Cursor::new(text);
-            text != "null" && cursor.skip().is_ok() && cursor.finish().is_ok()
+            text.trim() != "null" && cursor.skip().is_ok() && cursor.finish().is_ok()
         };
         match texts.first() {
             None => false,
@@ -365,6 +365,40 @@ mod tests {
         assert_eq!(storage.fetch(&object(&patch.to_string())), Ok(Some(json!({"spec": "é"}))));
         assert_eq!(storage.fetch(&object(r#"{"status":{"kopf":{"last":"{}"}}}"#)), Ok(Some(json!({}))));
         assert_eq!(storage.fetch(&object("{}")), Ok(None));
+    }
+
+    #[test]
+    fn a_text_is_readable_if_a_diffbase_can_be_fetched_from_it() {
+        let deep = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        let texts = [
+            "{}",
+            " {} \n",
+            "{}}",
+            "",
+            "1",
+            "1e999",
+            "-1e-999",
+            "[1e400]",
+            "123456789e300",
+            "99999999999999999999",
+            "0.1e309",
+            "01",
+            "null",
+            " null",
+            "null\n",
+            "nul",
+            "\"\\ud83d\"",
+            "\"\\ud83d\\ude00\"",
+            "\"\u{1}\"",
+        ];
+        let texts = texts.map(str::to_owned).into_iter();
+        for text in texts.chain(["9".repeat(309), "9".repeat(308), deep(127), deep(300), deep(301)]) {
+            let annotations = json!({"kopf.zalando.org/last-handled-configuration": text});
+            let object = object(&json!({"metadata": {"annotations": annotations}}).to_string());
+            let fetched = DiffBaseStorage::default().fetch(&object);
+            let is_fetched = matches!(fetched, Ok(Some(_)));
+            assert_eq!(DiffBaseStorage::default().is_readable(&object), is_fetched, "{text}: {fetched:?}");
+        }
     }
 
     #[test]

@@ -6,12 +6,14 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::changed_member::ChangedMember;
 use super::lazy::LazyEssence;
 use crate::json::diff::{DiffItem, diff};
 use crate::json::path::FieldPath;
 use crate::json::scanner::Cursor;
 use crate::json::value::{Value, parse_checked};
 use crate::persistence::diffbase::compact;
+use memchr::memmem;
 
 /// Objects below this level are compared as values: their texts would be scanned once per level.
 const DEPTH: usize = 8;
@@ -37,6 +39,9 @@ impl Difference {
     /// The difference between a stored text, which may be malformed, and a serialized essence. `None` if it takes values to decide:
     /// the stored text may have state of Kopf or digests, or both may be equal.
     pub(super) fn of_texts(old: &str, new: &str) -> Option<Self> {
+        if let Some(found) = Self::of_member(old, new) {
+            return Some(found);
+        }
         let mut cursor = Cursor::new(old);
         let stored = old.get(cursor.skip().ok()?)?;
         cursor.finish().ok()?;
@@ -49,15 +54,30 @@ impl Difference {
         if !before.iter().all(is_plain) {
             return None;
         }
-        let mut walk = Walk { path: Vec::new(), found: Vec::new() };
-        walk.compare(stored, new)?;
-        let diff = walk.found;
-        let (old, new) = (stored.to_owned(), new.to_owned());
-        (!diff.is_empty()).then(|| Self {
-            old: LazyEssence::of_text(old),
-            new: LazyEssence::of_text(new),
-            diff,
-        })
+        Self::of_walk(Vec::new(), (stored, new), (stored, new))
+    }
+
+    /// The difference if only one member has changed, and it is none that may have state of Kopf.
+    fn of_member(old: &str, new: &str) -> Option<Self> {
+        let member = ChangedMember::find(old, new, DEPTH)?;
+        let path: Vec<_> = member.path.iter().map(|key| key.read(new)).collect();
+        let has = |key: &str| memmem::find(new.as_bytes(), key.as_bytes()).is_some();
+        if path.first().is_none_or(|key| key == "metadata") || has("\"status\"") || has(compact::MARK) {
+            return None;
+        }
+        Self::of_walk(path, (member.old, member.new), (member.old_object, new))
+    }
+
+    /// The difference of two objects whose only differences are in these values.
+    fn of_walk<'t>(
+        path: Vec<Cow<'t, str>>,
+        values: (&'t str, &'t str),
+        objects: (&str, &str),
+    ) -> Option<Self> {
+        let mut walk = Walk { path, found: Vec::new() };
+        walk.compare(values.0, values.1)?;
+        let [old, new] = [objects.0, objects.1].map(|text| LazyEssence::of_text(text.to_owned()));
+        (!walk.found.is_empty()).then_some(Self { old, new, diff: walk.found })
     }
 }
 
@@ -124,6 +144,8 @@ fn paired<'t>(
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -167,5 +189,50 @@ mod tests {
             )
         );
         assert_eq!(found.new.text(), Some(r#"{"spec":{"x":[]}}"#));
+    }
+
+    #[test]
+    fn only_the_last_of_repeated_keys_counts() {
+        let old = r#"{"spec":{"a":1,"b":2,"a":2}}"#;
+        let new = r#"{"spec":{"a":3,"b":2,"a":2}}"#;
+        assert_eq!(Difference::of_texts(old, new), None);
+        let last = r#"{"spec":{"a":3,"b":2,"a":1}}"#;
+        let found = Difference::of_texts(old, last);
+        assert!(found.is_none_or(|found| found.diff[0].old == Some(2.into())));
+    }
+
+    /// JSON with digits as its only scalars.
+    fn json() -> impl Strategy<Value = String> {
+        let member = |(key, value): &(String, String)| format!("{key:?}:{value}");
+        let scalar = "[1-9]{1,2}|null|\"[0-9]é?\"";
+        scalar.prop_recursive(4, 24, 4, move |inner| {
+            let members = proptest::collection::vec(("[a-c]|spec|metadata", inner.clone()), 0..4);
+            let object = members.prop_map(move |members| {
+                format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
+            });
+            let list = proptest::collection::vec(inner, 0..3);
+            prop_oneof![3 => object, 1 => list.prop_map(|items| format!("[{}]", items.join(",")))]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_difference_of_texts_is_that_of_their_values(
+            text in json(),
+            (position, digit) in (any::<prop::sample::Index>(), 1..9_u8),
+            (more, with_more, end) in (json(), any::<bool>(), "\n?"),
+        ) {
+            let digits: Vec<usize> = text.char_indices().filter(|(_, c)| matches!(c, '1'..='9')).map(|(at, _)| at).collect();
+            let mut new = text.clone();
+            if let Some(at) = (!digits.is_empty()).then(|| *position.get(&digits)) {
+                let other = if with_more && !text[..at].ends_with('"') { more } else { digit.to_string() };
+                new.replace_range(at..=at, &other);
+            }
+            prop_assume!(serde_json::from_str::<Value>(&new).is_ok());
+            if let Some(found) = Difference::of_texts(&(text.clone() + &end), &new) {
+                let [old, new] = [&text, &new].map(|text| serde_json::from_str::<Value>(text).unwrap());
+                prop_assert_eq!(found, Difference::of_values(old, new));
+            }
+        }
     }
 }

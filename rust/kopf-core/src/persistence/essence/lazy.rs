@@ -10,7 +10,7 @@ use crate::object::{Found, text_at};
 
 /// An essence that is built on first use, at most once: as a value, and as text. Usable from any thread.
 pub struct LazyEssence {
-    value: OnceLock<Value>,
+    value: OnceLock<Arc<Value>>,
     text: OnceLock<Option<String>>,
     build: Option<Build<Value>>,
     serialize: Option<Build<Option<String>>>,
@@ -32,7 +32,7 @@ impl LazyEssence {
     /// An essence that is built already.
     pub fn of(value: Value) -> Arc<Self> {
         Arc::new(Self {
-            value: OnceLock::from(value),
+            value: OnceLock::from(Arc::new(value)),
             text: OnceLock::from(None),
             build: None,
             serialize: None,
@@ -47,9 +47,16 @@ impl LazyEssence {
 
     /// The essence; builds it on first use.
     pub fn get(&self) -> &Value {
-        self.value.get_or_init(|| match &self.build {
-            Some(build) => build(),
-            None => self.text().and_then(|text| parse_checked(text).ok()).unwrap_or_default(),
+        self.shared()
+    }
+
+    /// The essence, to be kept without a copy; builds it on first use.
+    pub fn shared(&self) -> &Arc<Value> {
+        self.value.get_or_init(|| {
+            Arc::new(match &self.build {
+                Some(build) => build(),
+                None => self.text().and_then(|text| parse_checked(text).ok()).unwrap_or_default(),
+            })
         })
     }
 

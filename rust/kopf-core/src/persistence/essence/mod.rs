@@ -13,6 +13,7 @@ use crate::persistence::annotation_keys::IgnoredAnnotations;
 use crate::persistence::diffbase::{DiffBaseStorage, SYSTEM_STANZAS, StorageLocation, compact, parsed};
 use crate::persistence::progress::{Malformed, ProgressStorage};
 
+mod changed_member;
 mod difference;
 mod escaped;
 mod lazy;

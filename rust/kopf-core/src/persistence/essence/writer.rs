@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use super::visitor::EssenceVisitor;
+use crate::json::printable_end;
 use crate::json::scanner::{Cursor, Literal};
 use crate::json::value::write_json_string;
 
@@ -34,9 +35,10 @@ impl EssenceWriter {
     }
 }
 
-/// Whether the content of the string is the same in the format of the storage.
-fn is_copied(inner: &str, literal: Literal) -> bool {
-    !literal.escaped && inner.bytes().all(|byte| byte < 0x7f)
+/// The offset after a string whose content is the same in the format of the storage.
+fn end_of_copied_string(json: &str, at: usize) -> Option<usize> {
+    let end = printable_end(json.as_bytes(), at + 1);
+    (json.as_bytes().get(end)? == &b'"').then_some(end + 1)
 }
 
 /// Whether the number or the word is the same in the format of the storage.
@@ -80,12 +82,14 @@ impl EssenceVisitor for EssenceWriter {
             }
             match byte {
                 b'"' => {
-                    let literal = Literal::known(json, cursor.at())?;
-                    let inner = json.get(literal.start..literal.end)?;
-                    cursor.advance(inner.len() + 2);
-                    if !is_copied(inner, literal) {
-                        self.copy(json, start..literal.start - 1)?;
+                    let at = cursor.at();
+                    if let Some(after) = end_of_copied_string(json, at) {
+                        cursor.advance(after - at);
+                    } else {
+                        let literal = Literal::known(json, at)?;
+                        self.copy(json, start..at)?;
                         write_json_string(&mut self.out, &literal.read(json));
+                        cursor.advance(literal.end + 1 - at);
                         start = cursor.at();
                     }
                 }

@@ -7,7 +7,7 @@ use super::record::{Malformed, Record};
 use crate::json::merge_patch::Patch;
 use crate::json::path::{self, FieldPath};
 use crate::json::value::Value;
-use crate::object::Object;
+use crate::object::{Found, Object};
 use crate::persistence::annotation_keys::{drop_empty_stanzas, make_keys, retain_annotations, store_marker};
 
 /// A storage of progress records.
@@ -79,6 +79,8 @@ impl ProgressStorage {
                 Ok(None)
             }
             Self::Status { field, .. } => {
+                // Most objects have no records there.
+                let Found::Text(_) = object.text_at(field.keys()) else { return Ok(None) };
                 let path = field.child(id);
                 let Some(value) = object.field(&path).filter(|value| !value.is_null()) else {
                     return Ok(None);

@@ -436,7 +436,7 @@ fn the_accepted_part_of_a_failed_patch_is_no_change_for_its_handlers() {
     let seen = |object: &Object| essence(object, &settings.persistence, &handlers.extra_fields);
     let object = Object::decode(&scene.object.to_string()).unwrap();
     let mut observed = ObservedEssences::default();
-    observed.add(&seen(&object));
+    observed.add(&Arc::new(seen(&object)));
     let Value::Object(patch) = json!({"status": {"c1": 1}}) else { panic!("no patch") };
     let unwritten = Unwritten { patch, ..Unwritten::default() };
     scene.memory.failed(&object, unwritten, HandlingStatus::Ongoing(observed), &settings, &handlers);
