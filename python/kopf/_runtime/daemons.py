@@ -125,8 +125,13 @@ class Daemons:
         instance.call = call
         if self._tracker is not None:
             self._report_running(call.run)
-        name = self._task_name(instance)
-        task = start_task(self._loop, self._call(instance, call), name=name, context=instance.context)
+        task = start_task(
+            self._loop,
+            self._call(instance, call),
+            name=self._task_name(instance),
+            context=instance.context,
+            ended=lambda _: self._finish_call(instance, call, None),
+        )
         if instance.call is call:
             instance.task = task
             if instance.cancelled:
@@ -134,11 +139,8 @@ class Daemons:
 
     def _cancel(self, instance: DaemonInstance) -> None:
         instance.cancelled = True
-        task, call = instance.task, instance.call
-        if task is not None and call is not None:
-            # A task that is cancelled before its first step does not finish the call.
-            task.add_done_callback(lambda _: self._finish_call(instance, call, None))
-            task.cancel()
+        if instance.task is not None and instance.call is not None:
+            instance.task.cancel()
 
     async def _call(self, instance: DaemonInstance, call: bridge.CallDaemon) -> None:
         outcome: bridge.Outcome | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 
@@ -15,13 +15,17 @@ def start_task(
     *,
     name: str,
     context: contextvars.Context,
+    ended: Callable[[asyncio.Task[None]], object] | None = None,
 ) -> asyncio.Task[None]:
     """Run the coroutine in a new task and in this context; since Python 3.12, it begins at once.
 
     The loop's task factory is honoured. Then, the factory decides when the task begins.
+    If the task begins later, `ended` is called at its end: nothing of the coroutine is executed if something
+    cancels the task before it begins.
     """
-    if loop.get_task_factory() is not None:
-        return loop.create_task(coroutine, name=name, context=context)
-    if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
         return asyncio.Task(coroutine, loop=loop, name=name, context=context, eager_start=True)
-    return asyncio.Task(coroutine, loop=loop, name=name, context=context)
+    task = loop.create_task(coroutine, name=name, context=context)
+    if ended is not None:
+        task.add_done_callback(ended)
+    return task

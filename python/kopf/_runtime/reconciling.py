@@ -178,7 +178,13 @@ class Reconcilers:
         )
         context = contextvars.copy_context()
         context.run(cause_var.set, call.cause)
-        task = start_task(self._loop, self._run(call), name=name, context=context)
+        task = start_task(
+            self._loop,
+            self._run(call),
+            name=name,
+            context=context,
+            ended=lambda _: self._answer(call, "cancelled"),
+        )
         if not call.is_answered:
             call.task = task
 
@@ -330,8 +336,6 @@ class Reconcilers:
         if job.cancel is not None:
             call.cancellation = job.cancel
             if call.task is not None:
-                # A task that is cancelled before its first step does not answer.
-                call.task.add_done_callback(lambda _: self._answer(call, "cancelled"))
                 call.task.cancel()
 
     def _end_call(self, job: bridge.ReconcilerEnded) -> None:

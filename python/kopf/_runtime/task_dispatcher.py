@@ -199,6 +199,7 @@ class TaskDispatcher:
             self._run_commands(activation, cycle),
             name=activation.task_name,
             context=contextvars.copy_context(),
+            ended=lambda task: self._finish_unbegun(task, activation, cycle),
         )
         if not task.done():
             cycle.task = task
@@ -247,6 +248,13 @@ class TaskDispatcher:
             self._complete_with_error(activation, cycle, results, e)
         except Exception as e:
             self._complete_with_error(activation, cycle, results, e)
+
+    def _finish_unbegun(
+        self, task: asyncio.Task[None], activation: bridge.Activation, cycle: CycleContext
+    ) -> None:
+        # Otherwise, it has replied, or the engine does not wait for it.
+        if cycle.task is task and not cycle.cancelled:
+            self._complete_with_error(activation, cycle, [], asyncio.CancelledError())
 
     def _complete_with_error(
         self, activation: bridge.Activation, cycle: CycleContext, results: list[Any], error: BaseException
