@@ -106,6 +106,7 @@ EXCEPTIONS = [
     ("echo", r"tests/faults/plugin\.py", "", "the shell's command"),
     ("definition", r"rust/kopf-apiserver/", r"(?i)column ?definition", "columns of tables"),
     ("definitions", r"rust/kopf-apiserver/", r"(?i)column ?definition", "columns of tables"),
+    ("definition", r"rust/kopf-apiserver/", r"configuration definition", "a description of Kubernetes"),
     ("packed", r"rust/kopf-apiserver/src/scheme/protobuf\.rs", "", "an encoding of protocol buffers"),
     ("echo", "", r"click\.echo", "click's function"),
     (

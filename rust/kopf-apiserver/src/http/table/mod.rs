@@ -86,8 +86,17 @@ pub(crate) fn header(
     out
 }
 
+/// Description of the name in the schema of the metadata.
+const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a \
+                    client to request the generation of an appropriate name automatically. Name is primarily intended for creation \
+                    idempotence and configuration definition. Cannot be updated. More info: \
+                    https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
+
 fn describe(column: &Column, resource: &Resource) -> String {
-    if resource.custom.is_some() && column.name != "Name" && column.name != "Age" {
+    if column.name == "Name" {
+        return NAME.to_owned();
+    }
+    if resource.custom.is_some() && column.name != "Age" {
         return format!("Custom resource definition column (in JSONPath format): {}", column.source);
     }
     format!("{} of the {}.", column.name, resource.kind)
