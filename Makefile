@@ -7,6 +7,7 @@
 #   make lint           all lints, as CI runs them
 #   make operators      complete operators, under kopf-rs and under Kopf 1.45
 #   make docs           the HTML documentation, in site/
+#   make helm           the helm of a test, built with Go
 #   make wheel          the optimised wheel and the metadata-only wheel `kopf`, in dist/ (see docs/install.md)
 #   make test-wheel     the tests of the optimised wheel: its size, licences, dependencies
 #   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
@@ -215,6 +216,11 @@ newest-environment:
 kubectl:
 	@scripts/kubectl.sh || true
 
+# The helm of a test, built with Go and kept under target/: it takes minutes for the first time. Without it, the test is skipped.
+.PHONY: helm
+helm:
+	@scripts/helm.sh build
+
 test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PARALLEL) \
 	    $(foreach path,$(BINDINGS),--ignore=$(path)) $(PYTEST_ARGS)
@@ -282,7 +288,8 @@ test-reference: $(VENV)/.tools $(REFERENCE)/.installed
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) tests/real tests/examples \
 	    --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
-# Complete operators with client libraries, under kopf-rs and under Kopf 1.45.
+# Complete operators with client libraries, under kopf-rs and under Kopf 1.45; the libraries alone, on the embedded API server and on a
+# real one.
 OPERATORS ?= .venvs/operators
 
 $(OPERATORS)/.installed: requirements/operators.txt
@@ -294,7 +301,8 @@ $(OPERATORS)/.installed: requirements/operators.txt
 operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	export KOPF_OPERATORS_SITE=$$($(OPERATORS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	export KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python); \
-	$(PYTEST) $(if $(AGAIN),,-n 2 --dist worksteal) tests/operators $(PYTEST_ARGS)
+	$(PYTEST) $(if $(AGAIN),,-n 2 --dist worksteal) tests/operators tests/real/test_client_flows.py::test_the_libraries \
+	    $(PYTEST_ARGS)
 
 .PHONY: lint lint-rust lint-rest lint-python lint-typing
 lint: lint-rust lint-rest
