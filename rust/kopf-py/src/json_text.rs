@@ -91,6 +91,7 @@ impl<'py, 't> Reader<'py, 't> {
     }
 
     /// The string at the position.
+    #[inline]
     fn string(&mut self) -> PyResult<Cow<'t, str>> {
         let (string, end) = read_known(self.text, self.at).ok_or_else(|| self.malformed())?;
         self.at = end;

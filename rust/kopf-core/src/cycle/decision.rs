@@ -272,11 +272,11 @@ impl Cycle {
         let unconfirmed_essence = self.unconfirmed_essence();
         if let Some(first) = observed.first.take()
             && let Some(change) = self.change()
-            && let Some(new) = change.shared_new()
+            && let Some(is_same) = change.new_equals(&first)
         {
-            let is_changed = !equal(&first, new);
+            let is_changed = !is_same;
             if is_changed && self.advanced {
-                observed.later = Some(Arc::clone(new));
+                observed.later = change.shared_new().cloned();
             }
             if is_changed || observed.later.is_some() {
                 let storage = &self.config.settings.persistence.diffbase_storage;

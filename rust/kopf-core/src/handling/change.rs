@@ -46,6 +46,11 @@ impl Change {
         self.new.as_deref().map(LazyEssence::shared)
     }
 
+    /// Whether the current essence equals a value; `None` if there is no essence.
+    pub fn new_equals(&self, value: &Value) -> Option<bool> {
+        self.new.as_deref().map(|new| new.equals(value))
+    }
+
     /// The serialized essence at the last completed handling, if it can be had without its value.
     pub fn old_text(&self) -> Option<&str> {
         self.old.as_deref().and_then(LazyEssence::text)

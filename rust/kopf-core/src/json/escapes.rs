@@ -3,7 +3,7 @@
 //! Most strings with escapes are JSON within JSON, where the runs between escapes are short. A copy of a constant size is faster
 //! than a search and a copy of each run: so whole words of eight bytes are written, of which a part counts.
 
-use super::words::{HIGHS, ONES, quotes_and_slashes};
+use super::words::{HIGHS, ONES, eight, quotes_and_slashes};
 
 /// The unescaped string whose content begins at an offset, in a text that was validated before; also the offset of its closing
 /// quote, or of the end of the text.
@@ -12,6 +12,9 @@ pub(super) fn unescape(text: &str, start: usize) -> (String, usize) {
     let mut out = WordBuffer::new(bytes.len() - start.min(bytes.len()));
     let mut at = start;
     loop {
+        let (read, written) = unescape_usual(bytes.get(at..).unwrap_or_default(), out.free());
+        at += read;
+        out.length += written;
         let (word, run) = run_before(quotes_and_slashes, bytes, at);
         at += run;
         match bytes.get(at..).and_then(<[u8]>::first_chunk) {
@@ -24,7 +27,8 @@ pub(super) fn unescape(text: &str, start: usize) -> (String, usize) {
                 at += 6 * c.len_utf16();
             }
             Some([b'\\', escape]) => {
-                out.push(word, run, [unescaped(*escape), 0, 0, 0, 0, 0, 0, 0], 1);
+                let byte = UNESCAPED[usize::from(*escape)];
+                out.push(word, run, [byte, 0, 0, 0, 0, 0, 0, 0], 1);
                 at += 2;
             }
             _ => {
@@ -39,32 +43,91 @@ pub(super) fn unescape(text: &str, start: usize) -> (String, usize) {
     (out.into_string(), at)
 }
 
+/// Unescapes up to the end of the string, the first escaped code unit, or the last bytes of the text or of the buffer. Returns the
+/// numbers of read and of written bytes.
+#[inline]
+fn unescape_usual(bytes: &[u8], out: &mut [u8]) -> (usize, usize) {
+    let (mut read, mut written) = (0, 0);
+    while let Some(word) = eight(bytes, read)
+        && let Some(end) = out.get_mut(written..).and_then(<[u8]>::first_chunk_mut::<9>)
+    {
+        // The lowest mark is never false.
+        let run = quotes_and_slashes(word).trailing_zeros() as usize / 8;
+        if let Some(first) = end.first_chunk_mut() {
+            *first = word.to_le_bytes();
+        }
+        read += run;
+        written += run;
+        if run == 8 {
+            continue;
+        }
+        let Some([b'\\', escape]) = bytes.get(read..).and_then(<[u8]>::first_chunk) else { break };
+        let byte = UNESCAPED[usize::from(*escape)];
+        if byte == 0 {
+            break;
+        }
+        end[run] = byte;
+        read += 2;
+        written += 1;
+    }
+    (read, written)
+}
+
 /// The text as the content of a JSON string, as `json.dumps()` of Python writes it: all characters but printable ASCII characters are
 /// escaped.
 pub(super) fn escape(text: &str) -> String {
     let bytes = text.as_bytes();
-    let mut out = WordBuffer::new(bytes.len() + bytes.len() / 4);
+    let mut out = WordBuffer::new(bytes.len() + bytes.len() / 2);
     let mut at = 0;
-    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+    while at < bytes.len() {
+        let (read, written) = escape_usual(bytes.get(at..).unwrap_or_default(), out.free());
+        at += read;
+        out.length += written;
         let (word, run) = run_before(unprintables, bytes, at);
         at += run;
-        match rest.get(run..).and_then(|rest| rest.chars().next()) {
-            Some(c) if run < 8 => {
-                match short_escape(c) {
-                    Some(letter) => out.push(word, run, [b'\\', letter, 0, 0, 0, 0, 0, 0], 2),
-                    None => {
-                        out.push(word, run, [0; 8], 0);
-                        c.encode_utf16(&mut [0; 2])
-                            .iter()
-                            .for_each(|unit| out.push([0; 8], 0, code(*unit), 6));
-                    }
-                }
-                at += c.len_utf8();
-            }
-            _ => out.push(word, run, [0; 8], 0),
+        out.push(word, run, [0; 8], 0);
+        // The run may be as long as its word.
+        let special = text
+            .get(at..)
+            .and_then(|rest| rest.chars().next())
+            .filter(|c| !matches!(c, ' '..='~') || matches!(c, '"' | '\\'));
+        let Some(c) = special else { continue };
+        match u8::try_from(c).map(|byte| ESCAPES[usize::from(byte)]) {
+            Ok(letter) if letter > 0 => out.push([b'\\', letter, 0, 0, 0, 0, 0, 0], 2, [0; 8], 0),
+            _ => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| out.push(code(*unit), 6, [0; 8], 0)),
         }
+        at += c.len_utf8();
     }
     out.into_string()
+}
+
+/// Escapes up to the first character without an escape of two bytes, or the last bytes of the text or of the buffer. Returns the numbers
+/// of read and of written bytes.
+#[inline]
+fn escape_usual(bytes: &[u8], out: &mut [u8]) -> (usize, usize) {
+    let (mut read, mut written) = (0, 0);
+    while let Some(word) = eight(bytes, read)
+        && let Some(end) = out.get_mut(written..).and_then(<[u8]>::first_chunk_mut::<10>)
+    {
+        // The lowest mark is never false.
+        let run = unprintables(word).trailing_zeros() as usize / 8;
+        if let Some(first) = end.first_chunk_mut() {
+            *first = word.to_le_bytes();
+        }
+        read += run;
+        written += run;
+        if run == 8 {
+            continue;
+        }
+        let letter = ESCAPES[usize::from(word.to_le_bytes()[run])];
+        if letter == 0 {
+            break;
+        }
+        (end[run], end[run + 1]) = (b'\\', letter);
+        read += 1;
+        written += 2;
+    }
+    (read, written)
 }
 
 /// The offset of the first byte at or after an offset that [`escape`] changes, or the end.
@@ -83,14 +146,12 @@ pub(crate) fn printable_end(bytes: &[u8], mut at: usize) -> usize {
 #[inline]
 fn run_before(marks: impl Fn(u64) -> u64, bytes: &[u8], at: usize) -> ([u8; 8], usize) {
     let rest = bytes.get(at..).unwrap_or_default();
-    let (word, length) = match rest.first_chunk::<8>() {
-        Some(word) => (*word, 8),
-        None => {
-            let mut word = [0; 8];
-            word.iter_mut().zip(rest).for_each(|(byte, known)| *byte = *known);
-            (word, rest.len())
-        }
-    };
+    let (mut word, length) = ([0; 8], rest.len().min(8));
+    if let Some(whole) = rest.first_chunk() {
+        word = *whole;
+    } else {
+        word.iter_mut().zip(rest).for_each(|(byte, known)| *byte = *known);
+    }
     // The lowest mark is never false.
     let run = marks(u64::from_le_bytes(word)).trailing_zeros() as usize / 8;
     (word, run.min(length))
@@ -104,33 +165,35 @@ fn unprintables(word: u64) -> u64 {
     quotes_and_slashes(word) | ((controls | others) & HIGHS)
 }
 
-/// The byte of an escape of one character.
-#[inline]
-fn unescaped(escape: u8) -> u8 {
-    match escape {
-        b'b' => 0x8,
-        b'f' => 0xc,
-        b'n' => b'\n',
-        b'r' => b'\r',
-        b't' => b'\t',
-        byte => byte,
+/// The bytes of the escapes of one character, by their second byte; 0 for `\u`.
+const UNESCAPED: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        table[index] = match index.to_le_bytes()[0] {
+            b'u' => 0,
+            b'b' => 0x8,
+            b'f' => 0xc,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            byte => byte,
+        };
+        index += 1;
     }
-}
+    table
+};
 
-/// The second byte of the escape of a character; `None` if it has no escape of two bytes.
-#[inline]
-fn short_escape(c: char) -> Option<u8> {
-    Some(match c {
-        '"' => b'"',
-        '\\' => b'\\',
-        '\u{8}' => b'b',
-        '\u{c}' => b'f',
-        '\n' => b'n',
-        '\r' => b'r',
-        '\t' => b't',
-        _ => return None,
-    })
-}
+/// The second bytes of the escapes of two bytes, by the escaped byte; 0 if it has no such escape.
+const ESCAPES: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut letters: &[u8] = b"\"\\bfnrt";
+    while let [letter, rest @ ..] = letters {
+        table[UNESCAPED[*letter as usize] as usize] = *letter;
+        letters = rest;
+    }
+    table
+};
 
 /// The escape of a code unit, of six bytes.
 fn code(unit: u16) -> [u8; 8] {
@@ -163,6 +226,11 @@ impl WordBuffer {
 
     fn new(expected: usize) -> Self {
         Self { bytes: vec![0; expected.min(Self::SIZE) + 16], length: 0 }
+    }
+
+    /// The rest of the buffer.
+    fn free(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(self.length..).unwrap_or_default()
     }
 
     /// Appends the first `run` bytes of a word, at most eight, and the first `length` bytes of another word.

@@ -173,36 +173,39 @@ pub(crate) fn end_of_known_string(bytes: &[u8], mut at: usize) -> usize {
 /// different.
 pub(crate) fn read_as(found: &[u8], expected: &[u8]) -> Option<usize> {
     let (mut at, mut matched) = (0, 0);
-    loop {
-        if let (Some(a), Some(b)) = (eight(found, at), eight(expected, matched)) {
-            let slash = a ^ (ONES * u64::from(b'\\'));
-            // The lowest mark is never false.
-            let slashes = slash.wrapping_sub(ONES) & !slash & HIGHS;
-            let same = (a ^ b).trailing_zeros().min(slashes.trailing_zeros()) as usize / 8;
-            at += same;
-            matched += same;
-            if same == 8 {
-                continue;
+    while let Some(a) = eight(found, at)
+        && let Some(b) = eight(expected, matched)
+    {
+        let slash = a ^ (ONES * u64::from(b'\\'));
+        // The lowest mark is never false.
+        let slashes = slash.wrapping_sub(ONES) & !slash & HIGHS;
+        let same = (a ^ b).trailing_zeros().min(slashes.trailing_zeros()) as usize / 8;
+        at += same;
+        matched += same;
+        if same < 8 {
+            let Some([b'\\', escape]) = found.get(at..).and_then(<[u8]>::first_chunk) else { return None };
+            if !is_plain_escape(*escape, *expected.get(matched)?) {
+                return None;
             }
+            at += 2;
+            matched += 1;
         }
-        let Some(byte) = expected.get(matched) else { return Some(at) };
-        match (found.get(at), found.get(at + 1)) {
-            (Some(b'\\'), Some(escape)) if plain(*escape) == Some(*byte) => at += 2,
-            // Near the end, fewer than eight bytes are left to compare.
-            (Some(one), _) if one == byte && *one != b'\\' => at += 1,
+    }
+    // Near the end, fewer than eight bytes are left to compare.
+    for byte in expected.get(matched..)? {
+        match (found.get(at)?, found.get(at + 1)) {
+            (b'\\', Some(escape)) if is_plain_escape(*escape, *byte) => at += 2,
+            (one, _) if one == byte && *one != b'\\' => at += 1,
             _ => return None,
         }
-        matched += 1;
     }
+    Some(at)
 }
 
-/// The character of the most common escapes.
-fn plain(escape: u8) -> Option<u8> {
-    match escape {
-        b'"' | b'\\' => Some(escape),
-        b'n' => Some(b'\n'),
-        _ => None,
-    }
+/// Whether a byte has this escape, which is one of the most common ones.
+#[inline]
+fn is_plain_escape(escape: u8, byte: u8) -> bool {
+    (escape == byte && matches!(byte, b'"' | b'\\')) || (escape == b'n' && byte == b'\n')
 }
 
 #[cfg(test)]

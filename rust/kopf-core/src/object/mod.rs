@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use memchr::{memchr, memmem};
+
 use crate::json::DecodeError;
 use crate::json::path::FieldPath;
 use crate::json::scanner::{Cursor, Literal};
@@ -227,6 +229,11 @@ pub enum Found<'t> {
 
 /// The JSON text at the path in a text that was validated before, without parsing it.
 pub fn text_at<'t, S: AsRef<str>>(json: &'t str, keys: &[S]) -> Found<'t> {
+    if !keys.is_empty()
+        && let Some(text) = unrepeated_text_at(json, keys)
+    {
+        return Found::Text(text);
+    }
     let mut text = json;
     for (index, key) in keys.iter().enumerate() {
         if !text.starts_with('{') {
@@ -238,6 +245,41 @@ pub fn text_at<'t, S: AsRef<str>>(json: &'t str, keys: &[S]) -> Found<'t> {
         }
     }
     Found::Text(text)
+}
+
+/// The same, without reading the rest of the text. `None` if it is not certain that no key on the path is repeated, as then the last
+/// one counts; also if there is no such value.
+fn unrepeated_text_at<'t, S: AsRef<str>>(json: &'t str, keys: &[S]) -> Option<&'t str> {
+    let mut cursor = Cursor::new(json);
+    for key in keys {
+        let key = key.as_ref();
+        let mut next = b'{';
+        loop {
+            if !cursor.take(next) {
+                return None;
+            }
+            let name = cursor.string().ok()?;
+            if !cursor.take(b':') {
+                return None;
+            }
+            if name.read(json) == key {
+                break;
+            }
+            cursor.skip_known();
+            next = b',';
+        }
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let rest = cursor.rest().as_bytes();
+        let is_repeated = |key: &[u8]| memmem::find(rest, key).is_some();
+        // Names can be escaped only as code units.
+        if !key.bytes().all(is_name)
+            || is_repeated(["\"", key, "\""].concat().as_bytes())
+            || is_repeated(b"\\u")
+        {
+            return None;
+        }
+    }
+    json.get(cursor.skip_known())
 }
 
 impl fmt::Debug for Object {
@@ -257,7 +299,7 @@ impl Eq for Object {}
 /// The string of a JSON string literal; `None` for other values.
 fn unquote(json: &str) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix('"')?.strip_suffix('"')?;
-    let escaped = memchr::memchr(b'\\', inner.as_bytes()).is_some();
+    let escaped = memchr(b'\\', inner.as_bytes()).is_some();
     Some(Literal { start: 1, end: 1 + inner.len(), escaped }.read(json))
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::json::path::{FieldPath, resolve};
-use crate::json::value::{Value, parse_checked};
+use crate::json::value::{Value, equal, parse_checked, to_python_json};
 use crate::object::{Found, text_at};
 
 /// An essence that is built on first use, at most once: as a value, and as text. Usable from any thread.
@@ -75,6 +75,12 @@ impl LazyEssence {
             return parse_checked(field).ok().map(Cow::Owned);
         }
         resolve(self.get(), path.keys()).map(Cow::Borrowed)
+    }
+
+    /// Whether the essence equals a value. If both have the same text, the essence is not built.
+    pub fn equals(&self, value: &Value) -> bool {
+        let is_same = |text: &str| to_python_json(value) == text;
+        (!self.is_built() && self.text().is_some_and(is_same)) || equal(self.get(), value)
     }
 
     /// Whether the essence is built as a value.
