@@ -130,7 +130,7 @@ impl TextFormat {
         format: impl FnOnce(i64) -> PyResult<String>,
     ) -> PyResult<()> {
         #[expect(clippy::cast_possible_truncation, reason = "as `int()` for times of this era")]
-        let (second, millisecond) = (time as i64, (time.rem_euclid(1.0) * 1000.0) as i64);
+        let (second, millisecond) = (time as i64, ((time - time.trunc()) * 1000.0) as i64);
         if !self.push_known(line, second) {
             // Not locked: it runs Python code.
             let text = format(second)?;
