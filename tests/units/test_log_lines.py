@@ -7,11 +7,14 @@ import functools
 import io
 import json
 import logging
+import random
 import re
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +22,10 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import Object
+from kopf._runtime.context import leadership_var
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import (
-    KopfStreamHandler,
+    FrameworkMessage,
     LocalObjectLogger,
     ObjectLogger,
     TerseObjectLogger,
@@ -29,13 +33,8 @@ from kopf._runtime.loggers import (
     one_line,
 )
 
-BODY = Body(
-    {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "n", "namespace": "ns", "uid": "u"},
-    }
-)
+NATIVE = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "namespace": "ns", "uid": "u"}}'
+BODY = Body(Object.decode(NATIVE))
 # Of the moment, or of the place in the code.
 OWN = {
     "asctime",
@@ -96,8 +95,8 @@ def test_strange_loggers_are_used_as_they_are(caplog: pytest.LogCaptureFixture) 
     assert [record.name for record in caplog.records] == ["elsewhere"]
 
 
-NATIVE = '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n", "namespace": "ns", "uid": "u"}}'
-CLUSTERED = Body({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "uid": "u"}})
+CLUSTERED = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n", "uid": "u"}}'
+BODIES = [json.loads(NATIVE), Object.decode(NATIVE), Object.decode(CLUSTERED), {}, Object.decode("{}")]
 
 
 @pytest.fixture
@@ -133,12 +132,12 @@ FORMATS = [
 @pytest.mark.parametrize("log_format", FORMATS)
 @pytest.mark.parametrize("log_prefix", [True, False])
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO, logging.WARNING, logging.CRITICAL, 25])
-@pytest.mark.parametrize("body", [BODY, Body(Object.decode(NATIVE)), CLUSTERED, Body({})])
+@pytest.mark.parametrize("body", BODIES)
 def test_texts_are_the_same_on_all_ways(
-    written: Callable[..., io.StringIO], log_format: Any, log_prefix: bool, level: int, body: Body
+    written: Callable[..., io.StringIO], log_format: Any, log_prefix: bool, level: int, body: Any
 ) -> None:
     stream = written(log_format=log_format, log_prefix=log_prefix)
-    adapter = LocalObjectLogger(body=body, settings=OperatorSettings())
+    adapter = LocalObjectLogger(body=Body(body), settings=OperatorSettings())
     log_framework_line(adapter, level, "a %s line")  # before the first regular log record
     adapter.log(level, "a %s line")
     log_framework_line(adapter, level, "a %s line")
@@ -160,28 +159,129 @@ def test_levels_can_be_renamed(written: Callable[..., io.StringIO]) -> None:
     assert stream.getvalue() == "INFO a line\nNOTE a line\n"
 
 
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The messages of the log records that are made from now on."""
+    messages: list[Any] = []
+    process = ObjectLogger.process
+
+    def noting(adapter: ObjectLogger, msg: Any, kwargs: Any) -> Any:
+        messages.append(msg)
+        return process(adapter, msg, kwargs)
+
+    monkeypatch.setattr(ObjectLogger, "process", noting)
+    return messages
+
+
 def test_lines_that_only_our_handler_sees_need_no_records(
-    written: Callable[..., io.StringIO], monkeypatch: pytest.MonkeyPatch
+    written: Callable[..., io.StringIO], recorded: list[Any]
 ) -> None:
-    stream, made = written(), []
-    monkeypatch.setattr(KopfStreamHandler, "handle", lambda _, record: made.append(record))
-    settings = OperatorSettings()
+    stream, settings = written(log_prefix=True), OperatorSettings()
     log_framework_line(LocalObjectLogger(body=BODY, settings=settings), logging.INFO, "local")
     settings.posting.loggers = False
     log_framework_line(ObjectLogger(body=BODY, settings=settings), logging.INFO, "posted elsewhere")
-    assert stream.getvalue().count("\n") == 2 and not made
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("] [ns/n] local") and second.endswith("] [ns/n] posted elsewhere")
+    assert not recorded
 
 
 def test_additions_to_logging_change_nothing(
-    written: Callable[..., io.StringIO], monkeypatch: pytest.MonkeyPatch
+    written: Callable[..., io.StringIO], monkeypatch: pytest.MonkeyPatch, recorded: list[Any]
 ) -> None:
-    made: list[Any] = []
     stream = written()
-    monkeypatch.setattr(KopfStreamHandler, "handle", lambda _, record: made.append(record))
     monkeypatch.setattr(logging.Logger, "trace", lambda *_: None, raising=False)
     monkeypatch.setattr(logging.getLogger("kopf.objects"), "trace", lambda *_: None, raising=False)
     log_framework_line(LocalObjectLogger(body=BODY, settings=OperatorSettings()), logging.INFO, "info")
-    assert stream.getvalue().count("\n") == 1 and not made
+    assert stream.getvalue().count("\n") == 1 and not recorded
+
+
+NAMES = ["n", "ns", "", "naïve", "名前", "a\nb", "a\x1b[0m", "\u2028", "100%s", "\U0001f600"]
+TEXTS = [
+    "Handler 'x' succeeded.",
+    "",
+    "a %s line of 100%",
+    "tab\tand ünïcode \U0001f600 名前",
+    "two\nlines\r",
+    "\x00\x1b[31m\x7f\x85\x9f",
+    "\u2028 and \u2029",
+    "lone \udc80 surrogate",
+    "x" * 1000,
+]
+# With all flags, and with fields that only records have.
+CONVERSIONS = [
+    "s",
+    "-30s",
+    "30s",
+    "-8.8s",
+    ".4s",
+    "5.2s",
+    "0s",
+    ".0s",
+    ".s",
+    "-s",
+    "05s",
+    "+s",
+    "--9s",
+    "r",
+    "d",
+]
+FIELDS = ["asctime", "name", "levelname", "message", "levelno", "msg", "thread", "k8s_ref", "nothing", ""]
+
+
+def _random_format(numbers: random.Random) -> str:
+    def conversion() -> str:
+        name = numbers.choice(FIELDS if numbers.random() < 0.3 else FIELDS[:4])
+        return f"%({name}){numbers.choice(CONVERSIONS if numbers.random() < 0.5 else ['s'])}"
+
+    pieces = [numbers.choice([conversion(), conversion(), "%%", " ", "[ü]", "{}$"]) for _ in range(6)]
+    return "".join([*pieces[:3], numbers.choice(["%(message)s", "%(message)-40.30s"]), *pieces[3:]])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_lines_are_formatted_as_records_are(
+    written: Callable[..., io.StringIO],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    recorded: list[Any],
+    seed: int,
+) -> None:
+    numbers, settings, direct = random.Random(seed), OperatorSettings(), 0
+    for _ in range(100):
+        now = numbers.choice([0.0, 1.9999999, 1_700_000_000.0625, numbers.random() * 4e9])
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        monkeypatch.setattr(time, "time_ns", lambda now=now: int(now * 1e9))
+        log_format = numbers.choice([LogFormat.FULL, LogFormat.JSON, _random_format(numbers)])
+        refkey = numbers.choice([None, "k8s", 'ü"', "severity", "term"])
+        try:
+            written(log_format=log_format, log_prefix=numbers.choice([True, False]), log_refkey=refkey)
+        except ValueError:
+            continue  # `logging` has no such format
+        metadata = {"name": numbers.choice(NAMES), "namespace": numbers.choice([*NAMES, None])}
+        body = Body(Object.decode(json.dumps({"kind": numbers.choice(NAMES), "metadata": metadata})))
+        term = numbers.choice([None, SimpleNamespace(identity=numbers.choice(NAMES), term=7)])
+        leadership_var.set(term)
+        adapter = LocalObjectLogger(body=body, settings=settings)
+        level, text = numbers.choice([20, 25, 30, 50]), numbers.choice(TEXTS)
+        outputs = []
+        encoding, errors = numbers.choice(["utf-8", "latin-1", "ascii", "utf-16"]), numbers.choice(ERRORS)
+        for log in (log_framework_line, _log_record):
+            raw, count = io.BytesIO(), len(recorded)
+            logging.getLogger().handlers[0].setStream(  # type: ignore[attr-defined]
+                io.TextIOWrapper(raw, encoding, errors, line_buffering=numbers.random() < 0.5)
+            )
+            log(adapter, level, text)
+            direct += len(recorded) == count
+            outputs.append((raw.getvalue(), capsys.readouterr().err.count("--- Logging error ---")))
+        assert outputs[0] == outputs[1], (log_format, metadata, text)
+    leadership_var.set(None)
+    assert direct > 10
+
+
+ERRORS = ["strict", "backslashreplace", "replace"]
+
+
+def _log_record(adapter: ObjectLogger, level: int, text: str) -> None:
+    adapter.log(level, FrameworkMessage(text))
 
 
 class Listener(logging.Handler):
@@ -233,6 +333,8 @@ PATCHED = [
     (logging.Handler, "handle"),
     (logging.Handler, "format"),
     (logging.Formatter, "format"),
+    (logging.LogRecord, "__init__"),
+    (logging.LogRecord, "getMessage"),
     (logging.StreamHandler, "emit"),
     (logging.getLogger("kopf.objects"), "log"),
     (logging.getLogger("kopf.objects"), "handle"),
@@ -285,11 +387,12 @@ import functools, io, logging
 seen = []
 {textwrap.dedent(AGENTS[hook])}
 import kopf
+from kopf._runtime.bridge import Object
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import LocalObjectLogger, configure
 configure()
 logging.getLogger().handlers[0].setStream(io.StringIO())
-body = kopf.Body({{"metadata": {{"name": "n"}}}})
+body = kopf.Body(Object.decode('{{"metadata": {{"name": "n"}}}}'))
 for text in ("first", "second", "third"):
     log_framework_line(LocalObjectLogger(body=body, settings=kopf.OperatorSettings()), logging.INFO, text)
 assert [text for text, _ in seen] == ["first", "second", "third"], seen

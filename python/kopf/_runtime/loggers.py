@@ -17,7 +17,7 @@ from kopf._intents import compatibility
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
-from kopf._runtime.bridge import TRACES, Object
+from kopf._runtime.bridge import TRACES, LineFormat, Object
 from kopf._runtime.context import leadership_var
 
 DEFAULT_JSON_REFKEY = "object"
@@ -53,21 +53,25 @@ def one_line(text: str) -> str:
 class ObjectFormatter(logging.Formatter):
     """The common class of all formatters here."""
 
+    is_prefixing = False
+    line_format: LineFormat | None = None
+    """The format of lines without records, if they can be formatted."""
+
     _cached_second: tuple[int, str] = (-1, "")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """The same as usually, but a second is made into text only once: most of the lines come in bursts."""
         if datefmt is not None:
             return super().formatTime(record, datefmt)
-        return self._format_time(record.created, record.msecs)
+        return f"{self.format_second(int(record.created))},{int(record.msecs):03d}"
 
-    def _format_time(self, created: float, msecs: float) -> str:
-        second = int(created)
+    def format_second(self, second: int) -> str:
+        """Format the time in seconds since the epoch."""
         known, text = self._cached_second
         if known != second:
             text = time.strftime(self.default_time_format, self.converter(second))
             self._cached_second = (second, text)
-        return f"{text},{int(msecs):03d}"
+        return text
 
 
 class ObjectTextFormatter(ObjectFormatter):
@@ -75,23 +79,8 @@ class ObjectTextFormatter(ObjectFormatter):
 
     def __init__(self, fmt: str | None = None, *args: Any, **kwargs: Any) -> None:
         super().__init__(fmt, *args, **kwargs)
-        self._template = fmt if not args and not kwargs else None
-
-    def format_line(self, level: int, prefix: str, text: str) -> str | None:
-        """Format a framework line without a record; None if the format has more fields than are known."""
-        if self._template is None:
-            return None
-        created = time.time()
-        fields = {
-            "asctime": self._format_time(created, created % 1 * 1000),
-            "name": logger.name,
-            "levelname": logging.getLevelName(level),
-            "message": one_line(text),
-        }
-        try:
-            return self._template % fields
-        except KeyError:
-            return None
+        if fmt is not None and not args and not kwargs:
+            self.line_format = LineFormat.parse(fmt, self.is_prefixing)
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record. Lines of the framework cannot be continued or forged by what they quote."""
@@ -112,6 +101,7 @@ class ObjectJsonFormatter(ObjectFormatter):
     def __init__(self, *args: Any, refkey: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._refkey = refkey or DEFAULT_JSON_REFKEY
+        self.line_format = LineFormat.json(self._refkey, self.is_prefixing)
 
     def format(self, record: logging.LogRecord) -> str:
         """Make one line of JSON."""
@@ -161,15 +151,22 @@ def full_name(namespace: str | None, name: str | None) -> str:
     return f"{namespace}/{name}" if namespace else f"{name}"
 
 
+def object_name(ref: Mapping[str, Any]) -> str:
+    """The full name of a referenced object, in one line."""
+    return one_line(full_name(ref.get("namespace"), ref.get("name", "")))
+
+
 class ObjectPrefixingMixin(ObjectFormatter):
     """Puts the object's namespace and name in front of messages."""
+
+    is_prefixing = True
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record with the prefix; the record itself is left as it was, for the other handlers."""
         ref = getattr(record, "k8s_ref", None)
         if not ref:
             return super().format(record)
-        prefix = one_line(f"[{full_name(ref.get('namespace'), ref.get('name', ''))}]")
+        prefix = f"[{object_name(ref)}]"
         msg = record.msg
         # Handlers take their turns with a record, so that no other one sees this.
         record.msg = type(msg)(f"{prefix} {msg}") if type(msg) is FrameworkMessage else f"{prefix} {msg}"
@@ -181,10 +178,6 @@ class ObjectPrefixingMixin(ObjectFormatter):
 
 class ObjectPrefixingTextFormatter(ObjectPrefixingMixin, ObjectTextFormatter):
     """Formats records as text lines with prefixes."""
-
-    def format_line(self, level: int, prefix: str, text: str) -> str | None:
-        """Format a framework line with the prefix."""
-        return super().format_line(level, prefix, f"{prefix} {text}")
 
 
 class ObjectPrefixingJsonFormatter(ObjectPrefixingMixin, ObjectJsonFormatter):
@@ -204,7 +197,6 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         self._body = body
         self.settings = settings
         self._extra: dict[str, Any] | None = None
-        self._prefix: str | None = None
 
     # Most loggers log nothing: the extra is created when it is needed.
     @property
@@ -226,17 +218,9 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 # Not a method: the public class has those of Kopf 1.45.
-def line_prefix(adapter: ObjectLogger) -> str:
-    """The namespace and name of the object, as lines begin with them if prefixes are enabled."""
-    if adapter._prefix is None:
-        source = source_of(adapter._body)
-        if adapter._extra is None and isinstance(source, Object):
-            name = full_name(source.namespace, source.name)
-        else:
-            ref = adapter.extra["k8s_ref"]
-            name = full_name(ref.get("namespace"), ref.get("name", ""))
-        adapter._prefix = one_line(f"[{name}]")
-    return adapter._prefix
+def object_of(adapter: ObjectLogger) -> Mapping[str, Any]:
+    """The mapping with the values of the object."""
+    return source_of(adapter._body)
 
 
 class LocalObjectLogger(ObjectLogger):

@@ -17,7 +17,7 @@ from kopf._intents.handlers import Handler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._runtime.invocation import Invoker
-from kopf._runtime.loggers import ObjectLogger, line_prefix
+from kopf._runtime.loggers import ObjectLogger, object_name
 
 REPORT_AFTER = 3.0
 REPORT_EVERY = 10.0
@@ -155,9 +155,9 @@ def describe_calls(calls: Calls) -> str:
     texts = []
     for handler, object_logger, began in sorted(calls, key=lambda call: call[2])[:SHOWN]:
         # The logger of an object knows which one it is.
-        prefix = line_prefix(object_logger) if isinstance(object_logger, ObjectLogger) else ""
-        object_name = f" of {prefix.strip('[]')}" if prefix else ""
-        texts.append(f"{handler.id}{object_name} ({now - began:.0f} s)")
+        ref = object_logger.extra["k8s_ref"] if isinstance(object_logger, ObjectLogger) else None
+        of_object = f" of {object_name(ref)}" if ref else ""
+        texts.append(f"{handler.id}{of_object} ({now - began:.0f} s)")
     if len(calls) > SHOWN:
         texts.append(f"{len(calls) - SHOWN} more")
     return f"{len(calls)} handler{'s' if len(calls) > 1 else ''}: {', '.join(texts)}"

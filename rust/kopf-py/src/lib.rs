@@ -18,9 +18,12 @@ mod engine;
 mod errors;
 mod explaining;
 mod inspection;
+mod json_line;
 mod json_text;
 mod kubeconfig;
 mod leadership;
+mod line_format;
+mod line_writer;
 mod logging;
 #[cfg(feature = "testing")]
 mod panics;
@@ -112,6 +115,10 @@ mod _kopf {
     };
     #[pymodule_export]
     use crate::leadership::{Election, Term};
+    #[pymodule_export]
+    use crate::line_format::LineFormat;
+    #[pymodule_export]
+    use crate::line_writer::LineWriter;
     #[pymodule_export]
     use crate::logging::Log;
     #[cfg(feature = "testing")]

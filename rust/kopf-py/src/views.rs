@@ -33,6 +33,11 @@ impl ObjectView {
         Self { object, stanzas: OnceLock::new(), parts: OnceLock::new() }
     }
 
+    /// The object itself.
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
     fn stanzas<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
         dict_in(&self.stanzas, py)
     }
