@@ -11,7 +11,7 @@ from tests.support import order
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """What the order looks at."""
+    """A test, as far as its order depends on it."""
 
     nodeid: str
 
