@@ -1,7 +1,6 @@
 """The engine of the operator, as Python drives it. Private: its names may change at any time."""
 
 from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
-from contextvars import ContextVar
 from logging import Logger, LoggerAdapter
 from typing import Any, Literal, final
 
@@ -605,41 +604,18 @@ class EngineStopped:
 
 @final
 class LineFormat:
-    """The format of log lines that are formatted without a log record."""
+    """A format of log lines without log records: a %-format, or JSON with a key. None if it needs records."""
 
     @staticmethod
-    def parse(format: str, is_prefixed: bool) -> LineFormat | None:
-        """A %-format; None if it has other fields or conversions than those of Kopf's formats."""
+    def parse(format: str, is_prefixed: bool) -> LineFormat | None: ...
     @staticmethod
-    def json(key: str, is_prefixed: bool) -> LineFormat | None:
-        """JSON, with the key of the object; None if other fields have that key."""
+    def json(key: str, is_prefixed: bool) -> LineFormat | None: ...
 
 @final
 class LineWriter:
-    """Writes lines of one logger to the stream of Kopf's log handler, if nothing else can observe them."""
+    """Writes lines to Kopf's log handler. Classes are given with the methods that log records pass."""
 
-    def __new__(
-        cls,
-        logger: Logger,
-        *,
-        adapters: list[tuple[type, tuple[str, ...]]],
-        instances: list[tuple[type, tuple[str, ...]]],
-        others: list[tuple[type, tuple[str, ...]]],
-        handler: type,
-        poster: type,
-        leadership: ContextVar[Any],
-    ) -> LineWriter:
-        """Instances of subclasses of these classes are unknown: their lines need log records.
-
-        Args:
-            logger: The logger of the lines.
-            adapters: The classes of adapters, with the methods that a log record passes.
-            instances: The same of the logger, its handler, and the formatters, which have a `line_format`.
-            others: The same of classes that are only used.
-            handler: The class of the log handler.
-            poster: The class of the log handler that ignores all lines without `settings.posting.loggers`.
-            leadership: The variable with the term of the leader, for JSON.
-        """
+    def __new__(cls, logger: Logger, classes: Any, handler: type, poster: type, term: Any) -> LineWriter: ...
     def write(self, adapter: LoggerAdapter[Any], source: Mapping[str, Any], level: int, text: str, /) -> bool:
         """Write the line if it is enabled; false if it needs a log record, and is not written."""
 

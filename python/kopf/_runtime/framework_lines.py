@@ -61,15 +61,7 @@ def _is_original(function: object) -> bool:
     )
 
 
-_writer = LineWriter(
-    logger,
-    adapters=_ADAPTERS,
-    instances=_INSTANCES,
-    others=_OTHERS,
-    handler=KopfStreamHandler,
-    poster=K8sPoster,
-    leadership=leadership_var,
-)
+_writer = LineWriter(logger, (_ADAPTERS, _INSTANCES, _OTHERS), KopfStreamHandler, K8sPoster, leadership_var)
 # Some agents replace methods before Kopf is imported; then all lines are logged as usual.
 _IS_ORIGINAL = all(
     _is_original(getattr(cls, name)) for cls, names in [*_INSTANCES, *_ADAPTERS, *_OTHERS] for name in names

@@ -24,7 +24,7 @@ pub(crate) struct LineWriter {
     handler: Py<PyType>,
     poster: Py<PyType>,
     /// The context variable with the term of the leader.
-    leadership: Py<PyAny>,
+    term: Py<PyAny>,
     record: Py<PyAny>,
     logging: Py<PyModule>,
     time: Py<PyModule>,
@@ -36,22 +36,22 @@ struct Class {
     methods: Vec<(Py<PyString>, Py<PyAny>)>,
 }
 
-/// A class with the names of its methods.
-type ClassArgs<'py> = (Bound<'py, PyType>, Vec<Bound<'py, PyString>>);
+/// Classes with the names of their methods.
+type Classes<'py> = Vec<(Bound<'py, PyType>, Vec<Bound<'py, PyString>>)>;
 
 #[pymethods]
 impl LineWriter {
+    /// `classes` are those of adapters, of other instances (the logger, handlers, formatters), and of all else. `term` is the
+    /// context variable with the term of the leader.
     #[new]
-    #[pyo3(signature = (logger, *, adapters, instances, others, handler, poster, leadership))]
     fn new(
         logger: &Bound<'_, PyAny>,
-        adapters: Vec<ClassArgs<'_>>,
-        instances: Vec<ClassArgs<'_>>,
-        others: Vec<ClassArgs<'_>>,
+        classes: (Classes<'_>, Classes<'_>, Classes<'_>),
         handler: Py<PyType>,
         poster: Py<PyType>,
-        leadership: Py<PyAny>,
+        term: Py<PyAny>,
     ) -> PyResult<Self> {
+        let (adapters, instances, others) = classes;
         let py = logger.py();
         let logging = py.import("logging")?;
         Ok(Self {
@@ -62,7 +62,7 @@ impl LineWriter {
             others: Class::all(others)?,
             handler,
             poster,
-            leadership,
+            term,
             record: logging.getattr("LogRecord")?.unbind(),
             logging: logging.unbind(),
             time: py.import("time")?.unbind(),
@@ -244,7 +244,7 @@ impl LineWriter {
         line.add_time("timestamp", self.now(py)?);
         line.add_reference(key, object);
         line.add_string("severity", &[severity(level)]);
-        let leadership = self.leadership.bind(py).call_method1(intern!(py, "get"), (py.None(),))?;
+        let leadership = self.term.bind(py).call_method1(intern!(py, "get"), (py.None(),))?;
         if !leadership.is_none() {
             let identity = leadership.getattr(intern!(py, "identity"))?;
             line.add_string("replica", &[identity.cast::<PyString>()?.to_str()?]);
@@ -271,17 +271,14 @@ fn severity(level: i64) -> &'static str {
 }
 
 impl Class {
-    fn all(classes: Vec<ClassArgs<'_>>) -> PyResult<Vec<Self>> {
-        classes.into_iter().map(Self::new).collect()
-    }
-
-    fn new((class, names): ClassArgs<'_>) -> PyResult<Self> {
-        let methods = names.into_iter().map(|name| {
-            let method = class.getattr(&name)?.unbind();
-            Ok((name.unbind(), method))
-        });
-        let methods = methods.collect::<PyResult<_>>()?;
-        Ok(Self { class: class.unbind(), methods })
+    fn all(classes: Classes<'_>) -> PyResult<Vec<Self>> {
+        let with_methods = |(class, names): (Bound<'_, PyType>, Vec<Bound<'_, PyString>>)| {
+            let method =
+                |name: Bound<'_, PyString>| Ok((name.clone().unbind(), class.getattr(name)?.unbind()));
+            let methods = names.into_iter().map(method).collect::<PyResult<_>>()?;
+            Ok(Self { class: class.unbind(), methods })
+        };
+        classes.into_iter().map(with_methods).collect()
     }
 
     fn is_original(&self, py: Python<'_>) -> PyResult<bool> {
