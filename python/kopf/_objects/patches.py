@@ -63,11 +63,6 @@ class Patch(dict[str, Any]):
         fns: The initial functions.
     """
 
-    # Views refer back to the patch: unused ones would only be work for the garbage collector.
-    _meta: MetaPatch | None = None
-    _spec: SpecPatch | None = None
-    _status: StatusPatch | None = None
-
     def __init__(
         self,
         src: dict[str, Any] | None = None,
@@ -77,6 +72,10 @@ class Patch(dict[str, Any]):
     ) -> None:
         if src:
             super().__init__(src)
+        # Views refer back to the patch: unused ones would only be work for the garbage collector.
+        self._meta: MetaPatch | None = None
+        self._spec: SpecPatch | None = None
+        self._status: StatusPatch | None = None
         self._original = body
         self._fns: list[PatchFn] = [*src._fns, *fns] if isinstance(src, Patch) else [*fns]
 
