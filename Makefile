@@ -166,9 +166,10 @@ test:
 	$(MAKE) --no-print-directory test-python || failed=1; \
 	[ -z "$$failed" ] || { echo 'Some parts of make test have failed.'; exit 1; }
 
+# Without MAKEFLAGS: rustdoc would look for the job server of `make`, and warn.
 test-rust: | $(BIN)/python
-	cargo test $(CARGO_TESTS) --quiet --no-run
-	$(LIMITED) $(BIN)/python scripts/cargo_test.py $(RESULTS)/$@$(if $(AGAIN),.again).json \
+	MAKEFLAGS= cargo test $(CARGO_TESTS) --quiet --no-run
+	MAKEFLAGS= $(LIMITED) $(BIN)/python scripts/cargo_test.py $(RESULTS)/$@$(if $(AGAIN),.again).json \
 	    $(if $(AGAIN),--again $(RESULTS)/$@.json) $(CARGO_TESTS)
 
 # They send commands to the bindings, or inject panics: one at a time.
