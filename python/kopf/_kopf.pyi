@@ -1,6 +1,15 @@
 """The engine of the operator, as Python drives it. Private: its names may change at any time."""
 
-from collections.abc import Awaitable, Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    ItemsView,
+    Iterator,
+    Mapping,
+    ValuesView,
+)
 from logging import Logger, LoggerAdapter
 from typing import Any, Literal, final
 
@@ -157,6 +166,88 @@ class Attempt:
     def settle(
         self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None
     ) -> Outcome: ...
+
+@final
+class HandlerCall(Coroutine[Any, Any, HandlerCall]):
+    """One call of one handler: a coroutine, which is awaited, or is that of a task. It returns itself.
+
+    `ended` is called with it at its end, also if it is cancelled before its first step; then, it returns
+    nothing.
+    """
+
+    def __new__(
+        cls,
+        invoker: Any,
+        prepared: Any,
+        attempt: Attempt,
+        kwargs: dict[str, Any],
+        logger: Any,
+        *,
+        results: list[Any] | None = None,
+        after_call: Callable[[], Any] | None = None,
+        keep_error: bool = False,
+        ended: Callable[[HandlerCall], None] | None = None,
+    ) -> HandlerCall: ...
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome; it raises `RuntimeError` if there is none."""
+
+    @property
+    def outcome_or_none(self) -> Outcome | None:
+        """The outcome; `None` before the end, and if the call was cancelled."""
+
+    @property
+    def result(self) -> Any:
+        """What the function has returned."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error, if it is kept: that of the limit, if one is reached."""
+
+    def __await__(self) -> Generator[Any, None, HandlerCall]: ...
+    def __iter__(self) -> HandlerCall: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def close(self) -> None: ...
+    @property
+    def cr_await(self) -> Any: ...
+    @property
+    def cr_frame(self) -> Any: ...
+    @property
+    def cr_code(self) -> Any: ...
+    @property
+    def cr_origin(self) -> Any: ...
+    @property
+    def cr_running(self) -> bool: ...
+    @property
+    def cr_suspended(self) -> bool: ...
+
+@final
+class TaskCoroutine(Coroutine[Any, Any, None]):
+    """A coroutine that calls `unbegun` if its task is cancelled before its first step."""
+
+    def __new__(
+        cls, coroutine: Coroutine[Any, Any, None], unbegun: Callable[[], object]
+    ) -> TaskCoroutine: ...
+    def __await__(self) -> Generator[Any, None, None]: ...
+    def __iter__(self) -> TaskCoroutine: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any) -> Any: ...
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any: ...
+    def close(self) -> None: ...
+    @property
+    def cr_await(self) -> Any: ...
+    @property
+    def cr_frame(self) -> Any: ...
+    @property
+    def cr_code(self) -> Any: ...
+    @property
+    def cr_origin(self) -> Any: ...
+    @property
+    def cr_running(self) -> bool: ...
+    @property
+    def cr_suspended(self) -> bool: ...
 
 @final
 class SubHandlers:

@@ -5,7 +5,6 @@ They begin in a later turn of the event loop under Python 3.11, or with a task f
 
 import asyncio
 import weakref
-from types import SimpleNamespace
 
 import kopf
 from kopf._intents import lifecycles
@@ -27,7 +26,7 @@ class Call:
 
     run, handler, uid, resource, deleting, keep_fns = 1, 0, "u", None, False, False
     retry, started, runtime = 0, 0, 0.0
-    attempt = SimpleNamespace(label="Handler 'fn'")
+    attempt = bridge.Attempt(label="Handler 'fn'", errors="temporary", backoff=1.0, started=0)
 
     def __init__(self):
         self.object = bridge.Object.decode(TEXT)

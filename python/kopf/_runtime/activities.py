@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kopf._intents import compatibility
 from kopf._intents.causes import ActivityCause
@@ -22,12 +22,20 @@ from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime.bridge import Attempt
+from kopf._runtime.bridge import Attempt, Outcome
 from kopf._runtime.context import cause_var
 from kopf._runtime.errors import OperationalError
-from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler
+from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
 from kopf._runtime.work_tracking import work_tracker_var
+
+
+class CallResult(NamedTuple):
+    """The result of the last call of a handler: the outcome, the returned value, and the error."""
+
+    outcome: Outcome
+    result: Any = None
+    error: BaseException | None = None
 
 
 class ActivityError(OperationalError):
@@ -109,27 +117,25 @@ class Activities:
                 cause_var.set(cause)
                 retries = 1 if self._is_single_attempt else item.handler.retries
                 attempt = item.attempt(self._settings.execution.default_backoff, retries)
-                call_result = await self._invoker.invoke(
+                call = await self._invoker.invoke(
                     item.prepared, attempt, cause.kwargs, activity_logger, keep_error=True
                 )
                 item.retry += 1
-                item.next_attempt_at = Attempt.now() + int((call_result.outcome.delay or 0) * 1_000_000)
-                if call_result.outcome.final:
-                    outcomes[item.prepared.handler.id] = call_result
+                item.next_attempt_at = Attempt.now() + int((call.outcome.delay or 0) * 1_000_000)
+                if call.outcome.final:
+                    outcomes[item.prepared.handler.id] = CallResult(call.outcome, call.result, call.error)
             pending = [item for item in pending if item.prepared.handler.id not in outcomes]
             if pending:
                 delay = min(item.next_attempt_at for item in pending) - Attempt.now()
                 if self._tracker is not None:
                     self._tracker.work_finished(activity_number)
                 await self._sleep(max(0, delay / 1_000_000))
-        for call_result in outcomes.values():
-            if call_result.outcome.failed:
+        for last in outcomes.values():
+            if last.outcome.failed:
                 raise ActivityError(
                     "One or more handlers failed.", outcomes=outcomes, activity=activity
-                ) from call_result.error
-        return {
-            id: call_result.result for id, call_result in outcomes.items() if call_result.result is not None
-        }
+                ) from last.error
+        return {id: last.result for id, last in outcomes.items() if last.result is not None}
 
     def _is_detached(self, handler: ActivityHandler) -> bool:
         # A client library waits for its exec plugin without a limit, and the exit must not wait for both.

@@ -191,11 +191,9 @@ class Admission:
                 backoff=self._settings.execution.default_backoff,
                 started=Attempt.now(),
             )
-            call_result = await self._invoker.invoke(
-                prepared, attempt, cause.kwargs, cause.logger, keep_error=True
-            )
-            if call_result.error is not None:
-                denials.append(_denial(call_result.error))
+            call = await self._invoker.invoke(prepared, attempt, cause.kwargs, cause.logger, keep_error=True)
+            if call.error is not None:
+                denials.append(_denial(call.error))
         warnings = [str(warning) for warning in cause.warnings]
         patch = cause.patch
         if patch.fns:

@@ -14,7 +14,7 @@ from kopf._objects.typedefs import HandlerId
 from kopf._runtime import bridge, invocation, subhandlers
 from kopf._runtime.context import cause_var, subrefs_var
 from kopf._runtime.cycle_context import CycleContext
-from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attempt_for
+from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for
 
 Change = bridge.Change | None
 Results = list[tuple[HandlerId, Any]]
@@ -56,9 +56,9 @@ class CommandExecutor:
                 replies[number] = None
                 continue
             cause_var.set(cause)
-            call_result = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
-            replies[number] = call_result.outcome
-            results[id] = call_result
+            made = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
+            replies[number] = made.outcome
+            results[id] = made
         for id in stale:
             if id not in results or results[id].outcome.failed:
                 self._indexers.discard_in(id, cycle.uid)
@@ -68,7 +68,7 @@ class CommandExecutor:
 
     def call_event_handler(
         self, command: bridge.CallEventHandler, cycle: CycleContext, results: Results
-    ) -> Awaitable[CallResult] | None:
+    ) -> bridge.HandlerCall | None:
         """Call an event handler; None if its filters do not match."""
         prepared = self._prepared_handlers[command.handler]
         cause = cycle.watching_cause()
@@ -83,7 +83,7 @@ class CommandExecutor:
         cycle: CycleContext,
         change: Change,
         results: Results,
-    ) -> Awaitable[CallResult]:
+    ) -> Awaitable[bridge.Outcome]:
         """Call a change handler."""
         prepared: PreparedHandler = (
             cycle.replaced_handlers.get(command.handler) or self._prepared_handlers[command.handler]

@@ -6,6 +6,7 @@ The engine schedules the calls and decides on stopping. Sleeping daemons have no
 from __future__ import annotations
 
 import asyncio
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -125,13 +126,14 @@ class Daemons:
         instance.call = call
         if self._tracker is not None:
             self._report_running(call.run)
-        task = start_task(
-            self._loop,
-            self._call(instance, call),
-            name=self._task_name(instance),
-            context=instance.context,
-            ended=lambda _: self._finish_call(instance, call, None),
+        handler_call = self._invoker.invoke(
+            instance.prepared,
+            call.attempt,
+            instance.cause.arguments,
+            instance.daemon_object.logger,
+            ended=functools.partial(self._finish_call, instance, call),
         )
+        task = start_task(self._loop, handler_call, name=self._task_name(instance), context=instance.context)
         if instance.call is call:
             instance.task = task
             if instance.cancelled:
@@ -142,29 +144,8 @@ class Daemons:
         if instance.task is not None and instance.call is not None:
             instance.task.cancel()
 
-    async def _call(self, instance: DaemonInstance, call: bridge.CallDaemon) -> None:
-        outcome: bridge.Outcome | None = None
-        results: list[tuple[HandlerId, Any]] = []
-        try:
-            call_result = await self._invoker.invoke(
-                instance.prepared,
-                call.attempt,
-                instance.cause.arguments,
-                instance.daemon_object.logger,
-                results=results,
-            )
-            outcome = call_result.outcome
-        except asyncio.CancelledError:
-            pass  # it is logged already, and this is the only thing that happens in this task
-        finally:
-            self._finish_call(instance, call, outcome, results)
-
     def _finish_call(
-        self,
-        instance: DaemonInstance,
-        call: bridge.CallDaemon,
-        outcome: bridge.Outcome | None,
-        results: Sequence[tuple[HandlerId, Any]] = (),
+        self, instance: DaemonInstance, call: bridge.CallDaemon, handler_call: bridge.HandlerCall
     ) -> None:
         if instance.call is not call:
             return  # it is completed already
@@ -176,11 +157,16 @@ class Daemons:
             self._tracker.daemon_waiting(call.run)
         if instance.completion is not None and not instance.completion.done():
             instance.completion.set_result(None)
+        outcome = handler_call.outcome_or_none
         if outcome is None:
             call.reply()
         else:
             try:
-                if results:
+                result = handler_call.result
+                if result is not None:
+                    results: list[tuple[HandlerId, Any]] = []
+                    logger = instance.daemon_object.logger
+                    self._invoker.add_result(results, result, instance.prepared, logger)
                     store_results(instance.patch, results)
                 patch = instance.patch_or_none
                 if patch is None:

@@ -5,27 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 
 def start_task(
     loop: asyncio.AbstractEventLoop,
-    coroutine: Coroutine[Any, Any, None],
+    coroutine: Coroutine[Any, Any, object],
     *,
     name: str,
     context: contextvars.Context,
-    ended: Callable[[asyncio.Task[None]], object] | None = None,
-) -> asyncio.Task[None]:
+) -> asyncio.Task[Any]:
     """Run the coroutine in a new task and in this context; since Python 3.12, it begins at once.
 
     The loop's task factory is honoured. Then, the factory decides when the task begins.
-    If the task begins later, `ended` is called at its end: nothing of the coroutine is executed if something
-    cancels the task before it begins.
+    If the task begins later, something else can cancel it before: a `HandlerCall` or a `TaskCoroutine` tells.
     """
     if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
         return asyncio.Task(coroutine, loop=loop, name=name, context=context, eager_start=True)
-    task = loop.create_task(coroutine, name=name, context=context)
-    if ended is not None:
-        task.add_done_callback(ended)
-    return task
+    return loop.create_task(coroutine, name=name, context=context)

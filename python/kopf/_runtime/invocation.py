@@ -13,7 +13,7 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kopf._intents import compatibility
 from kopf._intents.compatibility import Compatibility
@@ -31,7 +31,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
-from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, Outcome, json_copy
+from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, HandlerCall, Outcome, json_copy
 from kopf._runtime.context import handler_var
 from kopf._runtime.errors import (
     add_hint,
@@ -52,20 +52,19 @@ HandlerT = TypeVar("HandlerT", bound=Handler)
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-class CallResult(NamedTuple):
-    """The result of one call: the outcome, the returned value; and, if it is kept, the error (the one of the
-    limit, if a limit is reached).
-    """
-
-    outcome: Outcome
-    result: Any = None
-    error: BaseException | None = None
-
-
 class PreparedHandler:
     """A handler with what is known about its function."""
 
-    __slots__ = ("fn", "handler", "is_async", "is_detached", "label", "names_api", "names_conditions")
+    __slots__ = (
+        "fn",
+        "handler",
+        "is_async",
+        "is_detached",
+        "is_direct",
+        "label",
+        "names_api",
+        "names_conditions",
+    )
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -78,6 +77,8 @@ class PreparedHandler:
         self.names_conditions = CONDITIONS in named and isinstance(
             handler, (ChangingHandler, SpawningHandler)
         )
+        # It is called in the event loop, and needs no optional arguments.
+        self.is_direct = self.is_async and not self.names_api and not self.names_conditions
 
 
 class Invoker:
@@ -113,7 +114,7 @@ class Invoker:
             return prepared.fn
         return self.election.begin_call(prepared.handler, prepared.fn, is_async=prepared.is_async)
 
-    async def invoke(
+    def invoke(
         self,
         prepared: PreparedHandler,
         attempt: Attempt,
@@ -123,25 +124,34 @@ class Invoker:
         results: list[tuple[HandlerId, Any]] | None = None,
         after_call: Callable[[], Awaitable[None]] | None = None,
         keep_error: bool = False,
-    ) -> CallResult:
+        ended: Callable[[HandlerCall], None] | None = None,
+    ) -> HandlerCall:
         """Call the handler once, if its limits allow, and log the outcome.
 
         The arguments of the attempt are added to `kwargs`.
         If the function returns, `after_call` follows as a part of the handler, with its errors.
         If there are `results`, the result is added to them as a deep copy, with the id of the handler; if it
         is not JSON, it is dropped.
+        `ended` is called at the end, also if the call is cancelled before it begins.
         """
-        if logger.isEnabledFor(logging.DEBUG):
-            logger.debug(f"{attempt.label} is invoked.")
-        outcome = attempt.precheck()
-        if outcome is not None:
-            log_framework_line(logger, outcome.level, outcome.text)
-            return CallResult(outcome, error=_limit_error(outcome) if keep_error else None)
-        error: BaseException | None = None
-        result = None
+        return HandlerCall(
+            self,
+            prepared,
+            attempt,
+            kwargs,
+            logger,
+            results=results,
+            after_call=after_call,
+            keep_error=keep_error,
+            ended=ended,
+        )
+
+    async def execute(
+        self, prepared: PreparedHandler, attempt: Attempt, kwargs: dict[str, Any], logger: Logger
+    ) -> Any:
+        """Call a function in a thread, or one with optional arguments; return what it returns."""
         finish: Callable[[], None] | None = None
         try:
-            attempt.add_arguments(kwargs, prepared.handler.param)
             if prepared.names_api and self.api is not None and API not in kwargs:
                 kwargs[API] = await self.api.provide(kwargs, is_async=prepared.is_async)
             if prepared.names_conditions and CONDITIONS not in kwargs:
@@ -152,53 +162,65 @@ class Invoker:
                 coroutine = fn(**kwargs)
                 # It may wait for days, and needs only what the function keeps of them.
                 del kwargs
-                result = await coroutine
-            elif prepared.is_detached:
-                result = await self.pool.call_detached(fn, kwargs)
-            else:
-                execution = self._settings.execution
-                result = await self.pool.call(execution.executor, fn, kwargs, call_limit(execution))
-            if after_call is not None:
-                await after_call()
-            outcome = attempt.settle(ErrorKind.NONE)
-        except asyncio.CancelledError:
-            logger.warning(f"{attempt.label} is cancelled. Will escalate.")
-            raise
-        except Exception as e:
-            error = e
-            outcome = classify_error(attempt, e, compatibility.of_settings(self._settings))
-            if self.observe is not None:
-                self.observe(prepared.handler, e)
-            if outcome.traceback and not compatibility.of_settings(self._settings).logs_whole_tracebacks:
-                add_hint(e)
-                # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
-                shown = logger.isEnabledFor(logging.DEBUG)
-                e.__traceback__ = e.__traceback__ if shown else author_traceback(e.__traceback__)
+                return await coroutine
+            if prepared.is_detached:
+                return await self.pool.call_detached(fn, kwargs)
+            execution = self._settings.execution
+            return await self.pool.call(execution.executor, fn, kwargs, call_limit(execution))
         finally:
             self.running.pop(attempt, None)
             if finish is not None:
                 finish()
-        level = outcome.level
-        if level and error is None:
-            log_framework_line(logger, level, outcome.text)
-        elif level:
+
+    @staticmethod
+    async def await_any(awaitable: Awaitable[Any]) -> Any:
+        """Await what has no method `__await__()`, such as the coroutine of a generator."""
+        return await awaitable
+
+    def settle_error(
+        self, prepared: PreparedHandler, attempt: Attempt, error: Exception, logger: Logger
+    ) -> Outcome:
+        """The outcome of a call that has raised this error, which is logged."""
+        outcome = classify_error(attempt, error, compatibility.of_settings(self._settings))
+        if self.observe is not None:
+            self.observe(prepared.handler, error)
+        if outcome.traceback and not compatibility.of_settings(self._settings).logs_whole_tracebacks:
+            add_hint(error)
+            # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
+            shown = logger.isEnabledFor(logging.DEBUG)
+            error.__traceback__ = error.__traceback__ if shown else author_traceback(error.__traceback__)
+        if outcome.level:
             is_traced = outcome.traceback and not self._is_explained(prepared.handler, error, logger)
-            logger.log(level, FrameworkMessage(outcome.text), exc_info=error if is_traced else None)
-        if error is None:
-            if results is not None and result is not None:
-                _add_result(results, result, prepared, logger)
-            return CallResult(outcome, result)
-        try:
-            if not keep_error:
-                return CallResult(outcome)
-            if outcome.limit is not None:
-                limit = _limit_error(outcome)
-                limit.__cause__ = error
-                return CallResult(outcome, None, limit)
-            return CallResult(outcome, None, error)
-        finally:
-            # Its traceback refers to this frame.
-            del error
+            logger.log(outcome.level, FrameworkMessage(outcome.text), exc_info=error if is_traced else None)
+        return outcome
+
+    @staticmethod
+    def log_cancelled(attempt: Attempt, logger: Logger) -> None:
+        """Log that the call is cancelled."""
+        logger.warning(f"{attempt.label} is cancelled. Will escalate.")
+
+    @staticmethod
+    def log_line(logger: Logger, level: int, text: str) -> None:
+        """Log an outcome without an error."""
+        log_framework_line(logger, level, text)
+
+    @staticmethod
+    def kept_error(outcome: Outcome, error: BaseException | None) -> BaseException:
+        """The error of a call: that of the limit, if one is reached."""
+        if error is not None and outcome.limit is None:
+            return error
+        limit = (HandlerTimeoutError if outcome.limit == "timeout" else HandlerRetriesError)(outcome.message)
+        limit.__cause__ = error
+        return limit
+
+    @staticmethod
+    def add_result(
+        results: list[tuple[HandlerId, Any]], result: Any, prepared: PreparedHandler, logger: Logger
+    ) -> None:
+        """Add a copy of the result, unless it is not JSON."""
+        copied = to_json_result(result, prepared, logger)
+        if copied is not None:
+            results.append((prepared.handler.id, copied))
 
     def _is_explained(self, handler: Handler, error: BaseException | None, logger: Logger) -> bool:
         """Whether it is an error of a built-in login handler whose message is sufficient."""
@@ -297,18 +319,6 @@ def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> An
         )
         logger.error(FrameworkMessage(text))
         return None
-
-
-def _add_result(
-    results: list[tuple[HandlerId, Any]], result: Any, prepared: PreparedHandler, logger: Logger
-) -> None:
-    copied = to_json_result(result, prepared, logger)
-    if copied is not None:
-        results.append((prepared.handler.id, copied))
-
-
-def _limit_error(outcome: Outcome) -> Exception:
-    return (HandlerTimeoutError if outcome.limit == "timeout" else HandlerRetriesError)(outcome.message)
 
 
 async def invoke(

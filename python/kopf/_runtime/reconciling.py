@@ -180,10 +180,9 @@ class Reconcilers:
         context.run(cause_var.set, call.cause)
         task = start_task(
             self._loop,
-            self._run(call),
+            bridge.TaskCoroutine(self._run(call), functools.partial(self._answer, call, "cancelled")),
             name=name,
             context=context,
-            ended=lambda _: self._answer(call, "cancelled"),
         )
         if not call.is_answered:
             call.task = task

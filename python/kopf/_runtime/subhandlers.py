@@ -22,7 +22,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects import dicts, diffs
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime.bridge import Attempt, SubHandlers
+from kopf._runtime.bridge import Attempt, Outcome, SubHandlers
 from kopf._runtime.context import (
     cause_var,
     context,
@@ -35,7 +35,7 @@ from kopf._runtime.context import (
     subsettings_var,
 )
 from kopf._runtime.cycle_context import store_results
-from kopf._runtime.invocation import CallResult, Invoker, PreparedHandler, attempt_for, select_handlers
+from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for, select_handlers
 
 EMPTY_SELECTION_DELAY = 1.0
 """Seconds until the next attempt if a user's lifecycle selects no handlers though some are due."""
@@ -56,7 +56,7 @@ async def call(
     kwargs: dict[str, Any],
     logger: Logger,
     results: list[tuple[HandlerId, Any]],
-) -> CallResult:
+) -> Outcome:
     """Call a handler which can have sub-handlers; those that it declares are executed as a part of it.
 
     The context variables are left as the handler had them.
@@ -66,10 +66,8 @@ async def call(
     subregistry_var.set(ChangingRegistry())
     subexecuted_var.set(False)
     subrefs_var.set((*subrefs_var.get(()), subrefs))
-    call_result = await invoker.invoke(prepared, attempt, kwargs, logger, results=results, after_call=finish)
-    if subrefs:
-        return call_result._replace(outcome=call_result.outcome.with_subrefs(sorted(subrefs)))
-    return call_result
+    made = await invoker.invoke(prepared, attempt, kwargs, logger, results=results, after_call=finish)
+    return made.outcome.with_subrefs(sorted(subrefs)) if subrefs else made.outcome
 
 
 async def finish() -> None:
@@ -193,7 +191,7 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
     for index, handler in picked:
         with context([(sublifecycle_var, lifecycle), *_parent_context()]):
             field_cause = _field_cause(cause, handler)
-            call_result = await call(
+            outcome = await call(
                 subinvoker_var.get(),
                 PreparedHandler(handler),
                 attempt_for(sub_handlers.attempt(index), handler, selected[index], settings),
@@ -202,7 +200,7 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
                 cause.logger,
                 results,
             )
-        sub_handlers.record_outcome(call_result.outcome)
+        sub_handlers.record_outcome(outcome)
     for id, record in sub_handlers.changed():
         storage.store(key=id, record=record, body=cause.body, patch=cause.patch)
     storage.flush()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -196,10 +197,12 @@ class TaskDispatcher:
             return  # the engine does not wait for it
         task = start_task(
             self._loop,
-            self._run_commands(activation, cycle),
+            bridge.TaskCoroutine(
+                self._run_commands(activation, cycle),
+                functools.partial(self._finish_unbegun, activation, cycle),
+            ),
             name=activation.task_name,
             context=contextvars.copy_context(),
-            ended=lambda task: self._finish_unbegun(task, activation, cycle),
         )
         if not task.done():
             cycle.task = task
@@ -224,8 +227,8 @@ class TaskDispatcher:
                     event_results = []
                 if type(command) is bridge.CallChangeHandler:
                     change = activation.change
-                    call = self._executor.call_change_handler(command, cycle, change, change_results)
-                    results.append((await call).outcome)
+                    outcome = self._executor.call_change_handler(command, cycle, change, change_results)
+                    results.append(await outcome)
                 elif type(command) is bridge.FilterDaemons:
                     results.append(self._executor.filter_daemons(command, cycle))
                 elif type(command) is bridge.FilterHandlers:
@@ -249,11 +252,8 @@ class TaskDispatcher:
         except Exception as e:
             self._complete_with_error(activation, cycle, results, e)
 
-    def _finish_unbegun(
-        self, task: asyncio.Task[None], activation: bridge.Activation, cycle: CycleContext
-    ) -> None:
-        # Otherwise, it has replied, or the engine does not wait for it.
-        if cycle.task is task and not cycle.cancelled:
+    def _finish_unbegun(self, activation: bridge.Activation, cycle: CycleContext) -> None:
+        if not cycle.cancelled:  # otherwise, the engine does not wait for it
             self._complete_with_error(activation, cycle, [], asyncio.CancelledError())
 
     def _complete_with_error(

@@ -11,6 +11,7 @@ mod apiserver;
 mod asyncio_bridge;
 mod bridge;
 mod caches;
+mod calls;
 mod client;
 mod commands;
 mod convert;
@@ -47,6 +48,10 @@ mod _kopf {
     use crate::apiserver::ApiServer;
     #[pymodule_export]
     use crate::caches::{CacheChangeStream, CacheReader};
+    #[pymodule_export]
+    use crate::calls::handler_call::HandlerCall;
+    #[pymodule_export]
+    use crate::calls::task_coroutine::TaskCoroutine;
     #[pymodule_export]
     use crate::client::ApiClient;
     #[pymodule_export]

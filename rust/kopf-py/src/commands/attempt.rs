@@ -72,7 +72,7 @@ impl AttemptView {
     /// Adds the arguments of the attempt to those of its handler, with the value of `param=`.
     ///
     /// The indices among the arguments win over all others.
-    fn add_arguments(&self, arguments: &Bound<'_, PyDict>, param: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(crate) fn add_arguments(&self, arguments: &Bound<'_, PyDict>, param: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = param.py();
         add(arguments, intern!(py, "param"), || Ok(param.clone()))?;
         add(arguments, intern!(py, "retry"), || Ok(self.0.retry.into_pyobject(py)?.into_any()))?;
@@ -160,6 +160,11 @@ pub(crate) struct OutcomeView(pub(crate) AttemptResult);
 impl OutcomeView {
     pub(crate) fn outcome(&self) -> Outcome {
         self.0.outcome.clone()
+    }
+
+    /// The level and the text of the log line, if there is one.
+    pub(crate) fn line(&self) -> Option<(u8, &str)> {
+        self.0.log.as_ref().map(|line| (number(line.level), line.text.as_str()))
     }
 }
 

@@ -1,0 +1,451 @@
+//! `HandlerCall`: one call of one handler, as a coroutine.
+//!
+//! The core decides on limits and outcomes. What needs Python (other threads, optional arguments, errors and their tracebacks)
+//! is done by the methods of the `Invoker`.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kopf_core::handling::attempt::CallResult;
+use pyo3::exceptions::asyncio::CancelledError;
+use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyList, PySendResult, PyString};
+
+use crate::calls::awaited::{Awaited, Input, thrown};
+use crate::calls::coroutine_attributes::{name_of, of_awaited};
+use crate::commands::attempt::{AttemptView, OutcomeView};
+use crate::errors::misuse;
+use crate::time::now;
+
+/// The level of `logging.DEBUG`.
+const DEBUG: u8 = 10;
+
+/// One call of one handler: a coroutine, which is awaited, or is that of a task.
+///
+/// At its end, it calls `ended` with itself, also if it is cancelled before its first step. Without such a function, it returns
+/// itself.
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct HandlerCall {
+    invoker: Py<PyAny>,
+    prepared: Py<PyAny>,
+    attempt: Py<AttemptView>,
+    logger: Py<PyAny>,
+    /// The results of handlers, to which the result of this one is added.
+    results: Option<Py<PyList>>,
+    keep_error: bool,
+    ended: Option<Py<PyAny>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    stage: Stage,
+    /// Called without arguments after the function has returned; what it returns is awaited, as a part of the handler.
+    after_call: Option<Py<PyAny>>,
+    /// Whether the attempt is among the running ones.
+    is_listed: bool,
+    outcome: Option<Py<OutcomeView>>,
+    result: Option<Py<PyAny>>,
+    error: Option<Py<PyAny>>,
+}
+
+enum Stage {
+    /// The first step was not made: with the arguments.
+    Created(Py<PyDict>),
+    /// A step is being made: with what is awaited, unless it is the first one.
+    Running(Option<Awaited>),
+    Suspended(Awaited),
+    Ended,
+}
+
+impl Stage {
+    fn awaited(&self) -> Option<&Awaited> {
+        match self {
+            Self::Running(awaited) => awaited.as_ref(),
+            Self::Suspended(awaited) => Some(awaited),
+            Self::Created(_) | Self::Ended => None,
+        }
+    }
+}
+
+/// The result of a step of the function.
+enum Step<'py> {
+    /// It waits for what it has yielded.
+    Yielded(Awaited, Bound<'py, PyAny>),
+    Returned,
+    /// The function must not be called.
+    Refused(Py<OutcomeView>),
+}
+
+#[pymethods]
+impl HandlerCall {
+    #[new]
+    #[pyo3(signature = (
+        invoker, prepared, attempt, kwargs, logger, *, results=None, after_call=None, keep_error=false, ended=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+    fn new(
+        invoker: Py<PyAny>,
+        prepared: Py<PyAny>,
+        attempt: Py<AttemptView>,
+        kwargs: Py<PyDict>,
+        logger: Py<PyAny>,
+        results: Option<Py<PyList>>,
+        after_call: Option<Py<PyAny>>,
+        keep_error: bool,
+        ended: Option<Py<PyAny>>,
+    ) -> Self {
+        let stage = Stage::Created(kwargs);
+        let state = State { stage, after_call, is_listed: false, outcome: None, result: None, error: None };
+        Self { invoker, prepared, attempt, logger, results, keep_error, ended, state: Mutex::new(state) }
+    }
+
+    /// The outcome of the call.
+    ///
+    /// # Errors
+    /// If there is none.
+    #[getter]
+    fn outcome(&self, py: Python<'_>) -> PyResult<Py<OutcomeView>> {
+        self.outcome_or_none(py).ok_or_else(|| misuse("The call has not ended, or was cancelled."))
+    }
+
+    /// The outcome; none before the end, and if the call was cancelled.
+    #[getter]
+    fn outcome_or_none(&self, py: Python<'_>) -> Option<Py<OutcomeView>> {
+        self.state().outcome.as_ref().map(|outcome| outcome.clone_ref(py))
+    }
+
+    /// What the function has returned.
+    #[getter]
+    fn result(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state().result.as_ref().map(|result| result.clone_ref(py))
+    }
+
+    /// The error, if it is kept: the one of the limit, if a limit is reached.
+    #[getter]
+    fn error(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.state().error.as_ref().map(|error| error.clone_ref(py))
+    }
+
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Option<Py<PyAny>>> {
+        let step = resume(slf, Input::Send(slf.py().None().into_bound(slf.py())))?;
+        if step.is_some() || slf.get().ended.is_some() {
+            return Ok(step);
+        }
+        Err(PyStopIteration::new_err((slf.clone().unbind(),)))
+    }
+
+    fn send<'py>(slf: &Bound<'py, Self>, value: Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
+        resume(slf, Input::Send(value))?.ok_or_else(|| returned(slf))
+    }
+
+    #[pyo3(signature = (kind, value=None, traceback=None, /))]
+    fn throw<'py>(
+        slf: &Bound<'py, Self>,
+        kind: Bound<'py, PyAny>,
+        value: Option<Bound<'py, PyAny>>,
+        traceback: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let error = thrown(kind, value, traceback.as_ref())?;
+        resume(slf, Input::Throw(error))?.ok_or_else(|| returned(slf))
+    }
+
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, call) = (slf.py(), slf.get());
+        let stage = std::mem::replace(&mut call.state().stage, Stage::Ended);
+        match stage {
+            Stage::Created(_) | Stage::Ended => Ok(()),
+            Stage::Running(awaited) => {
+                call.state().stage = Stage::Running(awaited);
+                Err(PyValueError::new_err("coroutine already executing"))
+            }
+            Stage::Suspended(awaited) => {
+                let closed = awaited.close(py);
+                drop(awaited);
+                call.end(slf)?;
+                closed
+            }
+        }
+    }
+
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.awaitable(py)
+    }
+
+    #[getter]
+    fn cr_frame(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        of_awaited(py, self.awaitable(py), intern!(py, "cr_frame"))
+    }
+
+    #[getter]
+    fn cr_code(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        of_awaited(py, self.awaitable(py), intern!(py, "cr_code"))
+    }
+
+    #[getter]
+    fn cr_origin(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        of_awaited(py, self.awaitable(py), intern!(py, "cr_origin"))
+    }
+
+    #[getter]
+    fn cr_running(&self) -> bool {
+        matches!(self.state().stage, Stage::Running(_))
+    }
+
+    #[getter]
+    fn cr_suspended(&self) -> bool {
+        matches!(self.state().stage, Stage::Suspended(_))
+    }
+
+    #[getter]
+    fn __name__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        name_of(&self.prepared.bind(py).getattr(intern!(py, "fn"))?)
+    }
+
+    #[getter]
+    fn __qualname__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        name_of(&self.prepared.bind(py).getattr(intern!(py, "fn"))?)
+    }
+
+    #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.invoker)?;
+        visit.call(&self.prepared)?;
+        visit.call(&self.logger)?;
+        visit.call(&self.results)?;
+        visit.call(&self.ended)?;
+        let Ok(state) = self.state.try_lock() else { return Ok(()) };
+        visit.call(&state.after_call)?;
+        visit.call(&state.result)?;
+        visit.call(&state.error)?;
+        if let Stage::Created(kwargs) = &state.stage {
+            visit.call(kwargs)?;
+        }
+        if let Some(awaited) = state.stage.awaited() {
+            visit.call(&awaited.awaitable)?;
+            visit.call(&awaited.steps)?;
+        }
+        Ok(())
+    }
+}
+
+/// The exception by which a coroutine returns.
+fn returned(call: &Bound<'_, HandlerCall>) -> PyErr {
+    if call.get().ended.is_some() {
+        return PyStopIteration::new_err(());
+    }
+    PyStopIteration::new_err((call.clone().unbind(),))
+}
+
+/// Makes the next step: what is yielded; none at the end.
+fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Option<Py<PyAny>>> {
+    let (py, call) = (slf.py(), slf.get());
+    let stage = std::mem::replace(&mut call.state().stage, Stage::Running(None));
+    let step = match (stage, input) {
+        (Stage::Created(_), Input::Throw(error)) => {
+            call.end(slf)?;
+            return Err(error);
+        }
+        (Stage::Created(kwargs), Input::Send(value)) => {
+            if !value.is_none() {
+                call.state().stage = Stage::Created(kwargs);
+                return Err(PyTypeError::new_err("can't send non-None value to a just-started coroutine"));
+            }
+            match call.refuse(py) {
+                Ok(Some(outcome)) => Ok(Step::Refused(outcome)),
+                Ok(None) => call.begin(kwargs.into_bound(py)),
+                Err(error) => {
+                    call.end(slf)?;
+                    return Err(error);
+                }
+            }
+        }
+        (Stage::Suspended(awaited), input) => call.step(py, awaited, input),
+        (stage @ Stage::Running(_), _) => {
+            call.state().stage = stage;
+            return Err(PyValueError::new_err("coroutine already executing"));
+        }
+        (Stage::Ended, _) => {
+            call.state().stage = Stage::Ended;
+            return Err(PyRuntimeError::new_err("cannot reuse already awaited coroutine"));
+        }
+    };
+    if let Ok(Step::Yielded(awaited, yielded)) = step {
+        call.state().stage = Stage::Suspended(awaited);
+        return Ok(Some(yielded.unbind()));
+    }
+    let settled = call.settle(py, step);
+    call.end(slf)?;
+    settled.map(|()| None)
+}
+
+impl HandlerCall {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn awaitable(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        Some(self.state().stage.awaited()?.awaitable.clone_ref(py))
+    }
+
+    /// Logs the beginning; the outcome if a limit does not admit the call.
+    fn refuse(&self, py: Python<'_>) -> PyResult<Option<Py<OutcomeView>>> {
+        let logger = self.logger.bind(py);
+        let attempt = self.attempt.get();
+        if logger.call_method1(intern!(py, "isEnabledFor"), (DEBUG,))?.is_truthy()? {
+            let text = format!("{} is invoked.", attempt.0.label);
+            logger.call_method1(intern!(py, "debug"), (text,))?;
+        }
+        attempt.0.precheck(now()).map(|outcome| Py::new(py, OutcomeView(outcome))).transpose()
+    }
+
+    /// Calls the function. Whatever is raised here is an error of the handler.
+    fn begin<'py>(&self, kwargs: Bound<'py, PyDict>) -> PyResult<Step<'py>> {
+        let py = kwargs.py();
+        let (invoker, prepared) = (self.invoker.bind(py), self.prepared.bind(py));
+        let handler = prepared.getattr(intern!(py, "handler"))?;
+        self.attempt.get().add_arguments(&kwargs, &handler.getattr(intern!(py, "param"))?)?;
+        let awaitable = if prepared.getattr(intern!(py, "is_direct"))?.is_truthy()? {
+            let function = invoker.call_method1(intern!(py, "begin_call"), (prepared,))?;
+            self.list(&handler)?;
+            function.call((), Some(&kwargs))?
+        } else {
+            let arguments = (prepared, self.attempt.bind(py), &kwargs, self.logger.bind(py));
+            invoker.call_method1(intern!(py, "execute"), arguments)?
+        };
+        // It may wait for days, and needs only what the function keeps of them.
+        drop(kwargs);
+        self.await_and_step(&awaitable)
+    }
+
+    /// Adds the attempt to the running ones.
+    fn list(&self, handler: &Bound<'_, PyAny>) -> PyResult<()> {
+        static MONOTONIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let py = handler.py();
+        let since = MONOTONIC.import(py, "time", "monotonic")?.call0()?;
+        let running = self.invoker.bind(py).getattr(intern!(py, "running"))?;
+        running.cast::<PyDict>()?.set_item(&self.attempt, (handler, &self.logger, since))?;
+        self.state().is_listed = true;
+        Ok(())
+    }
+
+    fn await_and_step<'py>(&self, awaitable: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {
+        let py = awaitable.py();
+        let awaited = if let Some(awaited) = Awaited::begin(awaitable)? {
+            awaited
+        } else {
+            // Such as a coroutine of a generator; for others, it raises the usual error.
+            let coroutine = self.invoker.bind(py).call_method1(intern!(py, "await_any"), (awaitable,))?;
+            Awaited::begin(&coroutine)?.ok_or_else(|| PyTypeError::new_err("await_any() is a coroutine"))?
+        };
+        self.step(py, awaited, Input::Send(py.None().into_bound(py)))
+    }
+
+    fn step<'py>(&self, py: Python<'py>, awaited: Awaited, input: Input<'py>) -> PyResult<Step<'py>> {
+        self.state().stage = Stage::Running(Some(awaited.clone_ref(py)));
+        match awaited.resume(py, input)? {
+            PySendResult::Next(yielded) => Ok(Step::Yielded(awaited, yielded)),
+            PySendResult::Return(value) => {
+                let mut state = self.state();
+                let after_call = state.after_call.take();
+                state.result.get_or_insert_with(|| value.unbind());
+                drop(state);
+                match after_call {
+                    Some(after_call) => self.await_and_step(&after_call.bind(py).call0()?),
+                    None => Ok(Step::Returned),
+                }
+            }
+        }
+    }
+
+    /// Determines the outcome, and logs it.
+    ///
+    /// # Errors
+    /// If the call is cancelled, or if the exception must end the task.
+    fn settle(&self, py: Python<'_>, step: PyResult<Step<'_>>) -> PyResult<()> {
+        let invoker = self.invoker.bind(py);
+        self.unlist(py)?;
+        let is_refused = matches!(step, Ok(Step::Refused(_)));
+        let (outcome, error) = match step {
+            Ok(Step::Yielded(..)) => return Ok(()),
+            Ok(Step::Refused(outcome)) => (outcome, None),
+            Ok(Step::Returned) => {
+                let settled = self.attempt.get().0.evaluate(&CallResult::Nothing, now());
+                (Py::new(py, OutcomeView(settled))?, None)
+            }
+            Err(error) if error.is_instance_of::<CancelledError>(py) => {
+                invoker.call_method1(intern!(py, "log_cancelled"), (&self.attempt, &self.logger))?;
+                return Err(error);
+            }
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                // Of a function whose `after_call` has failed.
+                let result = self.state().result.take();
+                drop(result);
+                let error = error.into_value(py);
+                let arguments = (&self.prepared, &self.attempt, &error, &self.logger);
+                let outcome = invoker.call_method1(intern!(py, "settle_error"), arguments)?;
+                (outcome.cast::<OutcomeView>()?.clone().unbind(), Some(error.into_any()))
+            }
+            Err(error) => return Err(error),
+        };
+        if error.is_none() {
+            self.log(py, outcome.get())?;
+            self.add_result(py)?;
+        }
+        if self.keep_error && (is_refused || error.is_some()) {
+            let kept = invoker.call_method1(intern!(py, "kept_error"), (&outcome, error))?;
+            self.state().error = Some(kept.unbind());
+        }
+        self.state().outcome = Some(outcome);
+        Ok(())
+    }
+
+    fn log(&self, py: Python<'_>, outcome: &OutcomeView) -> PyResult<()> {
+        let Some((level, text)) = outcome.line() else { return Ok(()) };
+        let text = PyString::new(py, text);
+        let log_line = self.invoker.bind(py).getattr(intern!(py, "log_line"))?;
+        log_line.call1((&self.logger, level, text)).map(drop)
+    }
+
+    fn add_result(&self, py: Python<'_>) -> PyResult<()> {
+        let result = self.result(py);
+        let (Some(results), Some(result)) = (&self.results, result) else { return Ok(()) };
+        if result.is_none(py) {
+            return Ok(());
+        }
+        let arguments = (results, result, &self.prepared, &self.logger);
+        self.invoker.bind(py).call_method1(intern!(py, "add_result"), arguments).map(drop)
+    }
+
+    /// Removes the attempt from the running ones.
+    fn unlist(&self, py: Python<'_>) -> PyResult<()> {
+        if std::mem::take(&mut self.state().is_listed) {
+            let running = self.invoker.bind(py).getattr(intern!(py, "running"))?;
+            running.call_method1(intern!(py, "pop"), (&self.attempt, py.None()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the call, and says so.
+    fn end(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        self.unlist(py)?;
+        let stage = std::mem::replace(&mut self.state().stage, Stage::Ended);
+        drop(stage);
+        if let Some(ended) = &self.ended {
+            ended.bind(py).call1((slf,))?;
+        }
+        Ok(())
+    }
+}
