@@ -246,10 +246,10 @@ load: $(BENCHED)/ours/.installed
 # The fault tests on a real control plane, and under Kopf 1.45.
 .PHONY: faults faults-reference
 faults: $(VENV)/.installed
-	$(PYTEST) tests/faults -s --kopf-cluster=assets $(PYTEST_ARGS)
+	KOPF_FAULTS_OBJECTS=2000 $(PYTEST) tests/faults -s --kopf-cluster=assets $(PYTEST_ARGS)
 
 faults-reference: $(VENV)/.installed $(REFERENCE)/.installed
-	$(PYTEST) tests/faults -s --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
+	KOPF_FAULTS_OBJECTS=2000 $(PYTEST) tests/faults -s --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
 # Sends the recorded requests of the generative conformance corpus to the embedded API server; takes about 90 seconds. Fails if
 # fewer than 98 percent of the answers are those of kube-apiserver.

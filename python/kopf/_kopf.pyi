@@ -198,7 +198,7 @@ class HandlerCall(Coroutine[Any, Any, HandlerCall]):
 
     @property
     def result(self) -> Any:
-        """What the function has returned."""
+        """The returned value."""
 
     @property
     def error(self) -> BaseException | None:

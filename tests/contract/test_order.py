@@ -14,6 +14,7 @@ class Item:
     """A test, as far as its order depends on it."""
 
     nodeid: str
+    fixturenames: tuple[str, ...] = ()
 
     @property
     def path(self) -> pathlib.Path:
@@ -48,3 +49,21 @@ def test_each_process_begins_with_a_first_test(processes, others):
             beginnings.append(ordered[begin].nodeid)
             begin += (len(ordered) - begin) // (processes - number)
         assert beginnings[: len(order.FIRST)] == order.FIRST[:processes]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 40])
+@pytest.mark.parametrize("processes", [1, 2, 6, 50])
+def test_tests_on_the_control_plane_are_the_last_of_each_process(count, processes):
+    real = [Item(f"tests/real/test_it.py::test_{number}", (order.CONTROL_PLANE,)) for number in range(count)]
+    items = [*real, *(Item(f"tests/units/test_it.py::test_{number}") for number in range(100))]
+    items += [Item(name) for name in order.FIRST]
+    ordered = order.in_parts(items, processes)
+    assert sorted(ordered, key=str) == sorted(items, key=str)
+    begin, counts = 0, []
+    for number in range(processes):
+        size = (len(ordered) - begin) // (processes - number)
+        part = [order.is_real(item) for item in ordered[begin : begin + size]]
+        assert part == sorted(part)
+        counts.append(sum(part))
+        begin += size
+    assert max(counts) - min(counts) <= max(1, count // processes)

@@ -9,10 +9,11 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONTROL_PLANE = "control_plane"
 # These tests take minutes, of which most is waiting.
 FIRST = [
     "tests/real/test_idle_watches.py::test_bookmarks_keep_idle_watches_open",
-    "tests/faults/test_faults.py::test_fault[2,000 objects at the start, with changes going on]",
+    "tests/faults/test_faults.py::test_fault[many objects at the start, with changes going on]",
     "tests/installed/test_pages.py::test_the_testing_pages_after_the_installation",
     "tests/faults/test_faults.py::test_fault[Retry-After of a day]",
     "tests/behaviours/testkit/test_idleness.py::test_elsewhere_kinds_that_cannot_be_listed_are_not_awaited",
@@ -32,21 +33,34 @@ LONGEST = [
 
 
 def in_parts(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
-    """The tests in this order: each process begins with one of the first tests.
+    """The tests in this order: each process begins with one of the first tests, and ends with those on the real
+    control plane.
 
-    At the end, such a test would keep one process busy for minutes, while the others have nothing to do.
+    At the end, one of the first tests would keep one process busy for minutes, while the others have nothing
+    to do. Each process has a separate control plane, which costs processor time from its first test on.
     """
     first = [item for name in FIRST for item in items if item.nodeid == name]
     chosen = set(first)
-    others = spread([item for item in items if item not in chosen])
+    others = spread([item for item in items if item not in chosen and not is_real(item)])
+    real = spread([item for item in items if item not in chosen and is_real(item)])
     ordered: list[pytest.Item] = []
     for number in range(processes):
-        size = (len(items) - len(ordered)) // (processes - number)
+        left = processes - number
+        size = (len(items) - len(ordered)) // left
         part = first[number::processes]
-        count = max(0, size - len(part))
-        ordered += part + others[:count]
-        del others[:count]
+        last = min(len(real) // left, max(0, size - len(part)))
+        count = max(0, size - len(part) - last)
+        # The last part has the rest of both.
+        if left == 1:
+            count, last = len(others), len(real)
+        ordered += part + others[:count] + real[:last]
+        del others[:count], real[:last]
     return ordered
+
+
+def is_real(item: pytest.Item) -> bool:
+    """Whether the test needs the control plane of its process."""
+    return CONTROL_PLANE in getattr(item, "fixturenames", ())
 
 
 def spread(items: list[pytest.Item]) -> list[pytest.Item]:

@@ -4,10 +4,9 @@ import kopf
 import pytest
 from kopf._cli import error_report
 from kopf._objects.reasons import Activity
-from kopf._runtime.activities import ActivityError
+from kopf._runtime.activities import ActivityError, CallResult
 from kopf._runtime.bridge import Attempt, ErrorKind
 from kopf._runtime.engine_failures import to_exception
-from kopf._runtime.activities import CallResult
 
 KUBECONFIG = """
 current-context: here

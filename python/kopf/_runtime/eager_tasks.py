@@ -19,7 +19,8 @@ def start_task(
     """Run the coroutine in a new task and in this context; since Python 3.12, it begins at once.
 
     The loop's task factory is honoured. Then, the factory decides when the task begins.
-    If the task begins later, something else can cancel it before: a `HandlerCall` or a `TaskCoroutine` tells.
+    If the task begins later, something else can cancel it before its first step: then, a `HandlerCall` or a
+    `TaskCoroutine` calls a function.
     """
     if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
         return asyncio.Task(coroutine, loop=loop, name=name, context=context, eager_start=True)

@@ -1,4 +1,4 @@
-//! What a coroutine in native code awaits.
+//! Awaitables that a coroutine in native code awaits.
 
 use pyo3::exceptions::PyStopIteration;
 use pyo3::intern;
@@ -65,7 +65,11 @@ pub(crate) fn thrown(
     let py = kind.py();
     let error = match value {
         Some(value) if kind.is_instance_of::<PyType>() => {
-            if value.is_instance(&kind)? { value } else { kind.call1((value,))? }
+            if value.is_instance(&kind)? {
+                value
+            } else {
+                kind.call1((value,))?
+            }
         }
         _ => kind,
     };

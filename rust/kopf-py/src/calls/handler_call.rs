@@ -1,18 +1,16 @@
 //! `HandlerCall`: one call of one handler, as a coroutine.
 //!
-//! The core decides on limits and outcomes. What needs Python (other threads, optional arguments, errors and their tracebacks)
-//! is done by the methods of the `Invoker`.
+//! The core decides on limits and outcomes. The methods of the `Invoker` do the parts that need Python: other threads, optional
+//! arguments, errors and their tracebacks.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kopf_core::handling::attempt::CallResult;
-use pyo3::exceptions::asyncio::CancelledError;
-use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PySendResult, PyString};
+use pyo3::types::{PyDict, PyList, PySendResult};
 
 use crate::calls::awaited::{Awaited, Input, thrown};
 use crate::calls::coroutine_attributes::{name_of, of_awaited};
@@ -29,32 +27,32 @@ const DEBUG: u8 = 10;
 /// itself.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct HandlerCall {
-    invoker: Py<PyAny>,
-    prepared: Py<PyAny>,
-    attempt: Py<AttemptView>,
-    logger: Py<PyAny>,
+    pub(super) invoker: Py<PyAny>,
+    pub(super) prepared: Py<PyAny>,
+    pub(super) attempt: Py<AttemptView>,
+    pub(super) logger: Py<PyAny>,
     /// The results of handlers, to which the result of this one is added.
-    results: Option<Py<PyList>>,
-    keep_error: bool,
-    ended: Option<Py<PyAny>>,
+    pub(super) results: Option<Py<PyList>>,
+    pub(super) keep_error: bool,
+    pub(super) ended: Option<Py<PyAny>>,
     state: Mutex<State>,
 }
 
-struct State {
-    stage: Stage,
+pub(super) struct State {
+    pub(super) stage: Stage,
     /// Called without arguments after the function has returned; what it returns is awaited, as a part of the handler.
     after_call: Option<Py<PyAny>>,
     /// Whether the attempt is among the running ones.
-    is_listed: bool,
-    outcome: Option<Py<OutcomeView>>,
-    result: Option<Py<PyAny>>,
-    error: Option<Py<PyAny>>,
+    pub(super) is_listed: bool,
+    pub(super) outcome: Option<Py<OutcomeView>>,
+    pub(super) result: Option<Py<PyAny>>,
+    pub(super) error: Option<Py<PyAny>>,
 }
 
-enum Stage {
+pub(super) enum Stage {
     /// The first step was not made: with the arguments.
     Created(Py<PyDict>),
-    /// A step is being made: with what is awaited, unless it is the first one.
+    /// A step is being made, with the awaited coroutine; the first step has none.
     Running(Option<Awaited>),
     Suspended(Awaited),
     Ended,
@@ -70,13 +68,13 @@ impl Stage {
     }
 }
 
-/// The result of a step of the function.
-enum Step<'py> {
+/// The result of a step of a call.
+pub(super) enum Step<'py> {
     /// It waits for what it has yielded.
     Yielded(Awaited, Bound<'py, PyAny>),
     Returned,
     /// The function must not be called.
-    Refused(Py<OutcomeView>),
+    Rejected(Py<OutcomeView>),
 }
 
 #[pymethods]
@@ -117,9 +115,9 @@ impl HandlerCall {
         self.state().outcome.as_ref().map(|outcome| outcome.clone_ref(py))
     }
 
-    /// What the function has returned.
+    /// The returned value.
     #[getter]
-    fn result(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+    pub(super) fn result(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.state().result.as_ref().map(|result| result.clone_ref(py))
     }
 
@@ -248,7 +246,7 @@ fn returned(call: &Bound<'_, HandlerCall>) -> PyErr {
     PyStopIteration::new_err((call.clone().unbind(),))
 }
 
-/// Makes the next step: what is yielded; none at the end.
+/// Makes the next step; the yielded object, or none at the end.
 fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Option<Py<PyAny>>> {
     let (py, call) = (slf.py(), slf.get());
     let stage = std::mem::replace(&mut call.state().stage, Stage::Running(None));
@@ -262,8 +260,8 @@ fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Opt
                 call.state().stage = Stage::Created(kwargs);
                 return Err(PyTypeError::new_err("can't send non-None value to a just-started coroutine"));
             }
-            match call.refuse(py) {
-                Ok(Some(outcome)) => Ok(Step::Refused(outcome)),
+            match call.check_limits(py) {
+                Ok(Some(outcome)) => Ok(Step::Rejected(outcome)),
                 Ok(None) => call.begin(kwargs.into_bound(py)),
                 Err(error) => {
                     call.end(slf)?;
@@ -291,7 +289,7 @@ fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Opt
 }
 
 impl HandlerCall {
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -300,7 +298,7 @@ impl HandlerCall {
     }
 
     /// Logs the beginning; the outcome if a limit does not admit the call.
-    fn refuse(&self, py: Python<'_>) -> PyResult<Option<Py<OutcomeView>>> {
+    fn check_limits(&self, py: Python<'_>) -> PyResult<Option<Py<OutcomeView>>> {
         let logger = self.logger.bind(py);
         let attempt = self.attempt.get();
         if logger.call_method1(intern!(py, "isEnabledFor"), (DEBUG,))?.is_truthy()? {
@@ -310,7 +308,7 @@ impl HandlerCall {
         attempt.0.precheck(now()).map(|outcome| Py::new(py, OutcomeView(outcome))).transpose()
     }
 
-    /// Calls the function. Whatever is raised here is an error of the handler.
+    /// Calls the function. All exceptions here are errors of the handler.
     fn begin<'py>(&self, kwargs: Bound<'py, PyDict>) -> PyResult<Step<'py>> {
         let py = kwargs.py();
         let (invoker, prepared) = (self.invoker.bind(py), self.prepared.bind(py));
@@ -367,85 +365,5 @@ impl HandlerCall {
                 }
             }
         }
-    }
-
-    /// Determines the outcome, and logs it.
-    ///
-    /// # Errors
-    /// If the call is cancelled, or if the exception must end the task.
-    fn settle(&self, py: Python<'_>, step: PyResult<Step<'_>>) -> PyResult<()> {
-        let invoker = self.invoker.bind(py);
-        self.unlist(py)?;
-        let is_refused = matches!(step, Ok(Step::Refused(_)));
-        let (outcome, error) = match step {
-            Ok(Step::Yielded(..)) => return Ok(()),
-            Ok(Step::Refused(outcome)) => (outcome, None),
-            Ok(Step::Returned) => {
-                let settled = self.attempt.get().0.evaluate(&CallResult::Nothing, now());
-                (Py::new(py, OutcomeView(settled))?, None)
-            }
-            Err(error) if error.is_instance_of::<CancelledError>(py) => {
-                invoker.call_method1(intern!(py, "log_cancelled"), (&self.attempt, &self.logger))?;
-                return Err(error);
-            }
-            Err(error) if error.is_instance_of::<PyException>(py) => {
-                // Of a function whose `after_call` has failed.
-                let result = self.state().result.take();
-                drop(result);
-                let error = error.into_value(py);
-                let arguments = (&self.prepared, &self.attempt, &error, &self.logger);
-                let outcome = invoker.call_method1(intern!(py, "settle_error"), arguments)?;
-                (outcome.cast::<OutcomeView>()?.clone().unbind(), Some(error.into_any()))
-            }
-            Err(error) => return Err(error),
-        };
-        if error.is_none() {
-            self.log(py, outcome.get())?;
-            self.add_result(py)?;
-        }
-        if self.keep_error && (is_refused || error.is_some()) {
-            let kept = invoker.call_method1(intern!(py, "kept_error"), (&outcome, error))?;
-            self.state().error = Some(kept.unbind());
-        }
-        self.state().outcome = Some(outcome);
-        Ok(())
-    }
-
-    fn log(&self, py: Python<'_>, outcome: &OutcomeView) -> PyResult<()> {
-        let Some((level, text)) = outcome.line() else { return Ok(()) };
-        let text = PyString::new(py, text);
-        let log_line = self.invoker.bind(py).getattr(intern!(py, "log_line"))?;
-        log_line.call1((&self.logger, level, text)).map(drop)
-    }
-
-    fn add_result(&self, py: Python<'_>) -> PyResult<()> {
-        let result = self.result(py);
-        let (Some(results), Some(result)) = (&self.results, result) else { return Ok(()) };
-        if result.is_none(py) {
-            return Ok(());
-        }
-        let arguments = (results, result, &self.prepared, &self.logger);
-        self.invoker.bind(py).call_method1(intern!(py, "add_result"), arguments).map(drop)
-    }
-
-    /// Removes the attempt from the running ones.
-    fn unlist(&self, py: Python<'_>) -> PyResult<()> {
-        if std::mem::take(&mut self.state().is_listed) {
-            let running = self.invoker.bind(py).getattr(intern!(py, "running"))?;
-            running.call_method1(intern!(py, "pop"), (&self.attempt, py.None()))?;
-        }
-        Ok(())
-    }
-
-    /// Ends the call, and says so.
-    fn end(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        self.unlist(py)?;
-        let stage = std::mem::replace(&mut self.state().stage, Stage::Ended);
-        drop(stage);
-        if let Some(ended) = &self.ended {
-            ended.bind(py).call1((slf,))?;
-        }
-        Ok(())
     }
 }

@@ -3,4 +3,5 @@
 mod awaited;
 mod coroutine_attributes;
 pub(crate) mod handler_call;
+mod settling;
 pub(crate) mod task_coroutine;

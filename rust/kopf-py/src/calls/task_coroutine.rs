@@ -109,10 +109,9 @@ impl TaskCoroutine {
 }
 
 impl TaskCoroutine {
-    /// Makes the next step: what is yielded; none at the end.
+    /// Makes the next step; the yielded object, or none at the end.
     fn resume<'py>(&self, py: Python<'py>, input: Input<'py>) -> PyResult<Option<Py<PyAny>>> {
-        let is_unbegun =
-            !self.has_begun.swap(true, Ordering::Relaxed) && matches!(input, Input::Throw(_));
+        let is_unbegun = !self.has_begun.swap(true, Ordering::Relaxed) && matches!(input, Input::Throw(_));
         let step = self.awaited.resume(py, input);
         if is_unbegun {
             self.unbegun.bind(py).call0()?;

@@ -72,7 +72,11 @@ impl AttemptView {
     /// Adds the arguments of the attempt to those of its handler, with the value of `param=`.
     ///
     /// The indices among the arguments win over all others.
-    pub(crate) fn add_arguments(&self, arguments: &Bound<'_, PyDict>, param: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(crate) fn add_arguments(
+        &self,
+        arguments: &Bound<'_, PyDict>,
+        param: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let py = param.py();
         add(arguments, intern!(py, "param"), || Ok(param.clone()))?;
         add(arguments, intern!(py, "retry"), || Ok(self.0.retry.into_pyobject(py)?.into_any()))?;

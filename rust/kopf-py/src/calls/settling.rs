@@ -1,0 +1,94 @@
+//! The end of a call of a handler: its outcome, its log line, its result.
+
+use kopf_core::handling::attempt::CallResult;
+use pyo3::exceptions::PyException;
+use pyo3::exceptions::asyncio::CancelledError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::calls::handler_call::{HandlerCall, Stage, Step};
+use crate::commands::attempt::OutcomeView;
+use crate::time::now;
+
+impl HandlerCall {
+    /// Determines the outcome, and logs it.
+    ///
+    /// # Errors
+    /// If the call is cancelled, or if the exception must end the task.
+    pub(super) fn settle(&self, py: Python<'_>, step: PyResult<Step<'_>>) -> PyResult<()> {
+        let invoker = self.invoker.bind(py);
+        self.unlist(py)?;
+        let is_rejected = matches!(step, Ok(Step::Rejected(_)));
+        let (outcome, error) = match step {
+            Ok(Step::Yielded(..)) => return Ok(()),
+            Ok(Step::Rejected(outcome)) => (outcome, None),
+            Ok(Step::Returned) => {
+                let settled = self.attempt.get().0.evaluate(&CallResult::Nothing, now());
+                (Py::new(py, OutcomeView(settled))?, None)
+            }
+            Err(error) if error.is_instance_of::<CancelledError>(py) => {
+                invoker.call_method1(intern!(py, "log_cancelled"), (&self.attempt, &self.logger))?;
+                return Err(error);
+            }
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                // Of a function whose `after_call` has failed.
+                let result = self.state().result.take();
+                drop(result);
+                let error = error.into_value(py);
+                let arguments = (&self.prepared, &self.attempt, &error, &self.logger);
+                let outcome = invoker.call_method1(intern!(py, "settle_error"), arguments)?;
+                (outcome.cast::<OutcomeView>()?.clone().unbind(), Some(error.into_any()))
+            }
+            Err(error) => return Err(error),
+        };
+        if error.is_none() {
+            self.log(py, outcome.get())?;
+            self.add_result(py)?;
+        }
+        if self.keep_error && (is_rejected || error.is_some()) {
+            let kept = invoker.call_method1(intern!(py, "kept_error"), (&outcome, error))?;
+            self.state().error = Some(kept.unbind());
+        }
+        self.state().outcome = Some(outcome);
+        Ok(())
+    }
+
+    fn log(&self, py: Python<'_>, outcome: &OutcomeView) -> PyResult<()> {
+        let Some((level, text)) = outcome.line() else { return Ok(()) };
+        let text = PyString::new(py, text);
+        let log_line = self.invoker.bind(py).getattr(intern!(py, "log_line"))?;
+        log_line.call1((&self.logger, level, text)).map(drop)
+    }
+
+    fn add_result(&self, py: Python<'_>) -> PyResult<()> {
+        let result = self.result(py);
+        let (Some(results), Some(result)) = (&self.results, result) else { return Ok(()) };
+        if result.is_none(py) {
+            return Ok(());
+        }
+        let arguments = (results, result, &self.prepared, &self.logger);
+        self.invoker.bind(py).call_method1(intern!(py, "add_result"), arguments).map(drop)
+    }
+
+    /// Removes the attempt from the running ones.
+    fn unlist(&self, py: Python<'_>) -> PyResult<()> {
+        if std::mem::take(&mut self.state().is_listed) {
+            let running = self.invoker.bind(py).getattr(intern!(py, "running"))?;
+            running.call_method1(intern!(py, "pop"), (&self.attempt, py.None()))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the call, and notifies `ended`.
+    pub(super) fn end(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
+        let py = slf.py();
+        self.unlist(py)?;
+        let stage = std::mem::replace(&mut self.state().stage, Stage::Ended);
+        drop(stage);
+        if let Some(ended) = &self.ended {
+            ended.bind(py).call1((slf,))?;
+        }
+        Ok(())
+    }
+}
