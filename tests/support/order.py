@@ -33,8 +33,8 @@ LONGEST = [
 
 
 def in_parts(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
-    """The tests in this order: each process begins with one of the first tests, and ends with those on the real
-    control plane.
+    """The tests in this order: each process begins with one of the first tests, and ends with those on the
+    real control plane.
 
     At the end, one of the first tests would keep one process busy for minutes, while the others have nothing
     to do. Each process has a separate control plane, which costs processor time from its first test on.
