@@ -6,7 +6,7 @@ import inspect
 import sys
 
 import pytest
-from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.eager_tasks import start_task, task_begins
 
 var: contextvars.ContextVar[str] = contextvars.ContextVar("var", default="nothing")
 EAGER = sys.version_info >= (3, 12)
@@ -97,5 +97,31 @@ def test_the_task_factory_of_the_loop_is_honoured():
         context = contextvars.copy_context()
         await start(asyncio.sleep(0), context)
         assert made == [context]
+
+    asyncio.run(main())
+
+
+def begin_later(loop, coroutine, **options):
+    """A task factory: with any, tasks begin in a later turn also under newer versions of Python."""
+    return asyncio.Task(coroutine, loop=loop, **options)
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_the_end_is_reported_only_for_tasks_that_never_began(is_cancelled):
+    async def main():
+        loop, begun, ended = asyncio.get_running_loop(), [], []
+        loop.set_task_factory(begin_later)
+
+        async def work():
+            task_begins()
+            begun.append(asyncio.current_task())
+            await asyncio.sleep(0)
+
+        task = start_task(loop, work(), name="it", context=contextvars.copy_context(), ended=ended.append)
+        if is_cancelled:
+            task.cancel()
+        await asyncio.wait([task])
+        await asyncio.sleep(0)
+        assert (begun, ended) == (([], [task]) if is_cancelled else ([task], []))
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ from kopf._objects.typedefs import HandlerId
 from kopf._runtime import bridge
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject, VirtualWait
-from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.eager_tasks import start_task, task_begins
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
@@ -143,6 +143,7 @@ class Daemons:
             instance.task.cancel()
 
     async def _call(self, instance: DaemonInstance, call: bridge.CallDaemon) -> None:
+        task_begins()
         outcome: bridge.Outcome | None = None
         results: list[tuple[HandlerId, Any]] = []
         try:

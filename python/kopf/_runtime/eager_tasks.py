@@ -8,6 +8,9 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+_unbegun: dict[asyncio.Task[None], Callable[[asyncio.Task[None]], object]] = {}
+"""The tasks that have not begun yet, with what is called if they never begin."""
+
 
 def start_task(
     loop: asyncio.AbstractEventLoop,
@@ -20,12 +23,32 @@ def start_task(
     """Run the coroutine in a new task and in this context; since Python 3.12, it begins at once.
 
     The loop's task factory is honoured. Then, the factory decides when the task begins.
-    If the task begins later, `ended` is called at its end: nothing of the coroutine is executed if something
-    cancels the task before it begins.
+    If the task begins later, something can cancel it before. Then nothing of the coroutine is executed, and
+    `ended` is called instead. The coroutine must call `task_begins` first.
     """
-    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+    if loop.get_task_factory() is not None:
+        task: asyncio.Task[None] = loop.create_task(coroutine, name=name, context=context)
+    elif sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, name=name, context=context, eager_start=True)
-    task = loop.create_task(coroutine, name=name, context=context)
+    else:
+        task = asyncio.Task(coroutine, loop=loop, name=name, context=context)
     if ended is not None:
-        task.add_done_callback(ended)
+        _unbegun[task] = ended
+        task.add_done_callback(_end_unbegun)
     return task
+
+
+def task_begins() -> None:
+    """Note that the current task executes its coroutine: `ended` is not called.
+
+    A callback that remains would cost another turn of the event loop for each task.
+    """
+    if not _unbegun:
+        return
+    task = asyncio.current_task()
+    if task is not None and _unbegun.pop(task, None) is not None:
+        task.remove_done_callback(_end_unbegun)
+
+
+def _end_unbegun(task: asyncio.Task[None]) -> None:
+    _unbegun.pop(task)(task)

@@ -35,7 +35,7 @@ from kopf._runtime.conditions_argument import write_conditions
 from kopf._runtime.context import cause_var
 from kopf._runtime.cycle_context import CycleContext, store_results
 from kopf._runtime.daemon_instances import VirtualWait
-from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.eager_tasks import start_task, task_begins
 from kopf._runtime.errors import add_hint, author_traceback, message_of
 from kopf._runtime.executor import call_limit
 from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
@@ -195,6 +195,7 @@ class Reconcilers:
             self._tracker.daemon_running(run, name)
 
     async def _run(self, call: ReconcilerCall) -> None:
+        task_begins()
         try:
             result, delay = await self._invoke(call)
             write_conditions(call.conditions, call.patch)

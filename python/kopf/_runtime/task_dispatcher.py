@@ -34,7 +34,7 @@ from kopf._runtime.context import (
 from kopf._runtime.cycle_context import CycleContext
 from kopf._runtime.daemon_instances import DaemonInstance
 from kopf._runtime.daemons import Daemons
-from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.eager_tasks import start_task, task_begins
 from kopf._runtime.engine_failures import Failure
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.invocation import Invoker, PreparedHandler
@@ -207,6 +207,7 @@ class TaskDispatcher:
                 task.cancel()
 
     async def _run_commands(self, activation: bridge.Activation, cycle: CycleContext) -> None:
+        task_begins()
         results: list[Any] = []
         try:
             event_results: Results = []
