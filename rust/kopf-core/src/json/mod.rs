@@ -12,7 +12,7 @@ pub mod value;
 mod words;
 
 pub use error::DecodeError;
-pub(crate) use escapes::printable_end;
+pub(crate) use escapes::{escape, printable_end};
 pub use strings::{escaped_string, plain_string};
 
 /// The maximum nesting depth of a value. Parsers of validated texts recurse at most this deep (see
