@@ -3,10 +3,9 @@
 //! Each event handler gets its object as a dict, so that this is a large part of the cost of an event. The text is converted
 //! without intermediate values, and the strings of keys and of short values are shared between documents.
 
-use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard};
 
-use kopf_core::json::read_known;
+use kopf_core::json::{escaped_string, plain_string};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyNone, PyString};
 use serde_json::Number;
@@ -15,111 +14,139 @@ use crate::errors::decoding;
 
 /// Converts JSON text that is a part of a decoded object: its syntax and its depth were checked then.
 pub(crate) fn text_to_python<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
-    let mut reader = Reader { py, text, at: 0, strings: SharedStrings::lock() };
-    let value = reader.value()?;
-    match reader.peek() {
-        None => Ok(value),
-        Some(_) => Err(reader.malformed()),
+    let mut reader = Reader { py, text, at: 0, strings: SharedStrings::lock(), error: None };
+    match reader.value() {
+        Some(value) if reader.peek().is_none() => Ok(value),
+        _ => Err(reader.error.take().unwrap_or_else(|| reader.malformed())),
     }
 }
 
-/// A position in the text.
+/// A position in the text. Its methods return `None` after an error: a result would be several times as large as a value.
 struct Reader<'py, 't> {
     py: Python<'py>,
     text: &'t str,
     at: usize,
     strings: SharedStrings,
+    /// The error, unless the text is malformed.
+    error: Option<PyErr>,
 }
 
-impl<'py, 't> Reader<'py, 't> {
-    fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
-        match self.peek() {
-            Some(b'"') => {
-                let text = self.string()?;
-                Ok(self.strings.value(self.py, &text).into_any())
-            }
-            Some(b'{') => self.object(),
-            Some(b'[') => self.array(),
-            Some(b't') => self.word("true", PyBool::new(self.py, true).to_owned().into_any()),
-            Some(b'f') => self.word("false", PyBool::new(self.py, false).to_owned().into_any()),
-            Some(b'n') => self.word("null", PyNone::get(self.py).to_owned().into_any()),
+impl<'py> Reader<'py, '_> {
+    fn value(&mut self) -> Option<Bound<'py, PyAny>> {
+        let py = self.py;
+        match self.peek()? {
+            b'"' => self.string().map(Bound::into_any),
+            b'{' => self.object(),
+            b'[' => self.array(),
+            b't' => self.word(b"true", || PyBool::new(py, true).to_owned().into_any()),
+            b'f' => self.word(b"false", || PyBool::new(py, false).to_owned().into_any()),
+            b'n' => self.word(b"null", || PyNone::get(py).to_owned().into_any()),
             _ => self.number(),
         }
     }
 
-    fn object(&mut self) -> PyResult<Bound<'py, PyAny>> {
+    fn object(&mut self) -> Option<Bound<'py, PyAny>> {
         self.at += 1;
         let dict = PyDict::new(self.py);
         if self.take(b'}') {
-            return Ok(dict.into_any());
+            return Some(dict.into_any());
         }
         loop {
             if self.peek() != Some(b'"') {
-                return Err(self.malformed());
+                return None;
             }
-            let key = self.string()?;
-            let key = self.strings.key(self.py, &key);
+            let key = self.key()?;
             if !self.take(b':') {
-                return Err(self.malformed());
+                return None;
             }
             let value = self.value()?;
-            dict.set_item(key, value)?;
+            let added = dict.set_item(key, value);
+            self.check(added)?;
             if self.take(b'}') {
-                return Ok(dict.into_any());
+                return Some(dict.into_any());
             }
             if !self.take(b',') {
-                return Err(self.malformed());
+                return None;
             }
         }
     }
 
-    fn array(&mut self) -> PyResult<Bound<'py, PyAny>> {
+    fn array(&mut self) -> Option<Bound<'py, PyAny>> {
         self.at += 1;
         let list = PyList::empty(self.py);
         if self.take(b']') {
-            return Ok(list.into_any());
+            return Some(list.into_any());
         }
         loop {
-            list.append(self.value()?)?;
+            let value = self.value()?;
+            let added = list.append(value);
+            self.check(added)?;
             if self.take(b']') {
-                return Ok(list.into_any());
+                return Some(list.into_any());
             }
             if !self.take(b',') {
-                return Err(self.malformed());
+                return None;
             }
         }
+    }
+
+    /// The key at the position.
+    #[inline]
+    fn key(&mut self) -> Option<Bound<'py, PyString>> {
+        if let Some(key) = plain_string(self.text, self.at) {
+            self.at += key.len() + 2;
+            return Some(self.strings.key(self.py, key));
+        }
+        let key = self.escaped_string()?;
+        Some(self.strings.key(self.py, &key))
     }
 
     /// The string at the position.
     #[inline]
-    fn string(&mut self) -> PyResult<Cow<'t, str>> {
-        let (string, end) = read_known(self.text, self.at).ok_or_else(|| self.malformed())?;
-        self.at = end;
-        Ok(string)
+    fn string(&mut self) -> Option<Bound<'py, PyString>> {
+        if let Some(string) = plain_string(self.text, self.at) {
+            self.at += string.len() + 2;
+            return Some(self.strings.value(self.py, string));
+        }
+        let string = self.escaped_string()?;
+        Some(self.strings.value(self.py, &string))
     }
 
-    fn number(&mut self) -> PyResult<Bound<'py, PyAny>> {
+    fn escaped_string(&mut self) -> Option<String> {
+        let (string, end) = escaped_string(self.text, self.at)?;
+        self.at = end;
+        Some(string)
+    }
+
+    fn number(&mut self) -> Option<Bound<'py, PyAny>> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let length =
             rest.bytes().position(|byte| !matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'));
-        let number = rest.get(..length.unwrap_or(rest.len())).unwrap_or_default();
-        self.at += number.len();
-        if let Some(number) = short_integer(number) {
-            return Ok(PyInt::new(self.py, number).into_any());
+        let text = rest.get(..length.unwrap_or(rest.len())).unwrap_or_default();
+        if let Some(number) = short_integer(text) {
+            self.at += text.len();
+            return Some(PyInt::new(self.py, number).into_any());
         }
-        let number = serde_json::from_str(number).map_err(|_| self.malformed())?;
-        Ok(number_to_python(self.py, &number))
+        let number = serde_json::from_str(text).ok()?;
+        self.at += text.len();
+        Some(number_to_python(self.py, &number))
     }
 
-    fn word(&mut self, word: &str, value: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        if self.text.get(self.at..).is_some_and(|rest| rest.starts_with(word)) {
-            self.at += word.len();
-            return Ok(value);
+    fn word<const N: usize>(
+        &mut self,
+        word: &[u8; N],
+        value: impl FnOnce() -> Bound<'py, PyAny>,
+    ) -> Option<Bound<'py, PyAny>> {
+        let found = self.text.as_bytes().get(self.at..)?.first_chunk::<N>()?;
+        if found != word {
+            return None;
         }
-        Err(self.malformed())
+        self.at += N;
+        Some(value())
     }
 
     /// The next byte that is not white space.
+    #[inline]
     fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         // API servers write no white space.
@@ -137,10 +164,23 @@ impl<'py, 't> Reader<'py, 't> {
         None
     }
 
+    #[inline]
     fn take(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
         found
+    }
+
+    /// Keeps the error, if it is one.
+    #[inline]
+    fn check(&mut self, result: PyResult<()>) -> Option<()> {
+        match result {
+            Ok(()) => Some(()),
+            Err(error) => {
+                self.error = Some(error);
+                None
+            }
+        }
     }
 
     #[cold]
@@ -216,21 +256,34 @@ impl SharedStrings {
     }
 }
 
+#[inline]
 fn shared<'py>(py: Python<'py>, cache: &mut Cache, size: usize, text: &str) -> Bound<'py, PyString> {
-    if cache.is_empty() {
-        cache.resize_with(size, || None);
-    }
     let ends = Ends::of(text.as_bytes());
-    let Some(slot) = cache.get_mut(ends.hash() & (size - 1)) else { return PyString::new(py, text) };
-    if let Some(known) = slot
+    if let Some(Some(known)) = cache.get(ends.hash() & (size - 1))
         && known.ends == ends
         && (ends.is_whole() || known.string.bind(py).to_str().is_ok_and(|known| known == text))
     {
         return known.string.bind(py).clone();
     }
+    newly_shared(py, cache, size, text, ends)
+}
+
+#[cold]
+fn newly_shared<'py>(
+    py: Python<'py>,
+    cache: &mut Cache,
+    size: usize,
+    text: &str,
+    ends: Ends,
+) -> Bound<'py, PyString> {
+    if cache.is_empty() {
+        cache.resize_with(size, || None);
+    }
     // Not interned: CPython 3.12.0 to 3.12.5 never frees interned strings, and keys of objects are unlimited.
     let string = PyString::new(py, text);
-    *slot = Some(SharedString { ends, string: string.clone().unbind() });
+    if let Some(slot) = cache.get_mut(ends.hash() & (size - 1)) {
+        *slot = Some(SharedString { ends, string: string.clone().unbind() });
+    }
     string
 }
 
@@ -243,17 +296,18 @@ struct Ends {
 }
 
 impl Ends {
+    #[inline]
     fn of(text: &[u8]) -> Self {
-        let short = || text.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
-        let halves = || Some((text.first_chunk()?, text.last_chunk()?));
-        let (head, tail) = match (text.first_chunk(), text.last_chunk()) {
-            (Some(head), Some(tail)) => (u64::from_le_bytes(*head), u64::from_le_bytes(*tail)),
-            _ => halves().map_or_else(
-                || (short(), 0),
-                |(head, tail)| (u32::from_le_bytes(*head).into(), u32::from_le_bytes(*tail).into()),
-            ),
-        };
-        Self { head, tail, length: text.len() }
+        let length = text.len();
+        if let (Some(head), Some(tail)) = (text.first_chunk(), text.last_chunk()) {
+            return Self { head: u64::from_le_bytes(*head), tail: u64::from_le_bytes(*tail), length };
+        }
+        if let (Some(head), Some(tail)) = (text.first_chunk(), text.last_chunk()) {
+            let [head, tail] = [head, tail].map(|half| u32::from_le_bytes(*half).into());
+            return Self { head, tail, length };
+        }
+        let head = text.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
+        Self { head, tail: 0, length }
     }
 
     fn is_whole(&self) -> bool {

@@ -4,6 +4,7 @@ import collections
 import copy
 import json
 import pickle
+import random
 import sys
 import types
 from collections.abc import Mapping
@@ -82,6 +83,40 @@ def test_texts_become_the_same_values_as_in_python(text):
     obj = Object.decode(f'{{"v": {text}, "metadata": {{}}}}')
     # The texts, since 0.0 equals -0.0, and True equals 1.
     assert repr(obj.to_dict()["v"]) == repr(json.loads(text.replace("-0,", "-0.0,")))
+
+
+CHARACTERS = ["a", "b", "name", "0", " ", '"', "\\", "/", "\n", "\x01", "\x7f", "é", "\u2028", "😀"]
+
+
+def random_value(random, depth=0):
+    """A value of JSON; its integers have at most 64 bits."""
+
+    def string():
+        return "".join(random.choices(CHARACTERS, k=random.choice([0, 1, 3, 7, 8, 9, 17, 40])))
+
+    match random.choice("sssinfwdl" if depth < 5 else "sifw"):
+        case "s":
+            return string()
+        case "i":
+            return random.choice([0, 1, -1, 10**17, 10**18, -(10**18), 2**63, 2**64 - 1, -(2**63)])
+        case "n" | "f":
+            return random.choice([0.5, -0.0, 1e300, 5e-324, random.random()])
+        case "w":
+            return random.choice([True, False, None])
+        case "d":
+            return {string(): random_value(random, depth + 1) for _ in range(random.randrange(9))}
+        case _:
+            return [random_value(random, depth + 1) for _ in range(random.randrange(9))]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_texts_become_the_same_values_as_in_python(seed):
+    spec = {str(number): random_value(random.Random(f"{seed}.{number}")) for number in range(30)}
+    for options in ({}, {"ensure_ascii": False}, {"indent": 1}, {"separators": (",", ":")}):
+        text = json.dumps({"spec": spec}, **options)
+        obj = Object.decode(text)
+        assert repr(obj.to_dict()) == repr(json.loads(text))
+        assert obj["spec"] == spec
 
 
 def test_strings_that_differ_little_stay_different():

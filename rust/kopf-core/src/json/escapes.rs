@@ -75,7 +75,7 @@ fn unescape_usual(bytes: &[u8], out: &mut [u8]) -> (usize, usize) {
 
 /// The text as the content of a JSON string, as `json.dumps()` of Python writes it: all characters but printable ASCII characters are
 /// escaped.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = WordBuffer::new(bytes.len() + bytes.len() / 2);
     let mut at = 0;

@@ -12,8 +12,8 @@ pub mod value;
 mod words;
 
 pub use error::DecodeError;
-pub(crate) use escapes::printable_end;
-pub use strings::read_known;
+pub(crate) use escapes::{escape, printable_end};
+pub use strings::{escaped_string, plain_string};
 
 /// The maximum nesting depth of a value. Parsers of validated texts recurse at most this deep (see
 /// [`value::parse_checked`]). Python's `copy.deepcopy()` takes two frames per level, and stays below its recursion limit of

@@ -1,14 +1,14 @@
 //! The in-memory state of an object between cycles.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use super::base_digest::BaseDigest;
 use super::completed_handling::CompletedHandling;
 use super::consistency::ViewAge;
 use super::diffbase::observed;
 use super::essence::{LazyEssence, essence};
 use super::keeps_pending_state;
-use super::own_annotations::{base_text, digest, own_progress, written_base};
+use super::own_annotations::{base_text, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
 use super::pending_state::{ObservedEssences, Overlay, PendingState, missing, overlaid};
 use super::progress::Record;
@@ -40,7 +40,7 @@ pub struct ObjectMemory {
     /// The diff-base and progress were loaded from the object.
     pub noticed: bool,
     /// The digest of the serialized diff-base, as last read or written.
-    pub handled: Option<NonZeroU64>,
+    pub handled: Option<BaseDigest>,
     /// Some of our writes are unknown, or were not awaited: a state that looks foreign can be ours.
     pub has_unknown_writes: bool,
     /// The state that the API server has not confirmed yet.
@@ -116,8 +116,8 @@ impl ObjectMemory {
         if !is_first && keys.is_empty() {
             return;
         }
-        let base = keys.iter().find_map(|key| object.annotation(key));
-        self.handled = base.map(|text| digest(&text)).or(self.handled);
+        let digest = keys.iter().find_map(|key| BaseDigest::of_annotation(object, key));
+        self.handled = digest.or(self.handled);
         // The progress on the object is of a handling that the unwritten patch completes.
         let is_completed = |pending_state: &Arc<PendingState>| pending_state.is_closing(object, persistence);
         if let Some(pending_state) = self.pending_state.as_mut().filter(|it| !is_first || is_completed(it)) {
@@ -170,7 +170,7 @@ impl ObjectMemory {
         }
         let texts = storage.own_keys(object);
         let mut texts = texts.iter().filter_map(|key| patch.get(&["metadata", "annotations", key])?.as_str());
-        self.handled.is_some_and(|handled| texts.any(|text| digest(text) == handled))
+        self.handled.is_some_and(|handled| texts.any(|text| handled.is_of(text)))
     }
 
     /// Records an accepted patch.
@@ -373,7 +373,7 @@ impl ObjectMemory {
     /// Sets the diff-base: the written one, or the one with which the running handling started; `None` if the object was
     /// new then.
     fn set_handled_base(&mut self, pending_state: &mut PendingState, base: Option<&str>) {
-        self.handled = base.map(digest);
+        self.handled = base.map(BaseDigest::of);
         pending_state.diffbase = base.map(Box::from);
     }
 

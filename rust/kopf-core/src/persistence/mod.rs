@@ -1,6 +1,7 @@
 //! The state that Kopf keeps about an object between cycles: annotations or status fields on the object, and memory.
 
 pub mod annotation_keys;
+pub mod base_digest;
 pub(crate) mod completed_handling;
 pub mod consistency;
 pub mod diffbase;

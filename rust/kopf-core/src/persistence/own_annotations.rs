@@ -1,8 +1,6 @@
 //! The parts of a merge patch that belong to Kopf: handler progress and the diff-base.
 
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hasher as _};
-use std::num::NonZeroU64;
 
 use serde::de::IgnoredAny;
 
@@ -117,11 +115,4 @@ pub(super) fn as_annotations(annotations: Map<String, Value>) -> Map<String, Val
         patch.set(&["metadata", "annotations"], Value::Object(annotations));
     }
     patch.0
-}
-
-/// The digest of a serialized diff-base: for the process alone.
-pub(super) fn digest(text: &str) -> NonZeroU64 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(text.as_bytes());
-    NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
 }
