@@ -1,6 +1,7 @@
 """Calls of handlers as coroutines in native code: they behave as coroutines of Python do."""
 
 import asyncio
+import contextvars
 import gc
 import inspect
 import logging
@@ -360,7 +361,7 @@ def test_an_abandoned_call_is_collected():
 
             # The call has the frame of the function, which has the call.
             kept.call = call_of(fn)
-            next(kept.call)
+            contextvars.copy_context().run(next, kept.call)  # it sets variables
 
         begin(cycle)
         del cycle
