@@ -353,10 +353,11 @@ def test_an_abandoned_call_is_collected():
     async def main():
         cycle = Cycle()
         reference = weakref.ref(cycle)
+        loop = asyncio.get_running_loop()
 
         def begin(kept):
             async def fn(**_):
-                await asyncio.sleep(1000)
+                await loop.create_future()
                 return kept
 
             # The call has the frame of the function, which has the call.
