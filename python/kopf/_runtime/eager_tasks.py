@@ -22,6 +22,8 @@ def start_task(
     If the task begins later, something else can cancel it before its first step: then, a `HandlerCall` or a
     `TaskCoroutine` calls a function.
     """
-    if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+    if loop.get_task_factory() is not None:
+        return loop.create_task(coroutine, name=name, context=context)
+    if sys.version_info >= (3, 12):
         return asyncio.Task(coroutine, loop=loop, name=name, context=context, eager_start=True)
-    return loop.create_task(coroutine, name=name, context=context)
+    return asyncio.Task(coroutine, loop=loop, name=name, context=context)
