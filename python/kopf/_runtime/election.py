@@ -38,6 +38,10 @@ def serialize_election(settings: OperatorSettings) -> dict[str, Any]:
         )
     if not leadership.name:
         raise ElectionUsageError(NAMELESS)
+    if leadership.on_lost not in ("standby", "exit"):
+        raise ElectionUsageError(
+            f"settings.leadership.on_lost must be 'standby' or 'exit', not {leadership.on_lost!r}."
+        )
     durations = ("lease_duration", "renew_deadline", "retry_period", "loss_grace", "warm")
     return {
         "name": leadership.name,
@@ -46,6 +50,7 @@ def serialize_election(settings: OperatorSettings) -> dict[str, Any]:
         "options": {name: getattr(leadership, name) for name in durations},
         "release": leadership.release,
         "preconditions": leadership.preconditions,
+        "on_lost": leadership.on_lost,
     }
 
 

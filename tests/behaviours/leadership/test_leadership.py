@@ -104,7 +104,7 @@ def test_the_next_replica_continues_after_a_release(cluster, replica, lease, mak
 
 
 def test_a_leader_whose_lease_was_taken_cancels_its_handlers_and_ends(cluster, replica, lease, make):
-    running = replica("one")
+    running = replica("one", on_lost="exit")
     make("first", spec={"waits": True})
     running.until("create")
     taken = {"holderIdentity": "other", "leaseTransitions": 1}

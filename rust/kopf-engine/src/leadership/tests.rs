@@ -195,6 +195,24 @@ async fn a_leader_without_responses_stops_at_the_deadline_and_leads_again_after_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replica_whose_lease_was_taken_stands_by_until_that_of_the_other_one_has_expired() {
+    let server = Arc::<Server>::default();
+    let replica = Replica::start(&server, "first");
+    replica.until(Role::Leader(0)).await;
+    *lock(&server.lease) = Some(json!({
+        "metadata": {"name": "operator", "resourceVersion": "x"},
+        "spec": {"holderIdentity": "other", "leaseTransitions": 1, "leaseDurationSeconds": 15},
+    }));
+    replica.until(Role::Draining(0)).await;
+    replica.election.report_drained();
+    replica.until(Role::Standby).await;
+    let start = Instant::now();
+    replica.until(Role::Leader(2)).await;
+    assert!((12..=18).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(!replica.is_leader(0) && replica.is_leader(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn renewals_wait_for_no_other_request() {
     let server = Arc::default();
     let replica = Replica::start(&server, "first");

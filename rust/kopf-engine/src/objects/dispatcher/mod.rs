@@ -337,4 +337,6 @@ impl Dispatcher {
 #[cfg(test)]
 mod costs;
 #[cfg(test)]
+mod lost_terms;
+#[cfg(test)]
 mod pauses;
