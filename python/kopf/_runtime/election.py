@@ -18,10 +18,32 @@ NAMELESS = (
 )
 
 
+STANDALONE = (
+    "With --dev, the operator takes no part in the leader election, and pauses the leader through a peering:"
+    " omit --standalone, or set --leader-elect."
+)
+DEV_PRIORITY = 666
+"""The priority of `--dev` in peerings."""
+
+
 class ElectionUsageError(OperationalError):
     """The settings of leader election are incomplete or contradictory."""
 
     exit_code = 2
+
+
+def steps_aside(settings: OperatorSettings) -> bool:
+    """Whether the operator takes no part in the configured election, but pauses the leader: with `--dev`.
+
+    Raises:
+        ElectionUsageError: Peering is disabled, so that it cannot pause the leader.
+    """
+    peering = settings.peering
+    if peering.priority != DEV_PRIORITY or settings.leadership.dev:
+        return False
+    if peering.standalone:
+        raise ElectionUsageError(STANDALONE)
+    return True
 
 
 def serialize_election(settings: OperatorSettings) -> dict[str, Any]:

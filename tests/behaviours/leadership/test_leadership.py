@@ -1,5 +1,7 @@
 """Leader election between operators on the embedded server, in virtual time."""
 
+import dataclasses
+
 import kopf
 import pytest
 
@@ -115,3 +117,19 @@ def test_a_leader_whose_lease_was_taken_cancels_its_handlers_and_ends(cluster, r
         running.stop()
     assert lease()["holderIdentity"] == "other"
     assert "status" not in cluster.get("widgets", "first")
+
+
+def test_without_a_namespace_of_the_lease_an_operator_does_not_start(cluster, kopf_operator, monkeypatch):
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+
+    def handlers():
+        @kopf.on.login()
+        def login(**_):
+            return dataclasses.replace(cluster.connection, default_namespace=None)
+
+    settings = kopf.OperatorSettings()
+    settings.leadership.enabled, settings.leadership.name = True, "widgets-operator"
+    operator = kopf_operator(handlers, settings=settings)
+    operator.wait_until_idle()
+    with pytest.raises(RuntimeError, match=r"Set --lease-namespace=NAME\."):
+        operator.stop()

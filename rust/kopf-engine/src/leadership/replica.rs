@@ -22,8 +22,9 @@ use crate::task_context::TaskContext;
 use crate::time::clock::Clock;
 use crate::time::duration::seconds;
 
-/// The namespace of the Lease if neither the settings nor the credentials specify one.
-const DEFAULT_NAMESPACE: &str = "default";
+/// The failure if neither the settings nor the credentials specify a namespace for the Lease.
+const NO_NAMESPACE: &str = "Leader election needs the namespace of the lease: neither the pod (POD_NAMESPACE) nor the credentials have \
+    one. Set --lease-namespace=NAME.";
 
 /// An operator that takes part in a leader election.
 pub struct Replica {
@@ -83,13 +84,13 @@ impl Replica {
     /// The elector, which the caller runs with [`Replica::run_elector`].
     ///
     /// # Errors
-    /// The durations do not fit together, or there are no credentials.
+    /// The durations do not fit together, or there are no credentials, or no namespace.
     pub async fn elector(&self, shared: &TaskContext) -> Result<Elector, Failure> {
         let LeaderElection { name, namespace, identity, options, .. } = &self.settings;
         options.check().map_err(|error| Failure::other(format!("settings.leadership: {error}")))?;
         let namespace = match namespace {
             Some(namespace) => namespace.clone(),
-            None => shared.client.default_namespace().await?.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+            None => shared.client.default_namespace().await?.ok_or_else(|| Failure::other(NO_NAMESPACE))?,
         };
         let place = format!("{namespace}/{name}");
         let text = format!("Standing by for the lease {place} as {identity}.");
