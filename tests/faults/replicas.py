@@ -182,7 +182,12 @@ class Replicas:
     def violations(self) -> list[str]:
         """The violations of the rules of leadership, by the request log and the recorded calls."""
         requests = [it for it in self.cluster.requests if it.method != "GET" and 200 <= it.code < 300]
-        return [*_in_leases(requests), *_in_writes(requests), *_in_calls(requests, self.steps)]
+        return violations_of(requests, self.steps)
+
+
+def violations_of(requests: Any, steps: list[Step]) -> list[str]:
+    """The violations of the rules of leadership, by the accepted writes and the recorded calls."""
+    return [*_in_leases(requests), *_in_writes(requests), *_in_calls(requests, steps)]
 
 
 def _terms(requests: Any) -> Iterator[tuple[int, str, int]]:
