@@ -76,11 +76,11 @@ def test_a_standby_calls_no_handlers_until_the_lease_of_a_crashed_leader_has_exp
     kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     cluster.create({**kind, "metadata": metadata, "spec": spec})
     running = replica("one")
-    cluster.advance(1)  # it has listed: objects of the first list are in the indices of a standby
+    cluster.advance(1)
     make("first")
     cluster.advance(13)
     assert running.of("create") == []
-    assert running.of("index") == []
+    assert running.of("index") == [("first", None)]
     cluster.advance(4)
     assert running.of("create") == [("first", 5, "one")]
     assert (lease()["holderIdentity"], lease()["leaseTransitions"]) == ("one", 5)

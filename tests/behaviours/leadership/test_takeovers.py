@@ -163,3 +163,43 @@ def test_what_appears_during_standby_is_handled_after_the_takeover(cluster, star
     calls.clear()
     cluster.advance(5)
     assert sorted(calls) == [("two", None, "fresh", "it"), ("two", None, "fresh", "late")]
+
+
+def test_the_indices_of_a_standby_follow_the_cluster(cluster, start, make):
+    cluster.freeze()
+    views, calls = {}, []
+
+    def handlers_of(identity):
+        def handlers():
+            @kopf.on.startup()
+            def look(sizes, **_):
+                views[identity] = sizes
+
+            @kopf.index("widgets")
+            async def sizes(name, spec, **_):
+                calls.append(identity)
+                return {name: spec["size"]}
+
+        return handlers
+
+    def indexed():
+        return [{name: list(view[name]) for name in view} for _, view in sorted(views.items())]
+
+    make("before")
+    first = start("one", handlers_of("one"))
+    cluster.advance(5)
+    start("two", handlers_of("two"))
+    cluster.advance(5)
+    make("after", spec={"size": 2})
+    make("deleted")
+    cluster.advance(1)
+    assert indexed() == [{"before": [1], "after": [2], "deleted": [1]}] * 2
+    cluster.patch("widgets", "before", {"spec": {"size": 3}})
+    cluster.delete("widgets", "deleted")
+    cluster.advance(1)
+    assert indexed() == [{"before": [3], "after": [2]}] * 2
+    assert calls.count("one") == calls.count("two")
+    first.stop()
+    cluster.patch("widgets", "after", {"spec": {"size": 4}})
+    cluster.advance(5)
+    assert indexed()[1] == {"before": [3], "after": [4]}

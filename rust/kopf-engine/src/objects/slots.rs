@@ -73,7 +73,7 @@ impl Slot {
     }
 
     /// Whether the events of the object wait for the initial indexing, so that no cycle runs and no worker exists.
-    fn is_behind_gate(&self) -> bool {
+    pub(super) fn is_behind_gate(&self) -> bool {
         self.worker.is_blocked() && self.execution.is_none() && !self.awaits_predecessor
     }
 

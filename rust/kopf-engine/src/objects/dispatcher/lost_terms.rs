@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use kopf_core::activation::Command;
 use kopf_core::cause::EventType;
 use serde_json::json;
 
@@ -123,4 +124,36 @@ async fn a_patch_without_a_response_is_given_up() {
     drop(scene.cancelled().await);
     end.await;
     assert!(scene.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standby_indexes_the_newest_state_of_an_object_and_calls_no_other_handler() {
+    let scene = Scene::new(&["indexing", "changing"], &json!({}));
+    scene.fixture.shared.pause.stand_by(true);
+    let first = scene.after(EventType::Listed, "one").await;
+    assert_eq!(first.len(), 1);
+    assert!(matches!(first[0].activation.commands[..], [Command::CallIndexers(_)]));
+    for _ in 0..3 {
+        assert!(scene.after(EventType::Modified, "one").await.is_empty(), "one call at a time");
+    }
+    drop(first);
+    let second = scene.activations().await;
+    assert_eq!(second.len(), 1, "the newest state");
+    scene.lead();
+    assert!(scene.after(EventType::Listed, "one").await.is_empty(), "an index function is running");
+    drop(second);
+    let next = scene.activations().await;
+    assert_eq!(next.len(), 1, "the cycle of the new leader");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_deleted_while_a_standby_indexes_it_is_forgotten() {
+    let scene = Scene::new(&["indexing"], &json!({}));
+    scene.fixture.shared.pause.stand_by(true);
+    let calls = scene.after(EventType::Added, "one").await;
+    assert_eq!(calls.len(), 1);
+    assert!(scene.after(EventType::Deleted, "one").await.is_empty());
+    drop(calls);
+    assert!(scene.activations().await.is_empty());
+    assert!(scene.is_idle() && scene.dispatcher.slots().is_empty());
 }
