@@ -12,6 +12,7 @@
 #   make test-wheel     the tests of the optimised wheel: its size, licences, dependencies
 #   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
 #   make crash          crash and restart an operator at every request and every return of a handler: minutes
+#   make replicas       three replicas under 200 random kills, stops and partitions: minutes; REPLICA_ROUNDS, REPLICA_SEED
 #   make soak           a mixed load with random faults for an hour (SOAK_MINUTES); checks for leaks and lost changes
 #   make load           100,000 objects and a burst of updates; prints times and memory
 #   make faults         the fault tests on a real control plane (needs KUBEBUILDER_ASSETS)
@@ -235,6 +236,11 @@ explore:
 .PHONY: crash
 crash: $(VENV)/.installed
 	$(BIN)/python scripts/crash.py
+
+# Three replicas under random kills, stops and partitions; tests/faults/test_replicas.py runs a few rounds.
+.PHONY: replicas
+replicas: $(VENV)/.installed
+	REPLICA_ROUNDS=$(or $(REPLICA_ROUNDS),200) $(PYTEST) tests/faults/test_replicas.py $(PYTEST_ARGS)
 
 .PHONY: soak load
 soak: $(BENCHED)/ours/.installed

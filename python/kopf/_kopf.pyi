@@ -667,9 +667,12 @@ class CycleClosed:
 
 @final
 class CancelCycle:
-    """Cancel the handlers of a cycle: the engine does not wait for it any more."""
+    """Cancel the handlers of a cycle, which is not completed then."""
 
     cycle: int
+
+    def complete(self) -> None:
+        """Reply that the handlers have ended."""
 
 @final
 class ObjectDeleted:

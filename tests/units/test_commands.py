@@ -82,11 +82,11 @@ def test_the_options_of_leader_election_are_passed(invoked):
     assert (kwargs["leader_elect"], kwargs["lease_name"], kwargs["lease_namespace"]) == (None, None, None)
 
 
-def test_a_dev_operator_does_not_stand_by_for_the_replicas(invoked):
+def test_a_dev_operator_takes_part_in_an_election_only_on_request(invoked):
     _, kwargs = invoked("--dev", "--lease=crew")
-    assert kwargs["leader_elect"] is False
+    assert (kwargs["leader_elect"], kwargs["priority"]) == (None, 666)
     _, kwargs = invoked("--dev", "--lease=crew", "--leader-elect")
-    assert kwargs["leader_elect"] is True
+    assert (kwargs["leader_elect"], kwargs["priority"]) == (True, 666)
 
 
 def test_kopf_1_45_has_no_leader_election(invoked):

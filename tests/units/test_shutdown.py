@@ -71,6 +71,39 @@ def test_many_handlers_are_counted(clock):
     )
 
 
+async def coroutine(**_):
+    pass
+
+
+def function(**_):
+    pass
+
+
+@pytest.mark.parametrize(
+    "fns, text",
+    [
+        ([coroutine, function], "function() was running in a thread; exiting, as it cannot be stopped."),
+        ([coroutine], "coroutine() was running; exiting, as it has not ended when cancelled."),
+        ([], None),
+    ],
+)
+def test_a_process_that_has_lost_its_lease_does_not_wait_for_running_handlers(clock, caplog, fns, text):
+    calls = [(SimpleNamespace(id="id", fn=fn), logging.getLogger("x"), 90) for fn in fns]
+    text = f"Leadership was lost while {text}" if text else "they run"
+    failure = ("leadership", "they run", None)
+    embedded = Shutdown(Loop(), invoker(*calls), kopf.OperatorSettings())
+    assert embedded.check(failure) == ("leadership", text, None)
+    assert embedded.check(None) is None
+    assert embedded.check(("other", "a bug", None)) == ("other", "a bug", None)
+    ends = []
+    token = process_shutdown_var.set(ProcessShutdown(ends.append))
+    try:
+        Shutdown(Loop(), invoker(*calls), kopf.OperatorSettings()).check(failure)
+    finally:
+        process_shutdown_var.reset(token)
+    assert (ends, caplog.messages) == ([1], [text])
+
+
 @pytest.mark.parametrize(
     "signum, after, is_forced",
     [

@@ -166,8 +166,7 @@ def run(
             peering_name=peering_name,
             liveness_endpoint=liveness_endpoint,
             status_address=status_address,
-            # To pause the others, it must not stand by for them.
-            leader_elect=False if dev and leader_elect is None and lease_name is not None else leader_elect,
+            leader_elect=leader_elect,
             lease_name=lease_name,
             lease_namespace=lease_namespace,
             registry=controls.registry,

@@ -7,6 +7,7 @@ not called. The cluster is only read, to resolve the names of resources.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
@@ -30,6 +31,7 @@ from kopf._cli.permissions import (
     webhook_permissions,
 )
 from kopf._intents.registries import OperatorRegistry
+from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
 from kopf._runtime import bridge, loaders
 from kopf._runtime.activities import ActivityError
@@ -39,6 +41,20 @@ from kopf._runtime.handler_api import OperatorApi
 
 RBAC = "rbac.authorization.k8s.io"
 STATUS_PORT = 8080
+POD_FIELDS = (
+    ("POD_NAME", "metadata.name"),
+    ("POD_NAMESPACE", "metadata.namespace"),
+    ("POD_UID", "metadata.uid"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The replicas of the Deployment, and how they share the work."""
+
+    replicas: int = 1
+    leader_elect: bool = False
+    """Whether the Deployment has the options of leader election, if the settings do not enable it."""
 
 
 def generate(
@@ -49,12 +65,14 @@ def generate(
     name: str,
     home: str,
     image: str | None,
+    scale: Scale,
     startup: bool,
 ) -> str:
     """The manifests as YAML. `home` is the namespace of the operator.
 
     Without an image, there is no Deployment. If `startup`, the startup handlers change the settings.
-    Resources that the cluster does not have, and failed startup handlers, are a `ClickException`.
+    Resources that the cluster does not have, and failed startup handlers, are a `ClickException`, and so are
+    several replicas without leader election.
     """
     # The output of the author's code must not be in the manifests.
     with contextlib.redirect_stdout(sys.stderr):
@@ -65,15 +83,32 @@ def generate(
         settings.peering.clusterwide = not namespaces
         if startup:
             _call_startup_handlers(registry, settings, namespaces)
+    options = _elect(settings, name, scale)
     permissions = _required_permissions(registry, settings, namespaces, startup=startup)
     # Without `watch`, the Lease is polled: a release is noticed later.
     permissions += lease_permissions(settings, home, ("get", "update", "watch"))
     documents = [_account(name, home), *roles(name, home, permissions)]
     if image is not None:
         patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
-        documents.append(_deployment(name, home, image, patterns))
+        has_standbys = has_leader_election(settings)
+        documents += _deployment(name, home, image, [*patterns, *options], scale, has_standbys)
     text: str = yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
     return text
+
+
+def _elect(settings: OperatorSettings, name: str, scale: Scale) -> list[str]:
+    """Enable leader election in the settings on request; the options for the Deployment."""
+    if has_leader_election(settings):
+        return []
+    if scale.leader_elect:
+        settings.leadership.enabled, settings.leadership.name = True, settings.leadership.name or name
+        return ["--leader-elect", f"--lease={settings.leadership.name}"]
+    if scale.replicas > 1:
+        raise click.UsageError(
+            f"{scale.replicas} replicas would handle each object {scale.replicas} times: use --leader-elect,"
+            " or settings.leadership in a startup handler."
+        )
+    return []
 
 
 def _check_cluster_is_known() -> None:
@@ -162,28 +197,59 @@ def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
     ]
 
 
-def _deployment(name: str, home: str, image: str, options: Collection[str]) -> dict[str, Any]:
+def _deployment(
+    name: str, home: str, image: str, options: Collection[str], scale: Scale, has_standbys: bool
+) -> Iterator[dict[str, Any]]:
+    """The Deployment; and, for several replicas, a PodDisruptionBudget. Replicas of a leader election are
+    replaced one after the other, since the next one stands by until the previous one has released the lease.
+    """
+    # Copies: YAML would have references.
+    labels = {"app": name}.copy
     container = {
         "name": "operator",
         "image": image,
+        **({"env": [_field_of_pod(*pair) for pair in POD_FIELDS]} if has_standbys else {}),
         "args": [*options, f"--liveness=http://0.0.0.0:{STATUS_PORT}/healthz"],
         "ports": [{"name": "status", "containerPort": STATUS_PORT}],
         "startupProbe": _probe("/startupz", period=5, failures=60),
         "livenessProbe": _probe("/livez", period=20, failures=3),
         "readinessProbe": _probe("/readyz", period=10, failures=2),
     }
-    template = {"serviceAccountName": name, "terminationGracePeriodSeconds": 60, "containers": [container]}
-    return {
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": labels()},
+    }
+    template = {
+        "serviceAccountName": name,
+        "terminationGracePeriodSeconds": 60,
+        **({"topologySpreadConstraints": [spread]} if has_standbys else {}),
+        "containers": [container],
+    }
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    yield {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": name, "namespace": home},
         "spec": {
-            "replicas": 1,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": template},
+            "replicas": scale.replicas,
+            "strategy": rolling if has_standbys else {"type": "Recreate"},
+            "selector": {"matchLabels": labels()},
+            "template": {"metadata": {"labels": labels()}, "spec": template},
         },
     }
+    if scale.replicas > 1:
+        yield {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name, "namespace": home},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels()}},
+        }
+
+
+def _field_of_pod(variable: str, path: str) -> dict[str, Any]:
+    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:

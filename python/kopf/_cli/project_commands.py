@@ -114,6 +114,13 @@ def init(folder: pathlib.Path, kind: str, plural: str | None, group: str) -> Non
     "--image", metavar="IMAGE", help="Add a Deployment with this image, whose command is `kopf run FILE`."
 )
 @option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=1,
+    help="The replicas of the Deployment: more than one need leader election.",
+)
+@option("--leader-elect", is_flag=True, help="Elect a leader, with a Lease of the same name.")
+@option(
     "--startup/--no-startup",
     default=True,
     help="Call the startup and cleanup handlers once: the permissions depend on the settings.",
@@ -127,6 +134,8 @@ def manifests(
     name: str,
     home: str,
     image: str | None,
+    replicas: int,
+    leader_elect: bool,
     startup: bool,
 ) -> None:
     """Print the permissions and the Deployment of an operator.
@@ -139,8 +148,9 @@ def manifests(
 
     namespaces = _selected_namespaces(namespaces, clusterwide)
     paths, modules = _selected_handlers(paths, modules)
+    scale = implementation.Scale(replicas, leader_elect)
     text = implementation.generate(
-        paths, modules, namespaces, name=name, home=home, image=image, startup=startup
+        paths, modules, namespaces, name=name, home=home, image=image, scale=scale, startup=startup
     )
     click.echo(text, nl=False)
 

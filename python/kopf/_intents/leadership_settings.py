@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(slots=True)
@@ -47,3 +48,10 @@ class LeadershipSettings:
 
     preconditions: bool = True
     """Whether the API server rejects patches that were decided for an older state of the object."""
+
+    dev: bool = False
+    """Whether an operator with `--dev` takes part in the election, instead of pausing the leader through a
+    peering. Set by `--leader-elect`."""
+
+    on_lost: Literal["standby", "exit"] = "standby"
+    """What follows the loss of the lease: the replica stands by again, or the operator ends with an error."""

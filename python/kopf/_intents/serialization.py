@@ -227,6 +227,11 @@ def has_leader_election(settings: settings_.OperatorSettings) -> bool:
     return "_leadership" in vars(settings) and settings.leadership.enabled
 
 
+def names_lease(settings: settings_.OperatorSettings) -> bool:
+    """Whether leader election is configured, though it may be disabled."""
+    return "_leadership" in vars(settings) and (settings.leadership.enabled or bool(settings.leadership.name))
+
+
 def has_status_address(settings: settings_.OperatorSettings) -> bool:
     """Whether `settings.health.address` is set."""
     return "_health" in vars(settings) and settings.health.address is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents.causes import ResourceCause
@@ -98,11 +98,16 @@ class CycleContext:
         self._changing_cause: ResourceCause | None = None
         self._field_causes: dict[tuple[str, ...], ResourceCause] | None = None
 
-    def cancel(self) -> None:
-        """Cancel the current activation, or the next one."""
+    def cancel(self, ended: Callable[[], None] | None = None) -> None:
+        """Cancel the current activation, or the next one; `ended` is called when its handlers have ended."""
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
+        if ended is not None:
+            if self.task is None or self.task.done():
+                ended()
+            else:
+                self.task.add_done_callback(lambda _: ended())
 
     @property
     def logger(self) -> ObjectLogger:

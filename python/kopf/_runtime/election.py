@@ -18,10 +18,32 @@ NAMELESS = (
 )
 
 
+STANDALONE = (
+    "With --dev, the operator takes no part in the leader election, and pauses the leader through a peering:"
+    " omit --standalone, or set --leader-elect."
+)
+DEV_PRIORITY = 666
+"""The priority of `--dev` in peerings."""
+
+
 class ElectionUsageError(OperationalError):
     """The settings of leader election are incomplete or contradictory."""
 
     exit_code = 2
+
+
+def steps_aside(settings: OperatorSettings) -> bool:
+    """Whether the operator takes no part in the configured election, but pauses the leader: with `--dev`.
+
+    Raises:
+        ElectionUsageError: Peering is disabled, so that it cannot pause the leader.
+    """
+    peering = settings.peering
+    if peering.priority != DEV_PRIORITY or settings.leadership.dev:
+        return False
+    if peering.standalone:
+        raise ElectionUsageError(STANDALONE)
+    return True
 
 
 def serialize_election(settings: OperatorSettings) -> dict[str, Any]:
@@ -38,6 +60,10 @@ def serialize_election(settings: OperatorSettings) -> dict[str, Any]:
         )
     if not leadership.name:
         raise ElectionUsageError(NAMELESS)
+    if leadership.on_lost not in ("standby", "exit"):
+        raise ElectionUsageError(
+            f"settings.leadership.on_lost must be 'standby' or 'exit', not {leadership.on_lost!r}."
+        )
     durations = ("lease_duration", "renew_deadline", "retry_period", "loss_grace", "warm")
     return {
         "name": leadership.name,
@@ -46,6 +72,7 @@ def serialize_election(settings: OperatorSettings) -> dict[str, Any]:
         "options": {name: getattr(leadership, name) for name in durations},
         "release": leadership.release,
         "preconditions": leadership.preconditions,
+        "on_lost": leadership.on_lost,
     }
 
 

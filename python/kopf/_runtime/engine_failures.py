@@ -14,9 +14,11 @@ class APIError(OperationalError):
     """The API server has rejected a request that the operator cannot work without."""
 
 
-def to_exception(failure: Failure) -> Exception:
-    """Make the exception for a failure."""
+def to_exception(failure: Failure, login_error: Exception | None = None) -> Exception:
+    """Make the exception for a failure; that of the login handlers is known if they have raised one."""
     kind, message, explanation = failure
+    if kind == "login" and login_error is not None:
+        return login_error
     if kind in ("login", "activity"):
         return credentials.LoginError(message)
     error = APIError(message) if kind == "api" else EngineError(message)

@@ -255,7 +255,7 @@ def _make_runner(
     if priority is not None:
         settings.peering.priority = priority
     if leader_elect is not None:
-        settings.leadership.enabled = leader_elect
+        settings.leadership.enabled = settings.leadership.dev = leader_elect
     if lease_name is not None:
         settings.leadership.name = lease_name
     if lease_namespace is not None:

@@ -46,8 +46,12 @@ def serialize_startup(
 ) -> dict[str, Any]:
     """Describe the settings at the start of the engine. With `works`, it does more than a single command."""
     described = serialization.serialize_settings(settings, iterated)
-    if not works or not serialization.has_leader_election(settings):
+    if not works or not serialization.names_lease(settings):
         return described
-    from kopf._runtime.election import serialize_election  # other operators do not load it
+    from kopf._runtime import election  # other operators do not load it
 
-    return {**described, "leadership": serialize_election(settings)}
+    if election.steps_aside(settings):
+        return {**described, "peering": {**described["peering"], "required": True}}
+    if not serialization.has_leader_election(settings):
+        return described
+    return {**described, "leadership": election.serialize_election(settings)}

@@ -361,6 +361,8 @@ class OperatorRunner:
             async with webhooks:
                 failure = await self._wait_until_finished(engine, dispatcher.finished, webhooks)
                 bridge.poll_all()
+                dispatcher.is_abandoned = failure is not None and failure[0] == "leadership"
+                failure = self._shutdown.check(failure)
         finally:
             await dispatcher.cancel()
             await admission.cancel()
@@ -368,10 +370,8 @@ class OperatorRunner:
             loop_monitor.close()
             self._api.detach()
             self._login_error = dispatcher.login_error
-        if failure is not None and failure[0] == "login" and dispatcher.login_error is not None:
-            raise dispatcher.login_error
         if failure is not None:
-            raise to_exception(failure)
+            raise to_exception(failure, dispatcher.login_error)
 
     def _make_engine(self, declared: list[dict[str, Any]], iterated: serialization.Iterated) -> Engine:
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]
@@ -413,8 +413,6 @@ class OperatorRunner:
                 cancelled = True
                 engine.stop()
         failure = finished.result()
-        if cancelled and failure is None:
-            return None
-        if failure is None and self._peering_command is None and not webhooks.ended:
+        if not (cancelled or failure is not None or self._peering_command is not None or webhooks.ended):
             logger.warning("The engine has finished unexpectedly.")
         return failure

@@ -16,7 +16,8 @@ from collections.abc import Callable, Collection
 from kopf._intents.handlers import Handler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
-from kopf._runtime.invocation import Invoker
+from kopf._runtime.engine_failures import Failure
+from kopf._runtime.invocation import Invoker, is_async_fn
 from kopf._runtime.loggers import ObjectLogger, object_name
 
 REPORT_AFTER = 3.0
@@ -41,10 +42,10 @@ def _hint() -> str:
     return "" if is_interrupt_ignored() else HINT
 
 
-def end_process() -> None:
+def end_process(code: int = FORCED_EXIT_CODE) -> None:
     """End the process without waiting for anything, not even for threads."""
     logging.shutdown()
-    os._exit(FORCED_EXIT_CODE)
+    os._exit(code)
 
 
 class ProcessShutdown:
@@ -53,7 +54,7 @@ class ProcessShutdown:
     Functions in threads cannot be interrupted: the process waits for them, unless Ctrl+C is pressed again.
     """
 
-    def __init__(self, end: Callable[[], None] = end_process) -> None:
+    def __init__(self, end: Callable[..., None] = end_process) -> None:
         super().__init__()
         self._end = end
         self._calls: Calls = ()
@@ -72,6 +73,11 @@ class ProcessShutdown:
         what = f" Not finished: {describe_calls(calls)}." if calls else ""
         logger.warning(f"Ctrl+C is pressed again. Operator is stopped at once, without cleanup.{what}")
         self._end()
+
+    def abandon(self, text: str) -> None:
+        """End the process with an error, although functions are running."""
+        logger.error(text)
+        self._end(1)
 
     def wait(self) -> None:
         """Wait for the functions in threads; it is called in the main thread after the event loop."""
@@ -134,6 +140,17 @@ class Shutdown:
         if self._process is not None and self._since is not None:
             self._process.leave(self._invoker.running.values(), self._since, self._settings)
 
+    def check(self, failure: Failure | None) -> Failure | None:
+        """The failure of the engine, if there is one. If the lease is lost while handlers run that cannot be
+        stopped, this ends the process, or, if it is not only for this operator, names such a handler.
+        """
+        if failure is None or failure[0] != "leadership":
+            return failure
+        text = describe_overdue(self._invoker.running.values()) or failure[1]
+        if self._process is not None:
+            self._process.abandon(text)
+        return failure[0], text, failure[2]
+
     def interrupt(self, signum: int) -> None:
         """One more signal is received. A second Ctrl+C ends the process; all other signals change nothing."""
         if self._process is None or self._since is None or signum != signal.SIGINT:
@@ -161,3 +178,14 @@ def describe_calls(calls: Calls) -> str:
     if len(calls) > SHOWN:
         texts.append(f"{len(calls) - SHOWN} more")
     return f"{len(calls)} handler{'s' if len(calls) > 1 else ''}: {', '.join(texts)}"
+
+
+def describe_overdue(calls: Calls) -> str | None:
+    """The error of a replica that has lost the lease while handlers run: those in threads come first."""
+    if not calls:
+        return None
+    handler = min((handler for handler, _, _ in calls), key=lambda handler: is_async_fn(handler.fn))
+    name = getattr(handler.fn, "__name__", handler.id)
+    if is_async_fn(handler.fn):
+        return f"Leadership was lost while {name}() was running; exiting, as it has not ended when cancelled."
+    return f"Leadership was lost while {name}() was running in a thread; exiting, as it cannot be stopped."

@@ -83,6 +83,8 @@ class TaskDispatcher:
         self._namespaces = namespaces
         self._cycles: dict[int, CycleContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.is_abandoned = False
+        """Whether `cancel` does not wait for the tasks."""
         self._tracker = work_tracker_var.get()
         self._loop = asyncio.get_running_loop()
         self._executor = CommandExecutor(
@@ -160,7 +162,7 @@ class TaskDispatcher:
             event_queue_loop_var.set(self._loop)
 
     async def cancel(self) -> None:
-        """Cancel all tasks, and wait for their end."""
+        """Cancel all tasks, and wait for their end, unless they are abandoned."""
         for cycle in self._cycles.values():
             cycle.cancel()
         tasks = {cycle.task for cycle in self._cycles.values() if cycle.task is not None}
@@ -170,7 +172,9 @@ class TaskDispatcher:
         if self._reconcilers is not None:
             self._reconcilers.abandon()
         tasks = {task for task in tasks | self._tasks if not task.done()}
-        if tasks:
+        if self.is_abandoned:
+            self._invoker.pool.abandon(tasks)
+        elif tasks:
             await asyncio.wait(tasks)
 
     def _receive_activation(self, activation: bridge.Activation) -> None:
@@ -323,7 +327,9 @@ class TaskDispatcher:
     def _receive_cancel(self, host_task: bridge.CancelCycle) -> None:
         cycle = self._cycles.get(host_task.cycle)
         if cycle is not None:
-            cycle.cancel()
+            cycle.cancel(host_task.complete)
+        else:
+            host_task.complete()
 
     def _forget_object(self, host_task: bridge.ObjectDeleted) -> None:
         self._memos.discard(host_task.uid)

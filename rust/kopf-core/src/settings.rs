@@ -89,6 +89,8 @@ pub struct Peering {
     pub lifetime: i64,
     /// Whether the operator pauses when there is no peering object.
     pub mandatory: bool,
+    /// Whether the operator does not start without a peering object: it is to pause the leader of a leader election.
+    pub required: bool,
     /// Whether peering is disabled.
     pub standalone: bool,
     /// Whether the cluster-wide peering resource is used instead of the namespaced one.
@@ -240,6 +242,7 @@ impl Default for Peering {
             priority: 0,
             lifetime: 60,
             mandatory: false,
+            required: false,
             standalone: false,
             clusterwide: false,
         }

@@ -203,6 +203,8 @@ pub enum FailureKind {
     Api,
     /// The API server cannot be reached.
     Unreachable,
+    /// Handlers are still running after the loss of the lease. The host knows which.
+    Leadership,
     /// Anything else.
     Other,
 }

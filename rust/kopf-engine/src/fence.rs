@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use kopf_core::lease::Term;
 use kopf_core::time::BootInstant;
+use tokio::sync::Notify;
 
 use crate::time::clock::Clock;
 
@@ -44,12 +45,20 @@ pub struct Fence {
     until: AtomicI64,
     clock: Clock,
     rejected: [AtomicU64; Rejection::ALL.len()],
+    /// Notified when the fence is closed.
+    closing: Notify,
 }
 
 impl Fence {
     /// A closed fence.
     pub fn new(clock: Clock) -> Self {
-        Self { term: AtomicI64::new(NONE), until: AtomicI64::new(NONE), clock, rejected: Default::default() }
+        Self {
+            term: AtomicI64::new(NONE),
+            until: AtomicI64::new(NONE),
+            clock,
+            rejected: Default::default(),
+            closing: Notify::new(),
+        }
     }
 
     /// Admits a call or a write of the term that begins immediately.
@@ -121,6 +130,18 @@ impl Fence {
     /// Closes the fence.
     pub fn close(&self) {
         self.until.store(NONE, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until the fence is closed for the term. If its deadline passes, the elector closes it.
+    pub async fn closed(&self, term: i64) {
+        loop {
+            let closing = self.closing.notified();
+            if self.pass(term).is_err() {
+                return;
+            }
+            closing.await;
+        }
     }
 
     /// The deadline of the term, if the fence admits it.

@@ -142,6 +142,9 @@ impl Elector {
         let mut request: Option<BoxFuture<'static, Response>> = None;
         let mut input = Input::Woken;
         loop {
+            if input == Input::Drained {
+                self.stand_by();
+            }
             let action = self.candidate.step(input, self.clock.boot_now());
             input = match action {
                 Action::Read => {
@@ -219,6 +222,14 @@ impl Elector {
         if let Role::Leader(term) = present {
             self.role.send_replace(Role::Draining(term));
             self.log(Level::Warning, format!("The term {term} by the lease {} has ended.", self.place));
+        }
+    }
+
+    /// No call and no write of the last term is left.
+    fn stand_by(&self) {
+        let is_draining = matches!(*self.role.borrow(), Role::Draining(_));
+        if is_draining {
+            self.role.send_replace(Role::Standby);
         }
     }
 

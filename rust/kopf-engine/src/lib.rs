@@ -60,6 +60,7 @@ pub mod reconciling;
 pub mod status;
 pub mod supervision;
 pub mod task_context;
+pub mod term_work;
 #[cfg(test)]
 mod testing;
 pub mod time;

@@ -22,6 +22,8 @@ pub struct Pause {
 struct State {
     blockers: BTreeSet<String>,
     count: u64,
+    /// How often the replica has become the leader.
+    terms: u64,
     /// A standby keeps its streams.
     is_warm: bool,
 }
@@ -42,8 +44,11 @@ impl Default for Pause {
 impl Pause {
     /// The replica does not lead from now on. If it is `warm`, its streams go on.
     pub fn stand_by(&self, is_warm: bool) {
-        self.state.send_modify(|state| state.is_warm = is_warm);
-        self.turn(STANDBY, true);
+        self.state.send_modify(|state| {
+            state.is_warm = is_warm;
+            // The end is counted: the streams begin again then, not now.
+            state.blockers.insert(STANDBY.to_owned());
+        });
     }
 
     /// The replica leads from now on. Its streams begin with new listings: those from before may not contain the last writes of
@@ -52,13 +57,24 @@ impl Pause {
         self.state.send_if_modified(|state| {
             let is_changed = state.blockers.remove(STANDBY);
             state.count += u64::from(is_changed);
+            state.terms += u64::from(is_changed);
             is_changed
         });
+    }
+
+    /// How often the replica has become the leader.
+    pub fn terms(&self) -> u64 {
+        self.state.borrow().terms
     }
 
     /// Whether the replica does not lead.
     pub fn is_standby(&self) -> bool {
         self.has(STANDBY)
+    }
+
+    /// Waits until the replica does not lead.
+    pub async fn standing_by(&self) {
+        self.until(|state| state.blockers.contains(STANDBY)).await;
     }
 
     /// Waits until the replica leads. Without leader election, it always does.
@@ -163,9 +179,14 @@ mod tests {
             assert!(!pause.is_on() && !pause.is_standby() && pause.leading().now_or_never().is_some());
             assert!(pause.streams_interrupted(count).now_or_never().is_some());
             assert!(pause.streams_interrupted(pause.count()).now_or_never().is_none());
-            let count = pause.count();
+            let (count, terms) = (pause.count(), pause.terms());
             pause.lead();
-            assert_eq!(pause.count(), count);
+            assert_eq!((pause.count(), pause.terms()), (count, terms));
+            pause.stand_by(is_warm);
+            assert!(pause.is_standby() && pause.standing_by().now_or_never().is_some());
+            assert_eq!(pause.streams_interrupted(count).now_or_never().is_some(), !is_warm);
+            pause.lead();
+            assert_eq!((pause.count(), pause.terms()), (count + 1, terms + 1));
         }
     }
 

@@ -11,6 +11,7 @@ use crate::host::{CycleId, Host};
 use crate::live_config::LiveConfig;
 use crate::other_operators::OtherOperators;
 use crate::supervision::Failing;
+use crate::term_work::TermWork;
 use crate::time::clock::Clock;
 
 /// The context that all tasks of an operator share.
@@ -31,6 +32,8 @@ pub struct TaskContext {
     pub failing: Arc<Failing>,
     /// The warnings about other operators that handle the same objects.
     pub other_operators: OtherOperators,
+    /// The work of the present term of a leader election, or of the whole run without one.
+    pub term: TermWork,
     /// The source of the ids of cycles and runs.
     ids: AtomicU64,
 }
@@ -55,6 +58,7 @@ impl TaskContext {
             stopping,
             failing,
             other_operators,
+            term: TermWork::default(),
             ids,
         })
     }

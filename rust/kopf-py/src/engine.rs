@@ -383,7 +383,7 @@ impl Engine {
             HostItem::Task(HostTask::MatchNamespaces(task)) => {
                 Py::new(py, MatchNamespaces::new(task))?.into_any()
             }
-            HostItem::Task(HostTask::CancelCycle(cycle)) => Py::new(py, CancelCycle { cycle })?.into_any(),
+            HostItem::Task(HostTask::CancelCycle(task)) => Py::new(py, CancelCycle::new(task))?.into_any(),
             HostItem::Task(HostTask::CacheKeys(task)) => {
                 let resource = self.resource(py, &task.resource)?;
                 Py::new(py, ComputeKeys::new(py, *task, resource)?)?.into_any()

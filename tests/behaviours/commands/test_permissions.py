@@ -237,3 +237,36 @@ def test_startup_handlers_that_need_a_cluster_are_named(kopf_cluster, tmp_path):
     error = unwrapped(done.stderr.partition("Error: ")[2])
     assert error.startswith("The startup handler 'configure' failed for good: ")
     assert "cannot reach https://127.0.0.1:1" in error and "With --no-startup" in error
+
+
+def test_the_manifests_of_several_replicas_are_those_of_a_leader_election(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text("import kopf\n")
+    config = str(kopf_cluster.kubeconfig)
+    args = ("manifests", "handlers.py", "-A", "--name=mine", "--home=default", "--image=x", "--replicas=2")
+    done = kopf(tmp_path, *args, KUBECONFIG=config)
+    assert done.returncode == 2
+    assert "2 replicas would handle each object 2 times: use --leader-elect" in done.stderr
+    done = kopf(tmp_path, *args, "--leader-elect", KUBECONFIG=config)
+    assert done.returncode == 0, done.stderr
+    kopf_cluster.apply(done.stdout)
+    rules = rules_of(done.stdout)
+    assert rules["leases", "default", ()] == ["create"]
+    assert rules["leases", "default", ("mine",)] == ["get", "update", "watch"]
+    bodies = {body["kind"]: body for body in yaml.safe_load_all(done.stdout)}
+    spec = bodies["Deployment"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["rollingUpdate"]) == (2, {"maxUnavailable": 0, "maxSurge": 1})
+    [container] = spec["template"]["spec"]["containers"]
+    assert container["args"][:3] == ["--all-namespaces", "--leader-elect", "--lease=mine"]
+    assert [item["name"] for item in container["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID"]
+    assert bodies["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+
+
+def test_the_manifests_of_one_replica_have_no_standby(kopf_cluster, tmp_path):
+    (tmp_path / "handlers.py").write_text("import kopf\n")
+    args = ("manifests", "handlers.py", "-A", "--image=x")
+    done = kopf(tmp_path, *args, KUBECONFIG=str(kopf_cluster.kubeconfig))
+    assert done.returncode == 0, done.stderr
+    bodies = {body["kind"]: body for body in yaml.safe_load_all(done.stdout)}
+    assert bodies["Deployment"]["spec"]["strategy"] == {"type": "Recreate"}
+    assert "PodDisruptionBudget" not in bodies
+    assert not [key for key in rules_of(done.stdout) if key[0] == "leases"]

@@ -1,5 +1,7 @@
 """Leader election between operators on the embedded server, in virtual time."""
 
+import dataclasses
+
 import kopf
 import pytest
 
@@ -74,11 +76,11 @@ def test_a_standby_calls_no_handlers_until_the_lease_of_a_crashed_leader_has_exp
     kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     cluster.create({**kind, "metadata": metadata, "spec": spec})
     running = replica("one")
-    cluster.advance(1)  # it has listed: objects of the first list are in the indices of a standby
+    cluster.advance(1)
     make("first")
     cluster.advance(13)
     assert running.of("create") == []
-    assert running.of("index") == []
+    assert running.of("index") == [("first", None)]
     cluster.advance(4)
     assert running.of("create") == [("first", 5, "one")]
     assert (lease()["holderIdentity"], lease()["leaseTransitions"]) == ("one", 5)
@@ -104,7 +106,7 @@ def test_the_next_replica_continues_after_a_release(cluster, replica, lease, mak
 
 
 def test_a_leader_whose_lease_was_taken_cancels_its_handlers_and_ends(cluster, replica, lease, make):
-    running = replica("one")
+    running = replica("one", on_lost="exit")
     make("first", spec={"waits": True})
     running.until("create")
     taken = {"holderIdentity": "other", "leaseTransitions": 1}
@@ -115,3 +117,19 @@ def test_a_leader_whose_lease_was_taken_cancels_its_handlers_and_ends(cluster, r
         running.stop()
     assert lease()["holderIdentity"] == "other"
     assert "status" not in cluster.get("widgets", "first")
+
+
+def test_without_a_namespace_of_the_lease_an_operator_does_not_start(cluster, kopf_operator, monkeypatch):
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+
+    def handlers():
+        @kopf.on.login()
+        def login(**_):
+            return dataclasses.replace(cluster.connection, default_namespace=None)
+
+    settings = kopf.OperatorSettings()
+    settings.leadership.enabled, settings.leadership.name = True, "widgets-operator"
+    operator = kopf_operator(handlers, settings=settings)
+    operator.wait_until_idle()
+    with pytest.raises(RuntimeError, match=r"Set --lease-namespace=NAME\."):
+        operator.stop()

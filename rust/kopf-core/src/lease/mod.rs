@@ -19,5 +19,5 @@ mod record;
 
 pub use candidate::{Action, Candidate, Command, Input, Term, Unavailable, WriteError};
 pub use fence::Fence;
-pub use options::{LeaderElection, Options};
+pub use options::{LeaderElection, OnLost, Options};
 pub use record::{Lease, Record, UnsupportedStrategy, Version};

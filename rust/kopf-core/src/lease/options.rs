@@ -24,6 +24,17 @@ pub struct Options {
     pub warm: bool,
 }
 
+/// What follows the loss of the lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnLost {
+    /// The replica stands by again.
+    #[default]
+    Standby,
+    /// The operator ends with an error.
+    Exit,
+}
+
 /// The leader election of an operator.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct LeaderElection {
@@ -39,6 +50,9 @@ pub struct LeaderElection {
     pub release: bool,
     /// Whether patches contain the resource version of the object that they were decided for.
     pub preconditions: bool,
+    /// What follows the loss of the lease.
+    #[serde(default)]
+    pub on_lost: OnLost,
 }
 
 impl Default for Options {

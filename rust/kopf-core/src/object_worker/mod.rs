@@ -221,6 +221,25 @@ impl ObjectWorker {
         }
     }
 
+    /// The listing at the start of a term of a leader election has begun: another replica has handled the object. Nothing is
+    /// remembered, as at the start of an operator, except for the results of indexing.
+    pub fn begin_term(&mut self) {
+        self.memory = ObjectMemory { noticed_by_listing: true, ..ObjectMemory::default() };
+        (self.consistency, self.backoff) = (None, None);
+        if self.phase == Phase::Blocked {
+            self.mark_outdated();
+        } else {
+            self.drop_outdated();
+        }
+    }
+
+    /// The term has ended in the middle of a cycle, which is dropped: the next leader handles the object. The driver asks for the
+    /// next action.
+    pub fn on_term_lost(&mut self) {
+        self.begin_term();
+        self.phase = Phase::Free;
+    }
+
     /// Whether nothing is in progress and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Idle

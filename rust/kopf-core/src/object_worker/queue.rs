@@ -173,6 +173,15 @@ impl ObjectWorker {
         self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?.pending.front_mut()
     }
 
+    /// Takes the newest event out of a blocked queue, and drops the others. The queue stays blocked.
+    pub fn take_newest_blocked(&mut self) -> Option<QueuedEvent> {
+        let queue = self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?;
+        queue.outdated = 0;
+        let newest = queue.pending.pop_back();
+        queue.pending.clear();
+        newest
+    }
+
     /// Releases a blocked queue: the object becomes idle, and its events are returned, to be reported again. Those from before a
     /// pause are dropped, apart from a deletion.
     pub fn release(&mut self) -> VecDeque<QueuedEvent> {

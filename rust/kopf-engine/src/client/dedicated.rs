@@ -16,6 +16,23 @@ use super::{Client, OpenOptions, RequestBody, head_of, within};
 use crate::error::RequestError;
 use crate::fence::{Fence, Rejection};
 
+/// Waits for the response while the fence is open: after the end of the term, no caller needs it.
+pub(super) async fn while_open<T>(
+    fence: &Fence,
+    sent: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    let term = fence.term().ok_or(RequestError::Fenced)?;
+    tokio::select! {
+        biased;
+        sent = sent => sent,
+        () = fence.closed(term) => {
+            // Whether the server has accepted it is not known: it is only counted.
+            let _counted = fence.admit(Rejection::Late);
+            Err(RequestError::Fenced)
+        }
+    }
+}
+
 impl Client {
     /// The client whose requests are sent only while the fence is open, apart from those that only read, and those of leader
     /// election.

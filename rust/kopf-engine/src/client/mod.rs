@@ -45,6 +45,7 @@ use crate::client::compression::read_whole;
 pub use crate::client::connection::RequestHead;
 use crate::client::connection::{MAX_BODY, Pool};
 use crate::client::credentials::CredentialStore;
+use crate::client::dedicated::while_open;
 use crate::client::http1::ResponseBody;
 use crate::client::retries::{is_retriable, retry_after};
 use crate::client::spans::{path_of, record_result, request_span};
@@ -329,7 +330,12 @@ impl Client {
                 is_distrusted = failure.is_about_certificates;
                 failure.error
             });
-            let sent = self.counts.record(head.method, within(deadline, sent).await);
+            let sent = match fence {
+                // Boxed: most operators have no fence.
+                Some(fence) => Box::pin(while_open(fence, within(deadline, sent))).await,
+                None => within(deadline, sent).await,
+            };
+            let sent = self.counts.record(head.method, sent);
             let response = match sent {
                 Ok(response) => response,
                 Err(error) => {

@@ -5,7 +5,7 @@ pub mod index_gate;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -69,9 +69,10 @@ impl DispatchContext {
         daemons: Arc<DaemonContext>,
         index_gate: Option<Arc<IndexGate>>,
     ) -> Self {
+        let force_stopping = base.term.giving_up();
         Self {
             base,
-            force_stopping: CancellationToken::new(),
+            force_stopping,
             workers: TaskTracker::new(),
             freed: Notify::new(),
             sleeping_workers: AtomicUsize::new(0),
@@ -102,6 +103,9 @@ impl DispatchContext {
 pub trait DetachedCycles: Send + Sync {
     /// Cancels all of them.
     fn cancel_all(&self);
+
+    /// Cancels all of them at the end of a term, and drops them when their calls have ended.
+    fn end_term(self: Arc<Self>) -> BoxFuture<'static, ()>;
 
     /// Adds the workers that are inside of the engine now.
     fn add_inside(&self, workers: &mut Vec<InsideWorker>);
@@ -142,6 +146,12 @@ impl DetachedRegistry {
             dispatcher.add_inside(&mut workers);
         }
         workers
+    }
+
+    /// The term has ended: cancels all detached cycles, and waits until their calls have ended.
+    pub async fn end_term(&self) {
+        let dispatchers: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        join_all(dispatchers.into_iter().map(DetachedCycles::end_term)).await;
     }
 
     /// The grace period is over: cancels running work and detached cycles.

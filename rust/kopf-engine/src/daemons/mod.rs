@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures::future::join_all;
 use kopf_core::cycle::EffectResult;
 use kopf_core::daemon::{DesiredDaemons, StopReasons, diff};
 use kopf_core::object::Object;
@@ -178,6 +179,23 @@ impl DaemonContext {
         if !self.manager.paused.swap(true, Ordering::AcqRel) {
             let all = self.manager.objects().values().cloned().collect();
             self.terminate_daemons(all, StopReasons::OPERATOR_PAUSING);
+        }
+    }
+
+    /// Starts no daemons and timers any more: the lease is lost.
+    pub fn halt(&self) {
+        self.manager.paused.store(true, Ordering::Release);
+    }
+
+    /// Stops and cancels all daemons and timers, which are halted. Waits until they have ended, however long
+    /// that takes.
+    pub async fn end_term(self: &Arc<Self>) {
+        loop {
+            let all: Vec<_> = self.manager.objects().values().cloned().collect();
+            if all.is_empty() {
+                return;
+            }
+            join_all(all.iter().map(|object_daemons| object_daemons.cancel(self))).await;
         }
     }
 

@@ -16,6 +16,7 @@ use super::object::commands::{ScheduledRun, SchedulerCommand};
 use super::object::effects::Effects;
 use super::object::{ObjectDaemons, Run, RunState, State, declared};
 use crate::daemons::DaemonContext;
+use crate::error::RequestError;
 use crate::host::{CallDaemonReply, LogRecord, RunId};
 use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
 use crate::time::duration::seconds;
@@ -189,12 +190,17 @@ impl Scheduler {
                 is_deleted: &is_deleted,
                 release_cleanup: None,
             };
+            let ending = shared.base.term.ending();
             let mut retries = if may_retry { WRITE_RETRIES } else { Backoff::NEVER }.retries();
             let (mut change, functions) = (change, reply.fns);
             let result = loop {
                 let result = rejected(patching.apply(&object, change).await);
                 let unwritten = match &result {
-                    Err(PatchFailure { applied, error: PatchingError::Request(_) }) => &applied.unwritten,
+                    Err(PatchFailure { applied, error: PatchingError::Request(error) })
+                        if !matches!(error, RequestError::Fenced) =>
+                    {
+                        &applied.unwritten
+                    }
                     _ => break result,
                 };
                 let patch = Patch(unwritten.clone());
@@ -203,6 +209,7 @@ impl Scheduler {
                 tokio::select! {
                     () = shared.base.clock.sleep(seconds(delay.seconds)) => {}
                     () = shared.base.stopping.cancelled() => {}
+                    () = ending.cancelled() => {}
                 }
                 change = WriteRequest { patch, functions, ..WriteRequest::of(run) };
             };
@@ -285,7 +292,12 @@ impl Scheduler {
                 // After a rejected patch, the daemon or timer continues.
                 let is_over = self.shared.base.startup_config.settings.compat
                     || matches!(error, PatchingError::Function(_));
-                let level = self.level_of_failure(&mut state.runs[position], is_over);
+                let level = if matches!(error, PatchingError::Request(RequestError::Fenced)) {
+                    // The loss of the lease is logged.
+                    Level::Debug
+                } else {
+                    self.level_of_failure(&mut state.runs[position], is_over)
+                };
                 let handler = state.runs[position].routine.handler();
                 if let Some(handler) = self.shared.base.startup_config.registry.handlers.get(handler) {
                     let label = label::label(handler);

@@ -36,6 +36,27 @@ impl ObjectDaemons {
         waited.filter_map(|(_, delay)| delay).min_by(f64::total_cmp)
     }
 
+    /// Signals all runs to exit, cancels those that do not exit at once, and waits for their ends.
+    pub(super) async fn cancel(self: &Arc<Self>, shared: &Arc<DaemonContext>) {
+        for reason in [StopReasons::OPERATOR_PAUSING, StopReasons::CANCELLED] {
+            let mut out = Effects::default();
+            {
+                let mut state = self.state();
+                let all: Vec<_> = (0..state.runs.len()).map(|position| (position, reason)).collect();
+                state.ask_to_stop(shared, self, &all, shared.base.clock.now(), &mut out);
+            }
+            out.flush(shared);
+            self.signal(shared).await;
+        }
+        loop {
+            let exited = self.exited.notified();
+            if !self.has_runs() {
+                return;
+            }
+            exited.await;
+        }
+    }
+
     /// Sends the stop reasons that were not signalled yet, and waits until they are delivered.
     async fn signal(self: &Arc<Self>, shared: &Arc<DaemonContext>) {
         let signals: Vec<StopSignal> = {

@@ -85,7 +85,8 @@ impl WatchConsumer for DispatchConsumer {
     }
 
     fn on_init(&mut self) {
-        self.dispatcher.slots().begin_listing(self.pauses);
+        let terms = self.dispatcher.shared.pause.terms();
+        self.dispatcher.slots().begin_listing(self.pauses, terms);
     }
 
     fn on_init_done(&mut self) {

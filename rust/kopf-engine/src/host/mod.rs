@@ -86,8 +86,8 @@ pub enum HostTask {
         /// Whether to carry the transformation functions over to the object's next cycle, as they could not be applied.
         keep_fns: bool,
     },
-    /// The operator is stopping and does not wait for this cycle any longer: cancel its running handlers.
-    CancelCycle(CycleId),
+    /// The operator is stopping, or the lease is lost: cancel the running handlers of a cycle.
+    CancelCycle(CancelCycleTask),
     /// The object is gone: drop its memo.
     ObjectDeleted(Arc<str>),
     /// Call a daemon or a timer.
@@ -177,6 +177,23 @@ pub struct ActivationTask {
     pub activation: Activation,
     /// Receives the outcomes; none if the activation was lost.
     pub reply: Responder<Option<Completion>>,
+}
+
+/// A request to cancel the handlers of a cycle, which sends no completion then.
+#[derive(Debug)]
+pub struct CancelCycleTask {
+    /// The cycle.
+    pub cycle: CycleId,
+    /// Notified, or dropped, when its handlers have ended.
+    pub reply: oneshot::Sender<()>,
+}
+
+impl CancelCycleTask {
+    /// The request, and the receiver of its reply.
+    pub fn new(cycle: CycleId) -> (Self, oneshot::Receiver<()>) {
+        let (reply, ended) = oneshot::channel();
+        (Self { cycle, reply }, ended)
+    }
 }
 
 /// A request to call the transformation functions of a patch.

@@ -1,19 +1,20 @@
 //! The part of an operator in the leader election: it stands by, leads, loses the lease, or releases it.
 //!
-//! One process leads at most one term: the operator ends when the lease is lost. So all calls and writes of the process belong to
-//! the term whose fence is open.
+//! After the loss of a term, the elector acquires the next one only when nothing of the lost one runs any more. So all calls and
+//! writes of the process belong to the term whose fence is open.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use futures::future::pending;
-use kopf_core::lease::{Command, LeaderElection};
+use kopf_core::lease::{Command, LeaderElection, OnLost};
 use kopf_core::log_level::Level;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{Election, Elector, LOGGER, LeaseConfig, Role};
-use crate::error::Failure;
+use crate::error::{Failure, FailureKind};
 use crate::fence::{Fence, Rejection};
 use crate::host::LogRecord;
 use crate::operator_pause::Pause;
@@ -21,8 +22,9 @@ use crate::task_context::TaskContext;
 use crate::time::clock::Clock;
 use crate::time::duration::seconds;
 
-/// The namespace of the Lease if neither the settings nor the credentials specify one.
-const DEFAULT_NAMESPACE: &str = "default";
+/// The failure if neither the settings nor the credentials specify a namespace for the Lease.
+const NO_NAMESPACE: &str = "Leader election needs the namespace of the lease: neither the pod (POD_NAMESPACE) nor the credentials have \
+    one. Set --lease-namespace=NAME.";
 
 /// An operator that takes part in a leader election.
 pub struct Replica {
@@ -30,15 +32,17 @@ pub struct Replica {
     fence: Arc<Fence>,
     pause: Arc<Pause>,
     clock: Clock,
-    /// Cancelled when the lease is lost.
+    /// Cancelled when the lease is lost, and the operator ends for that.
     lost: CancellationToken,
+    /// Cancelled when calls of a lost term have not ended in time.
+    overdue: CancellationToken,
     /// Cancelled when the elector has ended.
     finished: CancellationToken,
     election: OnceLock<Election>,
     /// The namespace and the name of the Lease, once they are known.
     place: OnceLock<String>,
     is_releasing: AtomicBool,
-    changes: [AtomicU8; 3],
+    changes: [AtomicU32; 3],
 }
 
 /// A change of the leadership of this replica.
@@ -68,6 +72,7 @@ impl Replica {
             pause: Arc::clone(pause),
             clock,
             lost: CancellationToken::new(),
+            overdue: CancellationToken::new(),
             finished: CancellationToken::new(),
             election: OnceLock::new(),
             place: OnceLock::new(),
@@ -79,13 +84,13 @@ impl Replica {
     /// The elector, which the caller runs with [`Replica::run_elector`].
     ///
     /// # Errors
-    /// The durations do not fit together, or there are no credentials.
+    /// The durations do not fit together, or there are no credentials, or no namespace.
     pub async fn elector(&self, shared: &TaskContext) -> Result<Elector, Failure> {
         let LeaderElection { name, namespace, identity, options, .. } = &self.settings;
         options.check().map_err(|error| Failure::other(format!("settings.leadership: {error}")))?;
         let namespace = match namespace {
             Some(namespace) => namespace.clone(),
-            None => shared.client.default_namespace().await?.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+            None => shared.client.default_namespace().await?.ok_or_else(|| Failure::other(NO_NAMESPACE))?,
         };
         let place = format!("{namespace}/{name}");
         let text = format!("Standing by for the lease {place} as {identity}.");
@@ -110,31 +115,66 @@ impl Replica {
         elector.run().await;
     }
 
-    /// Lets the operator work when it leads, and ends it when it has lost the lease.
-    pub async fn follow_role(self: Arc<Self>, shared: Arc<TaskContext>) {
-        let Some(mut roles) = self.election.get().map(Election::role) else { return };
-        loop {
-            let role = *roles.borrow_and_update();
-            match role {
-                Role::Standby => {}
-                Role::Leader(_) => {
-                    self.count(Change::Acquired);
-                    self.pause.lead();
-                }
-                Role::Draining(_) if self.is_releasing() => self.count(Change::Released),
-                Role::Draining(_) => {
-                    self.count(Change::Lost);
-                    self.lost.cancel();
-                    let place = self.place();
-                    let text =
-                        format!("The lease {place} was lost: this replica ends, and another one continues.");
-                    shared.failing.raise(Failure::other(text));
-                }
-            }
-            if roles.changed().await.is_err() {
-                pending::<()>().await;
-            }
+    /// The role in the election, and its changes; none before the elector exists.
+    pub fn roles(&self) -> Option<watch::Receiver<Role>> {
+        self.election.get().map(Election::role)
+    }
+
+    /// A term has begun: the operator works.
+    pub fn lead(&self) {
+        self.count(Change::Acquired);
+        self.pause.lead();
+    }
+
+    /// The term has ended. Returns whether the lease is lost: otherwise, this replica has released it.
+    pub fn on_end(&self) -> bool {
+        let is_lost = !self.is_releasing();
+        self.count(if is_lost { Change::Lost } else { Change::Released });
+        is_lost
+    }
+
+    /// Whether the operator ends when the lease is lost.
+    pub fn ends_on_loss(&self) -> bool {
+        self.settings.on_lost == OnLost::Exit
+    }
+
+    /// The lease is lost: the operator is paused until the replica leads again.
+    pub fn stand_by(&self) {
+        self.pause.stand_by(self.settings.options.warm);
+    }
+
+    /// Nothing of the lost term runs any more: the replica takes part in the election again.
+    pub fn report_drained(&self, shared: &TaskContext) {
+        let text = format!("Standing by for the lease {} again.", self.place());
+        shared.host.log(LogRecord::general(Level::Info, LOGGER, text));
+        if let Some(election) = self.election.get() {
+            election.report_drained();
         }
+    }
+
+    /// How long cancelled calls may take to end when the lease is lost.
+    pub fn loss_grace(&self) -> Duration {
+        seconds(self.settings.options.loss_grace)
+    }
+
+    /// The operator ends, because the lease is lost.
+    pub fn end(&self, shared: &TaskContext) {
+        self.lost.cancel();
+        let place = self.place();
+        let text = format!("The lease {place} was lost: this replica ends, and another one continues.");
+        shared.failing.raise(Failure::other(text));
+    }
+
+    /// The operator ends, because calls of a lost term have not ended in time.
+    pub fn end_overdue(&self, shared: &TaskContext) {
+        self.overdue.cancel();
+        self.lost.cancel();
+        let (place, grace) = (self.place(), self.settings.options.loss_grace);
+        let text = format!(
+            "Leadership was lost: handlers of the lease {place} are still running after {grace} seconds; exiting, as they \
+             cannot be stopped."
+        );
+        shared.failing.raise(Failure { kind: FailureKind::Leadership, ..Failure::other(text) });
     }
 
     /// Reports to the elector whether the replica can work, and whether it has received the state of the cluster.
@@ -155,13 +195,16 @@ impl Replica {
         let _expired = timeout(limit, self.finished.cancelled()).await;
     }
 
-    /// Waits until the lease was lost for so long that cancelled calls have ended.
+    /// Waits until the operator ends for the loss of the lease, and cancelled calls have had the time to end.
     pub async fn lost(&self) {
         self.lost.cancelled().await;
-        self.clock.sleep(seconds(self.settings.options.loss_grace)).await;
+        tokio::select! {
+            () = self.clock.sleep(self.loss_grace()) => {}
+            () = self.overdue.cancelled() => {}
+        }
     }
 
-    /// Waits until the lease is lost.
+    /// Waits until the operator ends for the loss of the lease.
     pub async fn losing(&self) {
         self.lost.cancelled().await;
     }
@@ -226,8 +269,8 @@ impl Replica {
         self.settings.options.lease_duration
     }
 
-    /// The number of such changes. There are few: a process leads at most once.
-    pub fn changes(&self, change: Change) -> u8 {
+    /// The number of such changes.
+    pub fn changes(&self, change: Change) -> u32 {
         self.changes[change as usize].load(Ordering::Relaxed)
     }
 

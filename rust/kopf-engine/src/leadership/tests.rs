@@ -134,6 +134,19 @@ async fn the_first_replica_creates_the_lease_and_renews_it_every_retry_period() 
     assert_eq!(replica.fixture.lines("Became the leader by the lease ns/operator in term 0.").len(), 1);
 }
 
+/// LEA-1.
+#[tokio::test(start_paused = true)]
+async fn one_of_three_replicas_that_start_at_once_leads_within_three_seconds() {
+    let server = Arc::default();
+    let replicas = ["one", "two", "three"].map(|identity| Replica::start(&server, identity));
+    sleep(Duration::from_secs(3)).await;
+    for _ in 0..60 {
+        assert_eq!(replicas.iter().filter(|replica| replica.is_leader(0)).count(), 1);
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// LEA-3.
 #[tokio::test(start_paused = true)]
 async fn a_second_replica_leads_only_after_the_lease_has_expired() {
     let server = Arc::default();
@@ -152,6 +165,7 @@ async fn a_second_replica_leads_only_after_the_lease_has_expired() {
     assert_eq!(server.spec()["holderIdentity"], "second");
 }
 
+/// LEA-2.
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_released_after_the_last_call_and_acquired_within_a_retry_period() {
     let server = Arc::default();
@@ -171,6 +185,7 @@ async fn a_lease_is_released_after_the_last_call_and_acquired_within_a_retry_per
     assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
 }
 
+/// LEA-6 and LEA-7.
 #[tokio::test(start_paused = true)]
 async fn a_leader_without_responses_stops_at_the_deadline_and_leads_again_after_its_calls_have_ended() {
     let server = Arc::<Server>::default();
@@ -195,6 +210,24 @@ async fn a_leader_without_responses_stops_at_the_deadline_and_leads_again_after_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_replica_whose_lease_was_taken_stands_by_until_that_of_the_other_one_has_expired() {
+    let server = Arc::<Server>::default();
+    let replica = Replica::start(&server, "first");
+    replica.until(Role::Leader(0)).await;
+    *lock(&server.lease) = Some(json!({
+        "metadata": {"name": "operator", "resourceVersion": "x"},
+        "spec": {"holderIdentity": "other", "leaseTransitions": 1, "leaseDurationSeconds": 15},
+    }));
+    replica.until(Role::Draining(0)).await;
+    replica.election.report_drained();
+    replica.until(Role::Standby).await;
+    let start = Instant::now();
+    replica.until(Role::Leader(2)).await;
+    assert!((12..=18).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+    assert!(!replica.is_leader(0) && replica.is_leader(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn renewals_wait_for_no_other_request() {
     let server = Arc::default();
     let replica = Replica::start(&server, "first");
@@ -208,6 +241,7 @@ async fn renewals_wait_for_no_other_request() {
     slow.abort();
 }
 
+/// LEA-13.
 #[tokio::test(start_paused = true)]
 async fn a_missing_permission_is_logged_once_and_the_replica_leads_after_it_is_granted() {
     let server = Arc::<Server>::default();

@@ -33,6 +33,8 @@ pub struct ExecutionState {
 pub struct DetachedCycle {
     /// The id of the cycle.
     pub(super) id: CycleId,
+    /// The object is from a listing: the backlog continues when the cycle is done.
+    pub(super) is_listed: bool,
     /// Counts as a worker for those who wait until all workers are done.
     pub(super) _token: TaskTrackerToken,
 }
@@ -71,7 +73,7 @@ impl Slot {
     }
 
     /// Whether the events of the object wait for the initial indexing, so that no cycle runs and no worker exists.
-    fn is_behind_gate(&self) -> bool {
+    pub(super) fn is_behind_gate(&self) -> bool {
         self.worker.is_blocked() && self.execution.is_none() && !self.awaits_predecessor
     }
 
@@ -81,6 +83,12 @@ impl Slot {
         if self.is_behind_gate() {
             self.worker.release();
         }
+    }
+
+    /// Forgets what was known of the object in earlier terms. Its daemons have been stopped, and are started again.
+    fn begin_term(&mut self) {
+        self.worker.begin_term();
+        self.object_daemons.take_if(|object_daemons| !object_daemons.has_runs());
     }
 
     fn mark_removed(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> RemovedObject {
@@ -114,6 +122,7 @@ pub struct Slots {
     map: HashMap<Arc<str>, Slot>,
     listing: u32,
     pauses: u64,
+    terms: u64,
 }
 
 impl Slots {
@@ -195,10 +204,14 @@ impl Slots {
         (None, pending)
     }
 
-    /// A listing begins. If the operator was paused since the last one, others may have handled the objects.
-    pub fn begin_listing(&mut self, pauses: u64) {
+    /// A listing begins. If the operator was paused since the last one, others may have handled the objects. If a term has begun
+    /// since then, of a leader election, it is a start for all of them.
+    pub fn begin_listing(&mut self, pauses: u64, terms: u64) {
         self.listing = self.listing.wrapping_add(1);
-        if std::mem::replace(&mut self.pauses, pauses) != pauses {
+        let is_after_pause = std::mem::replace(&mut self.pauses, pauses) != pauses;
+        if std::mem::replace(&mut self.terms, terms) != terms {
+            self.map.values_mut().for_each(Slot::begin_term);
+        } else if is_after_pause {
             self.map.values_mut().for_each(|slot| slot.worker.invalidate());
         }
     }
@@ -237,6 +250,7 @@ impl Slots {
     /// The watch has ended, and a successor continues with the same objects, in another version of their resource. Busy objects
     /// are finished here and handed over then; until then, their events wait in the successor.
     pub fn hand_over(&mut self, successor: &mut Self) {
+        successor.terms = self.terms;
         self.map.retain(|key, slot| {
             // The listing of the successor delivers these objects.
             slot.drop_waiting(&mut self.backlog);
@@ -273,10 +287,13 @@ impl Slots {
         vanished
     }
 
-    /// Removes the detached cycles; returns their ids.
-    pub fn give_up(&mut self) -> Vec<CycleId> {
-        let states = self.map.values_mut().filter_map(|slot| slot.execution.as_mut());
-        states.filter_map(|execution| execution.detached_cycle.take()).map(|one| one.id).collect()
+    /// Removes the detached cycles; returns them with the keys of their objects.
+    pub fn give_up(&mut self) -> Vec<(Arc<str>, DetachedCycle)> {
+        let detached = self.map.iter_mut().filter_map(|(key, slot)| {
+            let cycle = slot.execution.as_mut()?.detached_cycle.take()?;
+            Some((Arc::clone(key), cycle))
+        });
+        detached.collect()
     }
 
     /// An object is gone without a deletion event: removes its slot. The slot of a busy object is removed by its worker.

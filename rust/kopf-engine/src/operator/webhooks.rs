@@ -20,10 +20,13 @@ pub(super) fn managed(shared: &TaskContext, admission: &AdmissionRouter) -> Opti
 /// Keeps the configurations up to date while the operator leads, until it fails.
 pub(super) async fn keep(managed: &mut Option<Managed>, shared: &OperatorContext) -> Failure {
     match managed {
-        Some(managed) => {
+        Some(managed) => loop {
             shared.dispatch.pause.leading().await;
-            managed.run().await
-        }
+            tokio::select! {
+                failure = managed.run() => return failure,
+                () = shared.dispatch.pause.standing_by() => {}
+            }
+        },
         None => pending().await,
     }
 }

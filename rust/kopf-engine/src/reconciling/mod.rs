@@ -111,6 +111,26 @@ impl Reconcilers {
         }
     }
 
+    /// Stops and cancels the running calls: the lease is lost. Waits until they have ended, however long that takes.
+    pub async fn end_term(self: &Arc<Self>) {
+        self.with_state(|state, now, effects| {
+            state.stop_all(StopReasons::OPERATOR_PAUSING, now, effects);
+            state.cancel_all(effects);
+        });
+        self.quiet().await;
+    }
+
+    /// Waits until no call runs.
+    async fn quiet(&self) {
+        loop {
+            let ended = self.ended.notified();
+            if self.state().runs.is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+
     /// Notifies the running calls through `stopped`, and waits for them within `exit_timeout`. Nothing starts any more.
     pub async fn close(self: &Arc<Self>) {
         let grace = self.with_state(|state, now, effects| {
@@ -119,16 +139,7 @@ impl Reconcilers {
             state.exit_timeout()
         });
         // The calls end within the grace period, which virtual time does not prolong: they are cancelled then.
-        let quiet = async {
-            loop {
-                let ended = self.ended.notified();
-                if self.state().runs.is_empty() {
-                    return;
-                }
-                ended.await;
-            }
-        };
-        if tokio::time::timeout(seconds(grace), quiet).await.is_err() {
+        if tokio::time::timeout(seconds(grace), self.quiet()).await.is_err() {
             self.with_state(|state, _, effects| state.cancel_all(effects));
         }
         self.writers.close();

@@ -13,6 +13,7 @@ use super::calls::CallPatch;
 use super::effects::FinalizerEdit;
 use super::write_triggers::OpenedWrite;
 use crate::daemons::{WRITE_RETRIES, rejected};
+use crate::error::RequestError;
 use crate::host::{LogRecord, RunId};
 use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
 use crate::time::duration::seconds;
@@ -41,11 +42,15 @@ impl Reconcilers {
         let functions = patch.fns;
         let mut change =
             WriteRequest { patch: Patch(patch.patch.clone()), functions, ..WriteRequest::of(run) };
-        let mut retries = WRITE_RETRIES.retries();
+        let (mut retries, ending) = (WRITE_RETRIES.retries(), base.term.ending());
         loop {
             let result = rejected(patching.apply(&patch.object, change).await);
             let unwritten = match &result {
-                Err(PatchFailure { applied, error: PatchingError::Request(_) }) => &applied.unwritten,
+                Err(PatchFailure { applied, error: PatchingError::Request(error) })
+                    if !matches!(error, RequestError::Fenced) =>
+                {
+                    &applied.unwritten
+                }
                 _ => return result,
             };
             let rest = Patch(unwritten.clone());
@@ -54,6 +59,7 @@ impl Reconcilers {
             tokio::select! {
                 () = base.clock.sleep(seconds(delay.seconds)) => {}
                 () = base.stopping.cancelled() => {}
+                () = ending.cancelled() => {}
             }
             change = WriteRequest { patch: rest, functions, ..WriteRequest::of(run) };
         }
@@ -76,7 +82,9 @@ impl Reconcilers {
         }
         let cycles = self.with_state(|state, now, effects| {
             let reconciler = &state.reconcilers[patch.reconciler];
-            if let Some(error) = &error {
+            // The loss of the lease is logged.
+            let is_fenced = matches!(error, Some(PatchingError::Request(RequestError::Fenced)));
+            if let Some(error) = error.as_ref().filter(|_| !is_fenced) {
                 let text = format!("{} has failed to patch the object: {error}", reconciler.label);
                 let record = LogRecord::posted(Level::Error, &patch.object, text);
                 let has_traceback = matches!(error, PatchingError::Function(_));
@@ -110,6 +118,9 @@ impl Reconcilers {
                     Ok(applied) if applied.gone => return,
                     Ok(applied) if applied.carry || applied.must_retry => None,
                     Ok(applied) => break applied.latest,
+                    Err(PatchFailure { error: PatchingError::Request(RequestError::Fenced), .. }) => {
+                        break None;
+                    }
                     Err(PatchFailure { error, .. }) => Some(error),
                 };
                 let Some(delay) = retries.next(None, 0.0) else { break None };

@@ -18,10 +18,11 @@ use tokio::sync::oneshot;
 
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
-use crate::host::{ActivationTask, CycleId, HostTask, LogRecord, Responder};
+use crate::host::{ActivationTask, CancelCycleTask, CycleId, HostTask, LogRecord, Responder};
 use crate::objects::dispatcher::{CycleError, Dispatcher, WorkerTask};
 use crate::objects::worker_signals::WorkerSignals;
 use crate::supervision::guarded;
+use crate::term_work::EnteredTerm;
 use crate::time::duration::seconds;
 
 mod permit;
@@ -46,6 +47,8 @@ pub struct Worker {
     pub signals: Arc<WorkerSignals>,
     /// The object is from a listing: the backlog continues when it is done.
     pub is_listed: bool,
+    /// The term to which its work belongs.
+    pub term: EnteredTerm,
 }
 
 impl Worker {
@@ -71,7 +74,6 @@ impl Worker {
     }
 
     async fn work(&self, task: Option<WorkerTask>, is_listed: &mut bool, permit: &mut WorkerPermit<'_>) {
-        let force_stopping = &self.shared().force_stopping;
         let mut first = task;
         loop {
             let task = match first.take() {
@@ -86,15 +88,13 @@ impl Worker {
                 WorkerTask::Write { id, write, .. } => (*id, write.event.clone()),
             };
             let is_over = tokio::select! {
+                biased;
+                () = self.term.ending.cancelled() => Box::pin(self.cancel(id)).await,
                 done = guarded("The cycle of the object", self.execute(task)) => {
                     if let Err(panicked) = done {
                         self.recover(id, event, &panicked.into(), true);
                     }
                     false
-                }
-                () = force_stopping.cancelled() => {
-                    self.shared().base.host.submit(HostTask::CancelCycle(id));
-                    true
                 }
             };
             if std::mem::take(is_listed) {
@@ -104,6 +104,30 @@ impl Worker {
                 break;
             }
         }
+    }
+
+    /// Cancels a cycle: the lease is lost, or the operator does not wait any longer, which ends the worker. Returns whether it does.
+    /// A lost term ends when the calls have ended; nothing is written, and the object is forgotten.
+    async fn cancel(&self, id: CycleId) -> bool {
+        let (host, giving_up) = (&self.shared().base.host, &self.shared().force_stopping);
+        if giving_up.is_cancelled() {
+            host.submit(HostTask::CancelCycle(CancelCycleTask::new(id).0));
+            return true;
+        }
+        let (task, ended) = CancelCycleTask::new(id);
+        host.submit(HostTask::CancelCycle(task));
+        let outside = self.signals.wait_outside();
+        tokio::select! {
+            // The reply comes in any case.
+            _ = ended => {}
+            () = giving_up.cancelled() => return true,
+        }
+        drop(outside);
+        if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+            slot.worker.on_term_lost();
+        }
+        host.submit(HostTask::CycleClosed { cycle: id, keep_fns: false });
+        false
     }
 
     /// Ends a cycle that has failed: the object is delayed and handled again. With `may_be_written`, a part of the cycle may have
@@ -200,6 +224,12 @@ impl Worker {
             return tokio::select! {
                 () = sleep => Some(true),
                 () = shared.base.stopping.cancelled() => None,
+                () = self.term.ending.cancelled() => {
+                    if let Some(slot) = self.dispatcher.slots().get(&self.key) {
+                        slot.worker.on_term_lost();
+                    }
+                    Some(false)
+                }
             };
         }
         tokio::select! {

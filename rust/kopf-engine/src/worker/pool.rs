@@ -12,10 +12,10 @@ pub struct Pool;
 
 impl WorkerPool for Pool {
     fn spawn(&self, work: Work, runtime: Option<&Handle>) {
-        let Work { dispatcher, key, signals, is_listed, task } = work;
+        let Work { dispatcher, key, signals, is_listed, task, term } = work;
         let (workers, failing) =
             (dispatcher.shared.workers.clone(), Arc::clone(&dispatcher.shared.base.failing));
-        let running = Worker { dispatcher, key, signals, is_listed }.run(task);
+        let running = Worker { dispatcher, key, signals, is_listed, term }.run(task);
         // The worker recovers from panics of its cycles.
         let running = failing.guard("The worker of an object", running);
         match runtime {

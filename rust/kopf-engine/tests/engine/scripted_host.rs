@@ -280,10 +280,10 @@ impl Host for ScriptedHost {
             HostTask::Activation(activation) => self.perform(activation, true),
             HostTask::CycleClosed { .. } => self.state().closed += 1,
             HostTask::ObjectDeleted(uid) => self.state().forgotten.push(uid.to_string()),
-            HostTask::CancelCycle(cycle) => {
+            HostTask::CancelCycle(cancelled) => {
                 let mut state = self.state();
                 state.cancelled += 1;
-                state.held.retain(|task| task.cycle != cycle);
+                state.held.retain(|task| task.cycle != cancelled.cycle);
             }
             other => panic!("no handler of these tests needs {other:?}"),
         }

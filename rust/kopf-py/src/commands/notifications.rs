@@ -1,7 +1,10 @@
-//! Notifications, which have no reply: the ends of cycles, objects, and the engine.
+//! Notifications: the ends of cycles, objects, and the engine; only cancellations have a reply.
 
 use kopf_engine::error::{Failure, FailureKind};
+use kopf_engine::host::CancelCycleTask;
 use pyo3::prelude::*;
+
+use crate::commands::reply_sender::ReplySender;
 
 /// The cycle has ended; if `keep_fns`, the functions of its patch are kept for the object's next cycle.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
@@ -10,10 +13,26 @@ pub(crate) struct CycleClosed {
     pub(crate) keep_fns: bool,
 }
 
-/// The operator does not wait for the cycle any longer: its running handlers are to be cancelled.
-#[pyclass(frozen, get_all, module = "kopf._kopf")]
+/// The running handlers of a cycle are to be cancelled.
+#[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct CancelCycle {
-    pub(crate) cycle: u64,
+    #[pyo3(get)]
+    cycle: u64,
+    reply: ReplySender<()>,
+}
+
+impl CancelCycle {
+    pub(crate) fn new(task: CancelCycleTask) -> Self {
+        Self { cycle: task.cycle, reply: ReplySender::new(task.reply) }
+    }
+}
+
+#[pymethods]
+impl CancelCycle {
+    /// Replies that the handlers have ended.
+    fn complete(&self) {
+        self.reply.send(());
+    }
 }
 
 /// The object is deleted.
@@ -44,6 +63,7 @@ impl EngineStopped {
             FailureKind::Activity => "activity",
             FailureKind::Api => "api",
             FailureKind::Unreachable => "unreachable",
+            FailureKind::Leadership => "leadership",
             FailureKind::Other => "other",
         };
         let fields = |failure: Failure| (kind(failure.kind), failure.message, failure.explanation);

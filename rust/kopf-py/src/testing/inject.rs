@@ -14,7 +14,9 @@ use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::persistence::essence::LazyEssence;
 use kopf_core::resource::Resource;
-use kopf_engine::host::{ActivationTask, ApplyPatchFnsTask, Host as _, HostTask, LogRecord, Responder};
+use kopf_engine::host::{
+    ActivationTask, ApplyPatchFnsTask, CancelCycleTask, Host as _, HostTask, LogRecord, Responder,
+};
 use pyo3::prelude::*;
 use tokio::sync::oneshot;
 
@@ -182,7 +184,7 @@ impl Injection<'_> {
                 return self.host_queue.log(record.with_exception_of(cycle));
             }
             "closed" | "keep_fns" => HostTask::CycleClosed { cycle, keep_fns: word == "keep_fns" },
-            "cancel" => HostTask::CancelCycle(cycle),
+            "cancel" => HostTask::CancelCycle(CancelCycleTask::new(cycle).0),
             "deleted" => HostTask::ObjectDeleted(self.object.uid().unwrap_or_default().into()),
             _ => {
                 let (reply, receiver) = oneshot::channel();

@@ -203,6 +203,7 @@ fn an_acquisition_that_is_acknowledged_after_its_deadline_begins_no_term_until_i
 
 // Rule 4: a closed fence stays closed.
 
+/// LEA-7.
 #[test]
 fn a_late_response_does_not_reopen_a_term() {
     let mut replica = Replica::leading();
@@ -224,6 +225,7 @@ fn a_term_whose_fence_was_closed_by_a_gate_ends() {
     assert_eq!(replica.read(lease("2", held_by("me", 4)), 1.6), update("2", held_by("me", 5)));
 }
 
+/// LEA-9: the boot clock jumps ahead.
 #[test]
 fn a_new_term_begins_at_once_but_only_after_all_calls_of_the_last_one_have_ended() {
     let mut replica = Replica::stopped();
@@ -300,6 +302,7 @@ fn a_leader_whose_lease_was_deleted_creates_it_again_in_the_same_term() {
 
 // Rule 7: a replica that cannot work does not hold the lease.
 
+/// LEA-15.
 #[test]
 fn an_unhealthy_leader_stops_renewing_until_it_is_healthy_again() {
     let mut replica = Replica::leading();

@@ -117,3 +117,29 @@ fn blocked_events_from_before_a_pause_are_dropped_at_their_release() {
     scene.worker.block(Some(event(1)), true);
     assert_eq!(scene.released(PAUSED), ["1"]);
 }
+
+#[test]
+fn a_term_of_leader_election_begins_as_an_operator_does() {
+    let mut scene = Scene::new("changing", &json!({}));
+    scene.worker = ObjectWorker::new(EventType::Added);
+    let first = started(scene.take(event(1)));
+    let write = write_of(scene.conclude(first, patch(), 0.0));
+    let latest = object(2);
+    scene.written(write, WriteOutcome { latest: Some(&latest), ..WriteOutcome::default() }, 0.0);
+    assert!(scene.worker.consistency.is_some());
+    scene.worker.begin_term();
+    assert!(scene.worker.memory.noticed_by_listing, "resume handlers are called");
+    assert!(!scene.worker.memory.noticed && scene.worker.memory.pending_state.is_none());
+    assert!(scene.worker.consistency.is_none());
+}
+
+#[test]
+fn a_cycle_of_a_lost_term_is_dropped_with_the_waiting_states() {
+    let mut scene = Scene::new("watching", &json!({}));
+    started(scene.take(event(1)));
+    scene.take(event(2));
+    scene.worker.on_term_lost();
+    assert!(matches!(scene.next_in(0.0, PAUSED).next, NextAction::Idle));
+    assert!(scene.worker.is_idle());
+    assert_eq!(started(scene.take(event(3))).object.resource_version(), Some("3"));
+}

@@ -261,7 +261,8 @@ impl Dispatcher {
             .get(key)
             .map(|slot| Arc::clone(&slot.execution.get_or_insert_default().signals))
             .unwrap_or_default();
-        Work { dispatcher: Arc::clone(self), key: Arc::clone(key), signals, is_listed, task }
+        let term = self.shared.base.term.enter();
+        Work { dispatcher: Arc::clone(self), key: Arc::clone(key), signals, is_listed, task, term }
     }
 
     /// The object is idle: its slot is kept, or handed over, or removed.

@@ -6,6 +6,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError};
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
 use kopf_core::activation::Completion;
 use kopf_core::cause::EventType;
 use kopf_core::object_worker::{CycleEffect, RunningCycle};
@@ -13,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::{DetachedCycles, InsideWorker};
-use crate::host::{ActivationTask, HostTask, Responder};
+use crate::host::{ActivationTask, CancelCycleTask, HostTask, Responder};
 use crate::objects::slots::{DetachedCycle, Slots};
 use crate::supervision::shielded;
 
@@ -22,10 +24,25 @@ const ENDING: &str = "The end of a cycle";
 
 impl DetachedCycles for Dispatcher {
     fn cancel_all(&self) {
-        let ids = self.slots().give_up();
-        for id in ids {
-            self.shared.base.host.submit(HostTask::CancelCycle(id));
+        let cycles = self.slots().give_up();
+        for (_, cycle) in cycles {
+            self.shared.base.host.submit(HostTask::CancelCycle(CancelCycleTask::new(cycle.id).0));
         }
+    }
+
+    fn end_term(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        let cycles = self.slots().give_up();
+        let ends = cycles.into_iter().map(move |(key, cycle)| {
+            let (task, ended) = CancelCycleTask::new(cycle.id);
+            self.shared.base.host.submit(HostTask::CancelCycle(task));
+            let dispatcher = Arc::clone(&self);
+            async move {
+                // The reply comes in any case.
+                let _ended = ended.await;
+                dispatcher.drop_detached(&key, &cycle);
+            }
+        });
+        join_all(ends).map(drop).boxed()
     }
 
     fn add_inside(&self, workers: &mut Vec<InsideWorker>) {
@@ -40,11 +57,21 @@ impl DetachedCycles for Dispatcher {
 
 impl Dispatcher {
     pub(super) fn submit_detached(self: &Arc<Self>, key: &Arc<str>, mut running: Box<RunningCycle>) {
+        let is_listed = running.event().kind == EventType::Listed;
+        let mut slots = self.slots();
+        if self.shared.base.term.is_over() {
+            // The worker drops the cycle.
+            let work = self.work(&mut slots, key, is_listed, Some(WorkerTask::Cycle(running)));
+            drop(slots);
+            return work.spawn(None);
+        }
         let Some(CycleEffect::Run(activation)) = running.effect() else { return };
-        if let Some(slot) = self.slots().get(key) {
-            let detached_cycle = DetachedCycle { id: running.id, _token: self.shared.workers.token() };
+        if let Some(slot) = slots.get(key) {
+            let detached_cycle =
+                DetachedCycle { id: running.id, is_listed, _token: self.shared.workers.token() };
             slot.execution.get_or_insert_default().detached_cycle = Some(detached_cycle);
         }
+        drop(slots);
         let (dispatcher, runtime, whose) = (Arc::clone(self), Handle::current(), Arc::clone(key));
         let task = ActivationTask {
             cycle: running.id,
@@ -114,6 +141,16 @@ impl Dispatcher {
             Err(error) => self.abort(slots, key, &running, &error, Some(runtime), false),
         }
         self.shared.freed.notify_waiters();
+    }
+
+    /// Drops a cycle of a term that has ended.
+    fn drop_detached(self: &Arc<Self>, key: &Arc<str>, cycle: &DetachedCycle) {
+        let mut slots = self.slots();
+        if let Some(slot) = slots.get(key) {
+            slot.worker.on_term_lost();
+        }
+        let closed = HostTask::CycleClosed { cycle: cycle.id, keep_fns: false };
+        self.on_idle(slots, key, cycle.is_listed, None, || self.shared.base.host.submit(closed));
     }
 
     /// Starts work on the next objects of the backlog, in a task: the calling thread is the host's.

@@ -21,6 +21,7 @@ enum DispatchEffect {
     Start(Box<(Arc<str>, CycleStart)>),
     Spawn(Work),
     Remove(RemovedObject),
+    Index(Arc<str>),
 }
 
 impl Effects {
@@ -48,6 +49,11 @@ impl Effects {
         self.rest.push(DispatchEffect::Remove(removed));
     }
 
+    /// Starts the indexing of an object by a standby.
+    pub(super) fn index(&mut self, key: Arc<str>) {
+        self.rest.push(DispatchEffect::Index(key));
+    }
+
     /// Executes all effects.
     pub(super) fn take_place(self, dispatcher: &Arc<Dispatcher>) {
         if let Some((key, start)) = self.first {
@@ -62,6 +68,7 @@ impl Effects {
                 }
                 DispatchEffect::Spawn(work) => work.spawn(None),
                 DispatchEffect::Remove(removed) => dispatcher.terminate_daemons(vec![removed]),
+                DispatchEffect::Index(key) => dispatcher.start_standby_indexing(key),
             }
         }
     }

@@ -32,6 +32,7 @@ mod effects;
 mod handover;
 mod other_operators;
 mod pool;
+mod standby_indexing;
 
 pub(crate) use cycles::CycleError;
 pub use pool::{Work, WorkerPool, WorkerTask};
@@ -131,8 +132,16 @@ impl Dispatcher {
         self.with_slots(|slots, effects| {
             let (operator, current) = (self.operator_state(slots), self.shared.base.live_config.get());
             let context = self.worker_context(&current);
-            let held = slots.get(key).map(|slot| slot.worker.release_in(operator, context));
-            self.enqueue_all(slots, key, held.unwrap_or_default(), effects);
+            // A standby has indexed only the first one of the states that have waited for the initial indexing.
+            let is_standby = self.only_indexes();
+            let newest = slots
+                .get(key)
+                .filter(|_| is_standby)
+                .and_then(|slot| slot.worker.take_newest_blocked().filter(|event| !event.indexed));
+            let mut held =
+                slots.get(key).map(|slot| slot.worker.release_in(operator, context)).unwrap_or_default();
+            held.extend(newest);
+            self.enqueue_all(slots, key, held, effects);
         });
     }
 
@@ -194,6 +203,9 @@ impl Dispatcher {
         let must_wait = is_full && event.kind == EventType::Listed;
         let is_dropped = event.kind != EventType::Deleted && self.is_paused(slots);
         let Some(slot) = slots.get(key) else { return };
+        if is_dropped && (slot.worker.is_idle() || slot.is_behind_gate()) && self.only_indexes() {
+            return Self::enqueue_for_indexing(slot, key, event, effects);
+        }
         if is_dropped && slot.worker.is_idle() {
             return;
         }
@@ -336,5 +348,7 @@ impl Dispatcher {
 
 #[cfg(test)]
 mod costs;
+#[cfg(test)]
+mod lost_terms;
 #[cfg(test)]
 mod pauses;

@@ -14,13 +14,13 @@ use crate::host::{ActivationTask, HostTask};
 use crate::objects::dispatcher::Dispatcher;
 use crate::testing::{Fixture, lock, resource};
 
-struct Scene {
-    fixture: Fixture,
-    dispatcher: Arc<Dispatcher>,
+pub(super) struct Scene {
+    pub(super) fixture: Fixture,
+    pub(super) dispatcher: Arc<Dispatcher>,
 }
 
 impl Scene {
-    fn new(kinds: &[&str], settings: &Value) -> Self {
+    pub(super) fn new(kinds: &[&str], settings: &Value) -> Self {
         let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
         let handlers = kinds.iter().map(|kind| {
             let (kind, reason) = if *kind == "resuming" { ("changing", "resume") } else { (*kind, "create") };
@@ -29,6 +29,9 @@ impl Scene {
                 "reason": (!is_initial).then_some(reason)})
         });
         let fixture = Fixture::with_handlers(handlers.collect(), settings, |got| {
+            if got.path.ends_with("/silent") {
+                return (0, None);
+            }
             (200, Some(json!({"metadata": {"name": "x", "resourceVersion": "9"}, "body": got.body})))
         });
         let things = resource("example.com", "things", true);
@@ -43,18 +46,18 @@ impl Scene {
         let pause = &self.fixture.shared.pause;
         pause.turn("a test", is_on);
         if !is_on {
-            self.dispatcher.slots().begin_listing(pause.count());
+            self.dispatcher.slots().begin_listing(pause.count(), pause.terms());
         }
     }
 
     /// The activations after an event.
-    async fn after(&self, kind: EventType, name: &str) -> Vec<ActivationTask> {
+    pub(super) async fn after(&self, kind: EventType, name: &str) -> Vec<ActivationTask> {
         self.after_object(kind, &json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}}))
             .await
     }
 
     /// The activations after an event of an object that was handled before.
-    async fn after_handled(&self, kind: EventType, name: &str) -> Vec<ActivationTask> {
+    pub(super) async fn after_handled(&self, kind: EventType, name: &str) -> Vec<ActivationTask> {
         let annotations = json!({"kopf.zalando.org/last-handled-configuration": "{}"});
         let metadata = json!({"name": name, "uid": name, "resourceVersion": "1", "annotations": annotations});
         self.after_object(kind, &json!({"metadata": metadata})).await
@@ -66,7 +69,7 @@ impl Scene {
     }
 
     /// The activations since the last call.
-    async fn activations(&self) -> Vec<ActivationTask> {
+    pub(super) async fn activations(&self) -> Vec<ActivationTask> {
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -78,13 +81,13 @@ impl Scene {
         activations.collect()
     }
 
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.fixture.shared.workers.is_empty() && self.dispatcher.slots().busy().is_empty()
     }
 }
 
 /// Ends the calls of an activation with this patch.
-fn reply_to(mut tasks: Vec<ActivationTask>, patch: &Value) {
+pub(super) fn reply_to(mut tasks: Vec<ActivationTask>, patch: &Value) {
     let now = crate::time::clock::Clock::start().now();
     let task = tasks.remove(0);
     assert!(tasks.is_empty(), "one object at a time");
@@ -179,7 +182,7 @@ async fn a_new_leader_resumes_the_objects_that_were_added_before() {
         scene.after_handled(EventType::Added, "two").await.is_empty(),
         "only the listing is recent enough"
     );
-    scene.dispatcher.slots().begin_listing(pause.count());
+    scene.dispatcher.slots().begin_listing(pause.count(), pause.terms());
     assert_eq!(scene.after_handled(EventType::Listed, "one").await.len(), 1);
     assert_eq!(scene.after_handled(EventType::Listed, "two").await.len(), 1);
     assert!(scene.after_handled(EventType::Added, "three").await.is_empty());

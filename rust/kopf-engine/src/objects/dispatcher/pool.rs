@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::Dispatcher;
 use crate::host::CycleId;
 use crate::objects::worker_signals::WorkerSignals;
+use crate::term_work::EnteredTerm;
 
 /// An object that needs a worker.
 pub struct Work {
@@ -22,6 +23,8 @@ pub struct Work {
     pub is_listed: bool,
     /// The first task; none to start with the next action of the object.
     pub task: Option<WorkerTask>,
+    /// The term to which the work belongs.
+    pub term: EnteredTerm,
 }
 
 /// The first task of a worker.

@@ -37,7 +37,7 @@ fn objects_missing_in_a_listing_are_removed_unless_they_are_busy() {
     slots.entry(&key("stays"), EventType::Added);
     slots.entry(&key("goes"), EventType::Added);
     occupy(slots.entry(&key("busy"), EventType::Added));
-    slots.begin_listing(0);
+    slots.begin_listing(0, 0);
     slots.entry(&key("stays"), EventType::Listed);
     assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
     assert!(slots.get("goes").is_none());
@@ -73,7 +73,7 @@ fn waiting_objects_are_not_busy_and_their_bytes_are_released_on_removal() {
         slots.backlog.push(key(name), 200_000_000);
     }
     assert!(slots.busy().is_empty() && slots.backlog.is_heavy());
-    slots.begin_listing(0);
+    slots.begin_listing(0, 0);
     slots.entry(&key("moves"), EventType::Listed);
     assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
     assert!(!slots.backlog.is_heavy());
@@ -116,7 +116,7 @@ fn objects_deleted_in_either_version_are_not_handed_over() {
         if by_predecessor {
             slots.get("a").unwrap().worker.gone = true;
         } else {
-            successor.begin_listing(0);
+            successor.begin_listing(0, 0);
             assert!(forgotten(&successor.end_listing()).is_empty(), "it is still busy");
         }
         let (gone, pending) = successor.adopt(&key("a"), finished(slots.take("a").unwrap()));
@@ -146,7 +146,7 @@ fn objects_that_wait_for_the_initial_indexing_are_removed_with_the_watch_or_by_a
     for is_listed in [true, false] {
         held(&mut slots, "held");
         let removed = if is_listed {
-            slots.begin_listing(0);
+            slots.begin_listing(0, 0);
             slots.end_listing()
         } else {
             slots.end()

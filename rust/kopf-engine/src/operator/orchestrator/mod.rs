@@ -33,6 +33,7 @@ use crate::watch::{self, FatalRejections, Stream};
 mod feeds;
 mod observing;
 mod refresh;
+mod required_peering;
 mod unavailable;
 
 use refresh::Scan;
@@ -74,6 +75,8 @@ pub struct Orchestrator {
     spawning: Option<IndexGateGuard>,
     /// Whether the served namespaces are known.
     is_located: bool,
+    /// There is a peering object, if one is required.
+    has_required_peering: bool,
     /// The client for the deletion of children.
     api: Api,
 }
@@ -112,6 +115,7 @@ impl Orchestrator {
             observers: BTreeMap::new(),
             spawning,
             is_located,
+            has_required_peering: false,
             api,
         }
     }
@@ -198,6 +202,7 @@ impl Orchestrator {
         self.admission.serve(AdmissionResources::select(self.handlers(), &self.scanned, &selected));
         self.start_posting();
         self.adjust_peerings();
+        self.require_peering().await?;
         let plans: Vec<_> =
             chosen.served.iter().flat_map(|resource| self.plans_of(resource, &selected)).collect();
         self.require_streams(&chosen.served, &plans);

@@ -31,6 +31,7 @@ async fn apply_as_replica(
     (result, fixture.requests().into_iter().map(sent).collect())
 }
 
+/// LEA-5 and LEA-16.
 #[tokio::test(start_paused = true)]
 async fn a_patch_for_an_older_version_is_sent_again_with_the_latest_one() {
     let (result, requests) = apply_as_replica(None, |got| match &*got.method {
