@@ -42,12 +42,17 @@ class Client:
             self._connection = http.client.HTTPSConnection(url.netloc, timeout=TIMEOUT, context=context)
 
     def send(
-        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> Answer:
         """Send a request. A string as the body is sent as it is."""
         headers = {
             "Authorization": f"Bearer {self._token}",
-            "Accept": "application/json",
+            "Accept": accept,
             "User-Agent": "conformance/1",
         }
         data = None

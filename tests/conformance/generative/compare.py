@@ -37,6 +37,11 @@ class Report:
         equal, total = self.equal.total(), self.total.total()
         return [*lines, f"{'all':{width}} {equal:6} of {total:6} {100 * equal / max(total, 1):6.1f} %"]
 
+    def is_enough(self, overall: float, of_family: float) -> bool:
+        """Whether the percentages of equal answers are at least these, over all and in each family."""
+        families = all(self.equal[f] * 100 >= total * of_family for f, total in self.total.items())
+        return families and self.equal.total() * 100 >= self.total.total() * overall
+
 
 def cause_of(real: dict[str, Any], ours: dict[str, Any]) -> str:
     """What differs, without names, indices and values."""

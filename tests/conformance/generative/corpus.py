@@ -40,10 +40,11 @@ def load(folders: list[Path]) -> list[Manifest]:
     for folder in folders:
         for file in sorted(folder.glob("**/*.y*ml")):
             found.extend(d for d in yaml.safe_load_all(file.read_text()) if d)
-    return sorted(found, key=lambda m: not _is_crd(m))
+    return sorted(found, key=lambda m: not is_crd(m))
 
 
-def _is_crd(manifest: Manifest) -> bool:
+def is_crd(manifest: Manifest) -> bool:
+    """Whether a manifest is a CRD."""
     return bool(manifest["kind"] == "CustomResourceDefinition")
 
 
@@ -56,27 +57,27 @@ def setup(manifests: list[Manifest]) -> Iterator[Request]:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     yield Request("setup", "namespace", "POST", "/api/v1/namespaces", namespace)
     collection = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    for manifest in filter(_is_crd, manifests):
+    for manifest in filter(is_crd, manifests):
         yield Request("setup", "CRD", "POST", collection, manifest)
 
 
 def requests(manifests: list[Manifest], client: Client) -> Iterator[Request]:
     """All requests after those of the set-up. The server must have the CRDs."""
     discovery = Discovery(client)
-    groups = {m["spec"]["group"] for m in manifests if _is_crd(m)}
+    groups = {m["spec"]["group"] for m in manifests if is_crd(m)}
     for manifest in manifests:
         resource = discovery.resource(manifest)
         custom = _is_custom(manifest, groups)
         subject = f"{manifest['kind']} {manifest['metadata']['name']}"
-        varied = _unserved(manifest) if _is_crd(manifest) else manifest
+        varied = _unserved(manifest) if is_crd(manifest) else manifest
         for label, changed in variants(varied, discovery):
             family = _family(manifest, custom)
             # Schemas have many similar fields: a sample is enough.
-            if _is_crd(manifest) and zlib.crc32(label.encode()) % 3:
+            if is_crd(manifest) and zlib.crc32(label.encode()) % 3:
                 continue
             path = resource.collection(NAMESPACE) + "?dryRun=All"
             yield Request(family, f"{subject}: {label}", "POST", path, changed)
-        if not _is_crd(manifest):
+        if not is_crd(manifest):
             yield from _sequence(manifest, resource, subject, custom, discovery)
 
 

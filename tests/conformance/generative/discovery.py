@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from .client import Client
 
 Schema = dict[str, Any]
+
+
+class Schemas(Protocol):
+    """Schemas of manifests."""
+
+    def schema(self, manifest: dict[str, Any]) -> Schema:
+        """Schema of a manifest's kind."""
+
+    def resolve(self, schema: Schema, group_version: str) -> Schema:
+        """Schema behind a reference."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,11 @@ PATTERNS = [
     # A comparison for people, whose form is not stable.
     (re.compile(r"(?<=previously negative\))\n.*", re.DOTALL), ""),
 ]
-#: Members whose items have no order: managed fields of one second, causes from members of maps.
-UNORDERED = {"managedFields", "causes"}
+#: Members whose items have no order: managed fields of one second, causes from members of maps, discovered
+#: resources.
+UNORDERED = {"managedFields", "causes", "resources"}
+#: Ages in the cells of tables.
+AGE = re.compile(r"(\d+[smhdy])+")
 
 
 def normalise(answer: Answer) -> dict[str, Any]:
@@ -34,6 +37,8 @@ def _value(key: str, value: Any) -> Any:
         return _text(value)
     if isinstance(value, list):
         items = [_value(key, v) for v in value]
+        if key == "cells":
+            items = ["<age>" if isinstance(v, str) and AGE.fullmatch(v) else v for v in items]
         return sorted(items, key=lambda v: json.dumps(v, sort_keys=True)) if key in UNORDERED else items
     if isinstance(value, dict):
         out = {k: _value(k, v) for k, v in value.items()}

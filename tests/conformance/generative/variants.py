@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from .discovery import Discovery, Schema
+from .discovery import Schema, Schemas
 
 Path = tuple[str | int, ...]
 #: The variants of rarely interesting mutations are sampled: one in so many.
@@ -16,23 +16,37 @@ SKIPPED = {("apiVersion",), ("kind",), ("metadata",), ("status",)}
 ABSENT = object()
 
 
-def variants(manifest: dict[str, Any], discovery: Discovery) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Label and object of each variant."""
-    group_version = manifest["apiVersion"]
+def variants(
+    manifest: dict[str, Any], discovery: Schemas, start: int = 0, count: int | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Label and object of each variant; with a count, only of a sample, which is the same each time."""
+    found = _labelled(manifest, discovery)
+    if count is not None:
+        found = sorted(found, key=lambda it: zlib.crc32(it[0].encode()))[start : start + count]
+    for label, path, value in found:
+        changed = copy.deepcopy(manifest)
+        _put(changed, path, value)
+        yield label, changed
+
+
+def _labelled(manifest: dict[str, Any], discovery: Schemas) -> list[tuple[str, Path, Any]]:
+    """Label, path and new value of each variant."""
+    out = []
     with_metadata = manifest["kind"] in {"ConfigMap", "Database"}
-    for path, value in _mutations(manifest, discovery.schema(manifest), discovery, group_version, ()):
+    for path, value in _mutations(
+        manifest, discovery.schema(manifest), discovery, manifest["apiVersion"], ()
+    ):
         if not path:
             continue
         if path[:1] in SKIPPED and not (with_metadata and path[0] == "metadata" and len(path) > 1):
             continue
-        changed = copy.deepcopy(manifest)
-        _put(changed, path, value)
         shown = "absent" if value is ABSENT else repr(value)[:60]
-        yield f"{_text(path)} = {shown}", changed
+        out.append((f"{_text(path)} = {shown}", path, value))
+    return out
 
 
 def _mutations(
-    value: Any, schema: Schema, discovery: Discovery, group_version: str, path: Path
+    value: Any, schema: Schema, discovery: Schemas, group_version: str, path: Path
 ) -> Iterator[tuple[Path, Any]]:
     """Path and new value of each mutation below a path."""
     schema = discovery.resolve(schema, group_version)
@@ -49,7 +63,7 @@ def _mutations(
         elif value:
             yield (*path, "Bad Key!"), next(iter(value.values()))
             yield (*path, "ok-key"), "bad value!"
-        for key in properties.keys() - value.keys():
+        for key in sorted(properties.keys() - value.keys()):
             for added in _samples(properties[key], discovery, group_version):
                 yield (*path, key), added
         yield path, {}
@@ -84,7 +98,7 @@ def _others(value: Any, path: Path) -> Iterator[Any]:
         yield None
 
 
-def _samples(schema: Schema, discovery: Discovery, group_version: str, depth: int = 0) -> list[Any]:
+def _samples(schema: Schema, discovery: Schemas, group_version: str, depth: int = 0) -> list[Any]:
     """Values for a field that the manifest does not have."""
     schema = discovery.resolve(schema, group_version)
     match schema.get("type"):
@@ -102,7 +116,7 @@ def _samples(schema: Schema, discovery: Discovery, group_version: str, depth: in
     return ["1"]
 
 
-def _objects(schema: Schema, discovery: Discovery, group_version: str, depth: int) -> list[Any]:
+def _objects(schema: Schema, discovery: Schemas, group_version: str, depth: int) -> list[Any]:
     """An empty object, and one with all required fields."""
     required = schema.get("required", [])
     if depth > 3:

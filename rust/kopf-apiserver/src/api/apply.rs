@@ -9,6 +9,7 @@ use super::write::{ATTEMPTS, create_object};
 use crate::apply::field_set::{self, Set};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::merge;
+use crate::apply::typed;
 use crate::authz;
 use crate::base::json::json_complaint;
 use crate::base::json::text;
@@ -28,6 +29,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     let name = call.name.as_deref().unwrap_or_default();
     let mut config = read_config(call)?;
     check_name(&config, name)?;
+    check_live(call, name)?;
     let given_namespace = text(&config, "/metadata/namespace").to_owned();
     body::check_namespace_matches(call, &mut config)?;
     if config.pointer("/metadata/managedFields").is_some() {
@@ -99,6 +101,22 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
+/// Rejects applies to a custom resource whose items cannot be merged. Such a resource has no managed fields.
+fn check_live(call: &Call<'_>, name: &str) -> Result<(), Status> {
+    if !call.resource.custom.as_ref().is_some_and(|custom| custom.has_sets_of_objects) {
+        return Ok(());
+    }
+    let Some(live) = call.cluster.get(&call.resource, &call.namespace, name) else { return Ok(()) };
+    let live = object_value(&live, &call.resource);
+    let Some(why) = typed::unmergeable_item(&live, &call.resource.managed_schema()) else { return Ok(()) };
+    Err(Status::internal(format!(
+        "failed to create manager for existing fields: failed to convert new object ({}/{name}; {}, Kind={}) to smd typed: {why}",
+        call.namespace,
+        call.resource.api_version(),
+        call.resource.kind
+    )))
+}
+
 /// Rejects fields that a built-in type does not have, and duplicate items of associative lists.
 fn check_schema(
     call: &Call<'_>,
@@ -107,14 +125,12 @@ fn check_schema(
     warnings: &FieldWarnings,
     namespace: &str,
 ) -> Result<(), Status> {
-    let mut unknown: Vec<String> = Vec::new();
-    if call.resource.custom.is_some() {
-        field_set::undeclared_fields(config, schema, &mut Vec::new(), &mut unknown);
+    let unknown = if call.resource.custom.is_some() {
+        typed::errors(config, schema)
     } else {
-        unknown.extend(warnings.unknown.first().map(|field| format!(".{field}")));
-    }
-    let unknown: Vec<String> =
-        unknown.iter().map(|field| format!("{field}: field not declared in schema")).collect();
+        let first = warnings.unknown.first();
+        first.map(|field| format!(".{field}: field not declared in schema")).into_iter().collect()
+    };
     let type_error = match unknown.as_slice() {
         [] => None,
         [one] => Some(one.clone()),

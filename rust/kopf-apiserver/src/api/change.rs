@@ -8,6 +8,7 @@ use super::Call;
 use crate::admission::webhooks::{self, Operation};
 use crate::apply::field_set::{self, Comparison, Set};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
+use crate::apply::typed;
 use crate::base::json::{at, text};
 use crate::cluster::OBJECT_LIMIT;
 use crate::error::status::{Cause, Status};
@@ -38,7 +39,10 @@ pub(super) async fn update_object(
         Some(meta) => meta::preserve_system_fields(meta, old_meta),
         None => Vec::new(),
     };
-    let is_untracked = call.resource.custom.is_some() && call.subresource.as_deref() == Some("scale");
+    // Updates of the scale of a custom resource have a manager, patches have none.
+    let is_untracked = call.resource.custom.is_some()
+        && call.subresource.as_deref() == Some("scale")
+        && call.request.method == http::Method::PATCH;
     let entries = match applied {
         Some(entries) => Some(entries),
         None if is_untracked => Some(managed_fields::read(old_meta)),
@@ -284,9 +288,14 @@ pub(super) fn initial_managed_fields(
     )
 }
 
-/// Whether an item of an associative list lacks its keys: kube-apiserver drops the managed fields of such an object.
+/// Whether an item of an associative list lacks its keys, or an item of a set is not a scalar: kube-apiserver drops the
+/// managed fields of such an object.
 fn has_unmanaged_items(call: &Call<'_>, value: &Value) -> bool {
-    call.resource.custom.is_none() && field_set::has_keyless_item(value, &call.resource.managed_schema())
+    let schema = call.resource.managed_schema();
+    match &call.resource.custom {
+        Some(custom) => custom.has_sets_of_objects && typed::unmergeable_item(value, &schema).is_some(),
+        None => field_set::has_keyless_item(value, &schema),
+    }
 }
 
 fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {

@@ -160,6 +160,9 @@ async fn resource(cluster: &Arc<Cluster>, request: &Request, target: Target) -> 
     authz::check(cluster, &request.user, &call.authorizer_attributes(verb))?;
     let mut response = run(&call, verb).await.unwrap_or_else(Response::from);
     response = response.warn(&call.warnings.shortened());
+    if let Some(warning) = call.resource.custom.as_ref().and_then(|custom| custom.deprecation.clone()) {
+        response = response.warn(&[warning]);
+    }
     if call.resource.is("", "endpoints") {
         let text = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
         response = response.warn(&[text.to_owned()]);

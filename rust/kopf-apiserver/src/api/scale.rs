@@ -92,7 +92,8 @@ pub(crate) async fn update(call: &Call<'_>, is_patch: bool) -> Result<Response, 
         }
     }
     let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
-    if replicas < 0 {
+    // The number of a custom resource is validated as a part of it.
+    if replicas < 0 && call.resource.custom.is_none() {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         return Err(Status::invalid("autoscaling", "Scale", name, &[cause]));
     }

@@ -17,7 +17,7 @@ use crate::http::render::{WriteResult, object_value};
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
-use crate::schema::{decode, formats};
+use crate::schema::{self, decode, formats};
 
 /// Maximum number of attempts of a write after conflicts.
 pub(super) const ATTEMPTS: usize = 20;
@@ -73,6 +73,10 @@ pub(super) async fn create_object(
     crate::admission::pods::validate(&call.cluster.store, &call.resource, &value)?;
     call.add_warnings(&value, None);
     webhooks::validate(&call.admission_attributes(Operation::Create, options), Some(&value), None).await?;
+    if call.resource.custom.is_some() {
+        // kube-apiserver sets the defaults of the status when it reads the object from its storage.
+        schema::fill_defaults(&mut value, &call.resource.schema());
+    }
     check_size(&value, call.request.body.len())?;
     if options.dry_run || has_version {
         let name = text(&value, "/metadata/name");

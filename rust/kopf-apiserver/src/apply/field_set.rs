@@ -217,30 +217,6 @@ pub(crate) fn collect_fields(value: &Value, schema: &Schema, path: &mut Path, ou
     }
 }
 
-/// Paths of the fields that the schema of a custom resource does not declare.
-pub(crate) fn undeclared_fields(value: &Value, schema: &Schema, path: &mut Path, out: &mut Vec<String>) {
-    let any = Schema::any();
-    let is_object = path.is_empty() || schema.embedded;
-    let is_system = |key: &str| is_object && matches!(key, "f:apiVersion" | "f:kind" | "f:metadata");
-    for (key, child) in children(Some(value), schema, true) {
-        let name = key.strip_prefix("f:");
-        let known = name.and_then(|name| schema.child(name));
-        let is_declared = name.is_none() || known.is_some() || schema.keeps_unknown() || is_system(&key);
-        let below = match (name, known) {
-            (Some(_), known) => known.map_or(&any, |s| s),
-            (None, _) => schema.items.as_deref().unwrap_or(&any),
-        };
-        let depth = path.len();
-        path.push(key);
-        if is_declared {
-            undeclared_fields(child, below, path, out);
-        } else {
-            out.push(format_path(path));
-        }
-        path.truncate(depth);
-    }
-}
-
 /// Message about the first list with duplicate items.
 pub(crate) fn first_duplicate_item(value: &Value, schema: &Schema, path: &mut Path) -> Option<String> {
     let any = Schema::any();

@@ -3,3 +3,4 @@
 pub(crate) mod field_set;
 pub(crate) mod managed_fields;
 pub(crate) mod merge;
+pub(crate) mod typed;

@@ -209,12 +209,28 @@ impl Cluster {
         let crd = stored.value();
         let (registry, conflict) = crd::registered(&self.registry(), &stored.name, &crd);
         self.set_registry(registry);
+        self.set_new_defaults(&stored.name);
         if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_ref()) {
             self.update(resource, "", &stored.name, |crd| {
                 status.write(crd);
                 true
             });
         }
+    }
+
+    /// Sets the defaults of a changed CRD in its objects, which kube-apiserver does whenever it reads an object.
+    fn set_new_defaults(&self, crd: &str) {
+        let is_stored = |r: &&Arc<Resource>| {
+            r.custom.as_ref().is_some_and(|c| c.crd == crd) && r.is_of_version(&r.storage_api_version)
+        };
+        let registry = self.registry();
+        let Some(resource) = registry.all().find(is_stored) else { return };
+        let schema = resource.schema();
+        self.store.rewrite(&resource.store_key, |value| {
+            let before = value.clone();
+            crate::schema::fill_defaults(value, &schema);
+            *value != before
+        });
     }
 
     /// Stops serving the resources of a CRD and drops their objects.

@@ -65,11 +65,13 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueDuplicate", message }
     }
     pub(crate) fn too_long(field: impl Into<String>, max: u64) -> Self {
-        let message = format!("Too long: may not be more than {max} bytes");
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        let message = format!("Too long: may not be more than {max} {unit}");
         Self { field: field.into(), reason: "FieldValueTooLong", message }
     }
     pub(crate) fn too_many(field: impl Into<String>, count: usize, max: u64) -> Self {
-        let message = format!("Too many: {count}: must have at most {max} items");
+        let unit = if max == 1 { "item" } else { "items" };
+        let message = format!("Too many: {count}: must have at most {max} {unit}");
         Self { field: field.into(), reason: "FieldValueTooMany", message }
     }
     pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {

@@ -151,6 +151,92 @@ fn check_response(target: &mut Target, mut request: Request) {
     }
 }
 
+/// Three lines: two CRDs, whose names may be in conflict, and an object of both. The server stays whole, and serves the other
+/// resources of their group.
+pub fn crds(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let [first, second, object] = lines.as_slice() else { return };
+    TARGET.with_borrow_mut(|held| {
+        if held.as_ref().is_none_or(|t| t.seen > 2_000) {
+            *held = Some(Target::new());
+        }
+        if let Some(target) = held {
+            target.seen += 10;
+            check_crds(target, [first, second], object);
+        }
+    });
+}
+
+fn check_crds(target: &mut Target, crds: [&Value; 2], object: &Value) {
+    const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let text = |value: &Value, pointer: &str| {
+        value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().replace([' ', '/', '?', '%'], "")
+    };
+    for crd in crds {
+        let mut crd = crd.clone();
+        let name = format!("{}.{}", text(&crd, "/spec/names/plural"), text(&crd, "/spec/group"));
+        if let Some(metadata) = crd.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("name".into(), name.as_str().into());
+        }
+        send(target, "POST", CRDS, "", &crd);
+        let (group, plural) = (text(&crd, "/spec/group"), text(&crd, "/spec/names/plural"));
+        for version in crd.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten().take(2) {
+            let root = format!("/apis/{group}/{}", text(version, "/name"));
+            let collection = format!("{root}/namespaces/default/{plural}");
+            let mut object = object.clone();
+            if let Some(map) = object.as_object_mut() {
+                map.insert("apiVersion".into(), root.trim_start_matches("/apis/").into());
+                map.insert("kind".into(), text(&crd, "/spec/names/kind").into());
+                map.insert("metadata".into(), json!({"name": "x"}));
+            }
+            let one = format!("{collection}/x");
+            send(target, "POST", &collection, "", &object);
+            send(
+                target,
+                "PATCH",
+                &format!("{one}?fieldManager=f&force=true"),
+                "application/apply-patch+yaml",
+                &object,
+            );
+            send(
+                target,
+                "PATCH",
+                &one,
+                "application/merge-patch+json",
+                &json!({"spec": object.get("status")}),
+            );
+            for (path, accept) in [(&collection, TABLE), (&one, TABLE), (&root, ""), (&one, "")] {
+                send(target, "GET", path, accept, &Value::Null);
+            }
+            send(target, "GET", &format!("/openapi/v3{root}"), "", &Value::Null);
+        }
+        let change = json!({"spec": {"versions": crds.map(|crd| crd.pointer("/spec/versions/0").cloned())}});
+        send(target, "PATCH", &format!("{CRDS}/{name}"), "application/merge-patch+json", &change);
+    }
+    send(target, "GET", "/apis/fid.dev/v1/namespaces/default/things", TABLE, &Value::Null);
+    for crd in crds {
+        let name = format!("{}.{}", text(crd, "/spec/names/plural"), text(crd, "/spec/group"));
+        if name != "things.fid.dev" {
+            send(target, "DELETE", &format!("{CRDS}/{name}"), "", &Value::Null);
+        }
+    }
+}
+
+/// Sends a request. `kind` is the accepted type of a GET, or the type of the body.
+fn send(target: &mut Target, method: &str, path: &str, kind: &str, body: &Value) {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let header = match (method, kind) {
+        (_, "") => String::new(),
+        ("GET", kind) => format!("\naccept: {kind}"),
+        (_, kind) => format!("\ncontent-type: {kind}"),
+    };
+    if let Some(request) = read_request(format!("{method} {path}{header}\n\n{body}").as_bytes()) {
+        check_response(target, request);
+    }
+}
+
 /// Three lines: a type name, a document, a patch. Patches do not panic, and are idempotent where they must be.
 pub fn patches(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -229,6 +229,36 @@ fn schemas_keep_their_properties() {
     run("schemas", &seeds, schemas);
 }
 
+/// CRDs of the conformance requests, and of the file of JSON lines that `KOPF_FUZZ_CRDS` names.
+#[test]
+fn any_crd_is_served_or_rejected() {
+    let is_crd = |value: &Value| value["kind"] == "CustomResourceDefinition";
+    let bodies = bodies();
+    let mut crds: Vec<Value> = bodies.iter().filter(|body| is_crd(body)).cloned().collect();
+    crds.push(test_crd());
+    if let Ok(path) = std::env::var("KOPF_FUZZ_CRDS") {
+        let text = std::fs::read_to_string(path).expect("a file");
+        crds.extend(text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON")));
+    }
+    let objects: Vec<&Value> =
+        bodies.iter().filter(|body| body["spec"].is_object() && !is_crd(body)).collect();
+    let mut rng = Rng(7);
+    let seeds: Vec<Vec<u8>> = (0..1_000)
+        .map(|i| {
+            let (first, mut second) = (rng.of(&crds).clone(), rng.of(&crds).clone());
+            if i % 2 == 0 {
+                // Another CRD of the group with some of the names.
+                second["spec"]["group"] = first["spec"]["group"].clone();
+                let member = *rng.of(&["kind", "listKind", "singular", "plural", "shortNames"]);
+                second["spec"]["names"][member] =
+                    first["spec"]["names"][*rng.of(&["kind", "plural", member])].clone();
+            }
+            format!("{first}\n{second}\n{}", rng.of(&objects)).into_bytes()
+        })
+        .collect();
+    run("crds", &seeds, super::crds);
+}
+
 #[test]
 fn any_text_is_a_selector_or_is_rejected() {
     let mut seeds: Vec<Vec<u8>> = [

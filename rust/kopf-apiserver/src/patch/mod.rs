@@ -26,10 +26,11 @@ impl PatchType {
     }
 }
 
-/// JSON merge patch (RFC 7386).
+/// JSON merge patch (RFC 7386). As in kube-apiserver, objects in lists lose their nulls, too.
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();
+        drop_nulls_in_items(target);
         return;
     };
     if !target.is_object() {
@@ -42,5 +43,30 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
         } else {
             merge(map.entry(key.clone()).or_insert(Value::Null), change);
         }
+    }
+}
+
+fn drop_nulls_in_items(value: &mut Value) {
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls_in_items),
+        Value::Object(map) => {
+            map.retain(|_, child| !child.is_null());
+            map.values_mut().for_each(drop_nulls_in_items);
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn merge_patches_drop_nulls_but_not_null_items() {
+        let mut value = json!({"a": 1, "b": [{"c": 1}]});
+        merge(&mut value, &json!({"a": null, "b": [{"c": null, "d": [null, {"e": null, "f": 1}]}, null]}));
+        assert_eq!(value, json!({"b": [{"d": [null, {"f": 1}]}, null]}));
     }
 }

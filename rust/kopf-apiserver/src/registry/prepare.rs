@@ -182,7 +182,7 @@ pub(crate) async fn validate_object(
         out.push(Cause::invalid("kind", &kind.into(), &format!("must be {}", resource.kind)));
     }
     let schema = resource.schema();
-    let (causes, duplicates) = validate::validate(value, &schema);
+    let (causes, duplicates) = validate::validate_update(value, old, &schema);
     if let Some(scale) = resource.custom.as_ref().and_then(|c| c.scale.as_ref()) {
         out.extend(replicas_error(value, &scale.spec));
     }
@@ -225,6 +225,10 @@ fn replicas_error(value: &Value, path: &str) -> Option<Cause> {
             return Some(Cause::invalid(path, &0.into(), &detail));
         }
         found = found.get(name)?;
+    }
+    if let Value::String(text) = found {
+        let detail = format!("{path} accessor error: {text} is of the type string, expected int64");
+        return Some(Cause::invalid(path, &0.into(), &detail));
     }
     let replicas = found.as_i64()?;
     if replicas < 0 {
@@ -320,6 +324,12 @@ mod tests {
             (json!({"spec": {"replicas": 3}}), None),
             (json!({"spec": {}}), None),
             (json!({"spec": {"replicas": -1}}), Some("Invalid value: -1: should be a non-negative integer")),
+            (
+                json!({"spec": {"replicas": "x"}}),
+                Some(
+                    "Invalid value: 0: .spec.replicas accessor error: x is of the type string, expected int64",
+                ),
+            ),
             (
                 json!({"spec": 5}),
                 Some(

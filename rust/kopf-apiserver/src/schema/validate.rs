@@ -10,10 +10,26 @@ use crate::error::status::Cause;
 
 /// Field errors of an object, and separately those of duplicate list items.
 pub(crate) fn validate(value: &Value, schema: &Schema) -> (Vec<Cause>, Vec<Cause>) {
+    validate_update(value, None, schema)
+}
+
+/// Field errors of an object. Those of values that are the same in the old object are tolerated.
+pub(crate) fn validate_update(
+    value: &Value,
+    old: Option<&Value>,
+    schema: &Schema,
+) -> (Vec<Cause>, Vec<Cause>) {
     let mut out = Vec::new();
     let mut duplicates = Vec::new();
-    check(value, schema, "", &mut out);
+    check(value, old, schema, "", &mut out);
     check_lists(value, schema, "", &mut duplicates);
+    if let Some(old) = old.filter(|_| !duplicates.is_empty()) {
+        let mut before = Vec::new();
+        check_lists(old, schema, "", &mut before);
+        if !before.is_empty() {
+            duplicates.clear();
+        }
+    }
     // Unsupported values come after other errors, duplicates last.
     let (unsupported, mut rest): (Vec<_>, Vec<_>) =
         out.into_iter().partition(|c| c.reason == "FieldValueNotSupported");
@@ -55,9 +71,21 @@ fn matches_type(value: &Value, schema: &Schema) -> bool {
     }
 }
 
-fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+/// The found type and the expected one, for messages. Numbers and strings with a format are named by the format.
+fn mistyped<'s>(value: &Value, schema: &'s Schema) -> (&'static str, &'s str) {
+    let format = schema.checks.as_ref().map_or("", |checks| checks.format.as_str());
+    match (type_of(value), schema.kind) {
+        ("integer", Type::String) if !format.is_empty() => ("int64", format),
+        (found, kind) => (found, type_names(kind)),
+    }
+}
+
+fn check(value: &Value, old: Option<&Value>, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+    if old == Some(value) {
+        return;
+    }
     if !matches_type(value, schema) {
-        let (found, kind) = (type_of(value), type_names(schema.kind));
+        let (found, kind) = mistyped(value, schema);
         let shown = format!("\"{found}\"");
         // Unlike the other constraints, enumerations apply to values of all types.
         if let Some(checks) = &schema.checks {
@@ -100,14 +128,15 @@ fn check(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
             for (key, child) in keys {
                 // A null in a required field is reported as missing.
                 if let Some(known) = schema.child(key).filter(|s| s.nullable || !child.is_null()) {
-                    check(child, known, &join(path, key), out);
+                    check(child, old.and_then(|old| old.get(key)), known, &join(path, key), out);
                 }
             }
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for (i, item) in list.iter().enumerate() {
-                    check(item, items, &format!("{path}[{i}]"), out);
+                    let old = old.and_then(|old| old_item(old, item, schema));
+                    check(item, old, items, &format!("{path}[{i}]"), out);
                 }
             }
         }
@@ -233,7 +262,7 @@ fn check_text(value: &Value, text: &str, checks: &Checks, path: &str, out: &mut 
 
 fn is_valid(value: &Value, schema: &Schema, path: &str) -> bool {
     let mut out = Vec::new();
-    check(value, schema, path, &mut out);
+    check(value, None, schema, path, &mut out);
     out.is_empty()
 }
 
@@ -241,7 +270,7 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
     let name = path;
     let path = if path.is_empty() { "<nil>" } else { path };
     for schema in &checks.all_of {
-        check(value, schema, path, out);
+        check(value, None, schema, path, out);
     }
     if !checks.any_of.is_empty() && !checks.any_of.iter().any(|s| is_valid(value, s, path)) {
         out.push(Cause::invalid_raw(
@@ -250,7 +279,7 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
             &format!("\"{name}\" must validate at least one schema (anyOf)"),
         ));
         if let Some(first) = checks.any_of.first() {
-            check(value, first, path, out);
+            check(value, None, first, path, out);
         }
     }
     if !checks.one_of.is_empty() {
@@ -264,7 +293,7 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
             let detail = format!("\"{name}\" must validate one and only one schema (oneOf). {state}");
             out.push(Cause::invalid_raw("<nil>", "\"\"", &detail));
             if let Some(first) = checks.one_of.first().filter(|_| found == 0) {
-                check(value, first, path, out);
+                check(value, None, first, path, out);
             }
         }
     }
@@ -275,6 +304,12 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
             &format!("\"{name}\" must not validate the schema (not)"),
         ));
     }
+}
+
+/// Old item with the same keys in an associative list.
+pub(super) fn old_item<'v>(old: &'v Value, item: &Value, schema: &Schema) -> Option<&'v Value> {
+    let ListType::Map(keys) = &schema.list else { return None };
+    old.as_array()?.iter().find(|o| keys.iter().all(|k| o.get(k) == item.get(k)))
 }
 
 /// Validates the uniqueness of items in sets and associative lists.
@@ -288,7 +323,7 @@ fn check_lists(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>)
             }
         }
         Value::Array(list) => {
-            let mut seen = HashSet::new();
+            let (mut seen, mut reported) = (HashSet::new(), HashSet::new());
             for (i, item) in list.iter().enumerate() {
                 let identity = |key: &String| item.get(key).unwrap_or(&Value::Null);
                 let known = match &schema.list {
@@ -296,7 +331,10 @@ fn check_lists(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>)
                     ListType::Set => Some(vec![item]),
                     ListType::Map(keys) => Some(keys.iter().map(identity).collect()),
                 };
-                if known.is_some_and(|known| !seen.insert(known)) {
+                if let Some(known) = known
+                    && !seen.insert(known.clone())
+                    && reported.insert(known)
+                {
                     let shown = match &schema.list {
                         ListType::Map(keys) => {
                             keys.iter().map(|k| (k.clone(), identity(k).clone())).collect()
@@ -311,5 +349,49 @@ fn check_lists(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>)
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_of_unchanged_values_are_tolerated_in_updates() {
+        let schema = Schema::from_json(&json!({"type": "object", "required": ["c"], "properties": {
+            "a": {"type": "string", "maxLength": 1}, "b": {"type": "array", "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"], "items": {"type": "object",
+                "properties": {"k": {"type": "string"}, "v": {"type": "string", "maxLength": 1}}}}}}));
+        let old = json!({"a": "long", "b": [{"k": "x", "v": "long"}]});
+        for (new, expected) in [
+            (json!({"a": "long", "b": [{"k": "x", "v": "long"}]}), vec![]),
+            (json!({"a": "other", "b": [{"k": "x", "v": "long"}]}), vec!["c", "a"]),
+            (json!({"a": "long", "b": [{"k": "y"}, {"k": "x", "v": "long"}]}), vec!["c"]),
+            (json!({"a": "long", "b": [{"k": "x", "v": "other"}]}), vec!["c", "b[0].v"]),
+        ] {
+            let (causes, _) = validate_update(&new, Some(&old), &schema);
+            let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+            assert_eq!(fields, expected, "{new}");
+        }
+    }
+
+    #[test]
+    fn numbers_in_place_of_formatted_strings_are_named_by_the_format() {
+        let schema = Schema::from_json(&json!({"type": "string", "format": "duration"}));
+        let (causes, _) = validate(&json!(5), &schema);
+        let messages: Vec<&str> = causes.iter().map(|cause| cause.message.as_str()).collect();
+        assert_eq!(messages, ["Invalid value: \"int64\": <nil> in body must be of type duration: \"int64\""]);
+    }
+
+    #[test]
+    fn each_duplicate_is_reported_once() {
+        let schema = Schema::from_json(
+            &json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}),
+        );
+        let (_, duplicates) = validate(&json!(["a", "b", "a", "a"]), &schema);
+        let fields: Vec<&str> = duplicates.iter().map(|cause| cause.field.as_str()).collect();
+        assert_eq!(fields, ["[2]"]);
     }
 }

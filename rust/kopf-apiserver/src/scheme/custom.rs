@@ -18,9 +18,13 @@ pub(crate) struct CustomVersion {
     pub(crate) managed: Arc<Schema>,
     /// Whether the schema has CEL rules at any level.
     pub(crate) has_rules: bool,
+    /// Whether a set in the schema can have items that are not scalars. An object with such an item has no managed fields.
+    pub(crate) has_sets_of_objects: bool,
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,
     pub(crate) scale: Option<Arc<ScalePaths>>,
+    /// Warning of each response, if the version is deprecated.
+    pub(crate) deprecation: Option<String>,
 }
 
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::base::json::{member_text, strings};
 use crate::base::names::api_version;
-use crate::schema::Schema;
+use crate::schema::{ListType, Schema, Type};
 use crate::scheme::custom::{CustomVersion, ScalePaths};
 use crate::scheme::resources::{ALL_VERBS, Resource, Subresource, store_key};
 
@@ -36,10 +36,32 @@ pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
     let storage =
         versions.iter().find(|v| v["storage"] == Value::Bool(true)).map_or("", |v| member_text(v, "name"));
     let served = versions.iter().filter(|v| v["served"] == Value::Bool(true));
-    served.map(|version| resource_of(crd, spec, version, storage)).collect()
+    let resource =
+        |version: &&Value| resource_of(crd, version, storage, deprecation(spec, version, &versions));
+    served.map(resource).collect()
 }
 
-fn resource_of(crd: &Value, spec: &Value, version: &Value, storage: &str) -> Resource {
+/// The warning about a deprecated version. It names the newest version that is not deprecated.
+fn deprecation(spec: &Value, version: &Value, versions: &[&Value]) -> Option<String> {
+    if version["deprecated"] != Value::Bool(true) {
+        return None;
+    }
+    if let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) {
+        return Some(warning.to_owned());
+    }
+    let (group, kind) = (member_text(spec, "group"), member_text(&spec["names"], "kind"));
+    let name = |version: &Value| format!("{group}/{} {kind}", member_text(version, "name"));
+    let is_usable = |v: &&&Value| v["served"] == Value::Bool(true) && v["deprecated"] != Value::Bool(true);
+    let newer = versions
+        .iter()
+        .find(is_usable)
+        .filter(|newer| priority(member_text(newer, "name")) > priority(member_text(version, "name")));
+    let instead = newer.map(|newer| format!("; use {}", name(newer))).unwrap_or_default();
+    Some(format!("{} is deprecated{instead}", name(version)))
+}
+
+fn resource_of(crd: &Value, version: &Value, storage: &str, deprecation: Option<String>) -> Resource {
+    let spec = &crd["spec"];
     let names = &spec["names"];
     let owned = |key: &str| member_text(names, key).to_owned();
     let (group, plural) = (member_text(spec, "group").to_owned(), owned("plural"));
@@ -94,6 +116,7 @@ fn resource_of(crd: &Value, spec: &Value, version: &Value, storage: &str) -> Res
                 .unwrap_or_else(|| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
             managed: Arc::new(managed),
             has_rules: crate::schema::cel::has_rules(&schema),
+            has_sets_of_objects: has_sets_of_objects(&schema),
             schema: Arc::new(schema),
             columns: version
                 .get("additionalPrinterColumns")
@@ -104,13 +127,23 @@ fn resource_of(crd: &Value, spec: &Value, version: &Value, storage: &str) -> Res
                 .map(|f| member_text(f, "jsonPath").trim_start_matches('.').to_owned())
                 .collect(),
             scale,
+            deprecation,
         })),
         group,
         plural,
     }
 }
 
-/// The schema with the metadata of embedded objects, which CRDs omit.
+fn has_sets_of_objects(schema: &Schema) -> bool {
+    let is_object = |items: &Schema| matches!(items.kind, Type::Object | Type::Array | Type::Any);
+    let is_one = schema.list == ListType::Set && schema.items.as_deref().is_some_and(is_object);
+    is_one
+        || schema.properties.values().any(|child| has_sets_of_objects(child))
+        || schema.items.as_deref().is_some_and(has_sets_of_objects)
+        || schema.additional.as_deref().is_some_and(has_sets_of_objects)
+}
+
+/// The schema with the metadata of embedded objects, which CRDs omit or restrict.
 fn with_embedded_metadata(schema: &Schema) -> Schema {
     let mut out = schema.clone();
     let below = |s: &Arc<Schema>| Arc::new(with_embedded_metadata(s));
@@ -118,9 +151,40 @@ fn with_embedded_metadata(schema: &Schema) -> Schema {
     out.additional = schema.additional.as_ref().map(below);
     out.properties = schema.properties.iter().map(|(name, s)| (name.clone(), below(s))).collect();
     if schema.embedded {
-        out.properties
-            .entry("metadata".into())
-            .or_insert_with(|| crate::scheme::builtin::schema("meta.v1.ObjectMeta"));
+        out.properties.insert("metadata".into(), crate::scheme::builtin::schema("meta.v1.ObjectMeta"));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deprecated_versions_have_a_warning() {
+        let version = |name: &str, more: Value| {
+            let mut out = json!({"name": name, "served": true, "storage": name == "v2"});
+            crate::patch::merge(&mut out, &more);
+            out
+        };
+        let versions = [
+            version("v2", json!({})),
+            version("v1", json!({"deprecated": true})),
+            version("v1beta1", json!({"deprecated": true, "deprecationWarning": "old"})),
+            version("v3", json!({"deprecated": true})),
+        ];
+        let crd = json!({"metadata": {"name": "xs.a.dev"}, "spec": {"group": "a.dev", "versions": versions,
+            "names": {"plural": "xs", "kind": "X"}}});
+        let found: Vec<(String, Option<String>)> = resources_of(&crd)
+            .into_iter()
+            .map(|r| (r.version.clone(), r.custom.and_then(|c| c.deprecation.clone())))
+            .collect();
+        let expected = [
+            ("v3", Some("a.dev/v3 X is deprecated")),
+            ("v2", None),
+            ("v1", Some("a.dev/v1 X is deprecated; use a.dev/v2 X")),
+            ("v1beta1", Some("old")),
+        ];
+        assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.map(str::to_owned))));
+    }
 }

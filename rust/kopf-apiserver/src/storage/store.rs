@@ -230,6 +230,26 @@ impl Store {
         self.commit(table, expected, last, true)
     }
 
+    /// Changes objects of a table in place: their versions stay, and there are no events. `change` returns whether it has
+    /// changed an object.
+    pub(crate) fn rewrite(&self, table: &str, change: impl Fn(&mut Value) -> bool) {
+        for stored in self.list(table, None).objects {
+            let mut value = stored.value();
+            if !change(&mut value) {
+                continue;
+            }
+            let object = NewObject::new(&value);
+            let key = object.key();
+            self.write(|inner| {
+                let found = inner.tables.get_mut(table).and_then(|found| found.objects.get_mut(&key));
+                // An object that was written in the meantime has the new form already.
+                if let Some(current) = found.filter(|current| current.version == stored.version) {
+                    *current = Arc::new(object.with_version(stored.version));
+                }
+            });
+        }
+    }
+
     fn commit(
         &self,
         table: &Arc<str>,

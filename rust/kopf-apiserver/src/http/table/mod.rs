@@ -24,6 +24,8 @@ struct Column {
     format: String,
     priority: i64,
     source: String,
+    /// Description in the CRD; else empty.
+    description: String,
 }
 
 fn columns(resource: &Resource) -> Vec<Column> {
@@ -38,10 +40,12 @@ fn columns(resource: &Resource) -> Vec<Column> {
                 format: text("format"),
                 priority,
                 source: text("jsonPath"),
+                description: text("description"),
             });
         }
         if custom.columns.is_empty() {
-            out.push(column("Age", "date", 0, ".metadata.creationTimestamp"));
+            let age = column("Age", "date", 0, ".metadata.creationTimestamp");
+            out.push(Column { description: CREATION_TIMESTAMP.into(), ..age });
         }
         return out;
     }
@@ -53,7 +57,14 @@ fn columns(resource: &Resource) -> Vec<Column> {
 
 fn column(name: &str, kind: &str, priority: i64, source: &str) -> Column {
     let format = if name == "Name" { "name" } else { "" };
-    Column { name: name.into(), kind: kind.into(), format: format.into(), priority, source: source.into() }
+    Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: format.into(),
+        priority,
+        source: source.into(),
+        description: String::new(),
+    }
 }
 
 /// Table without rows.
@@ -73,10 +84,7 @@ pub(crate) fn header(
     let mut defined = Vec::new();
     if with_columns {
         for c in columns(resource) {
-            let custom = resource.custom.as_ref().and_then(|custom| {
-                custom.columns.iter().find(|p| p["name"] == *c.name).and_then(|p| p["description"].as_str())
-            });
-            let description = custom.map_or_else(|| describe(&c, resource), str::to_owned);
+            let description = describe(&c, resource);
             defined.push(json!({
                 "name": c.name, "type": c.kind, "format": c.format, "description": description, "priority": c.priority,
             }));
@@ -92,11 +100,21 @@ const NAME: &str = "Name must be unique within a namespace. Is required when cre
                     idempotence and configuration definition. Cannot be updated. More info: \
                     https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 
+/// Description of the creation timestamp there.
+const CREATION_TIMESTAMP: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not \
+                                  guaranteed to be set in happens-before order across separate operations. Clients may not set this \
+                                  value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. \
+                                  Null for lists. More info: \
+                                  https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
+
 fn describe(column: &Column, resource: &Resource) -> String {
-    if column.name == "Name" {
+    if !column.description.is_empty() {
+        return column.description.clone();
+    }
+    if column.format == "name" {
         return NAME.to_owned();
     }
-    if resource.custom.is_some() && column.name != "Age" {
+    if resource.custom.is_some() {
         return format!("Custom resource definition column (in JSONPath format): {}", column.source);
     }
     format!("{} of the {}.", column.name, resource.kind)

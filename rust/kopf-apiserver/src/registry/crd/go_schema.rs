@@ -64,6 +64,29 @@ pub(super) fn internal_text(schema: &Value) -> String {
     escape(&internal(schema).to_string())
 }
 
+/// Whether all versions have the same member, so that kube-apiserver moves it to the CRD.
+pub(super) fn is_shared(versions: &[Value], key: &str) -> bool {
+    versions.iter().all(|version| version.get(key) == versions.first().and_then(|first| first.get(key)))
+}
+
+/// Versions as JSON of the internal structs, without what all of them share.
+pub(super) fn internal_versions_text(list: &[Value]) -> String {
+    let shown = list.iter().map(|version| {
+        let member = |key: &str| version.get(key).cloned().unwrap_or_default();
+        let own = |key: &str| if is_shared(list, key) { Value::Null } else { member(key) };
+        let schema = match own("schema") {
+            Value::Null => Value::Null,
+            schema => json!({"OpenAPIV3Schema": schema.get("openAPIV3Schema").map(internal)}),
+        };
+        let deprecated = version["deprecated"] == Value::Bool(true);
+        json!({"Name": member("name"), "Served": member("served"), "Storage": member("storage"),
+            "Deprecated": deprecated, "DeprecationWarning": member("deprecationWarning"), "Schema": schema,
+            "Subresources": own("subresources"), "AdditionalPrinterColumns": own("additionalPrinterColumns"),
+            "SelectableFields": own("selectableFields")})
+    });
+    escape(&shown.collect::<Value>().to_string())
+}
+
 /// A validation rule as JSON of the internal struct.
 pub(super) fn internal_rule_text(rule: &Value) -> String {
     escape(&internal_rule(rule).to_string())

@@ -104,6 +104,15 @@ fn read(schema: &mut Value, at: &FieldPath<'_>, unknown: &mut Vec<String>) -> Re
     Ok(())
 }
 
+/// An integer that a floating-point number cannot represent, as Go writes it.
+fn rounded(value: &Value) -> Option<Value> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let number = value.as_f64().filter(|number| !value.is_f64() && number.abs() > EXACT)?;
+    // The shortest digits, with zeros.
+    let text = number.to_string();
+    text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<u64>().map(Value::from)).ok()
+}
+
 /// Decodes the value of a keyword. Returns whether it is kept.
 fn member(
     kind: Keyword,
@@ -119,7 +128,12 @@ fn member(
         (Keyword::Text, found) => require(found, found.is_string(), "string")?,
         (Keyword::Flag, found) => require(found, found.is_boolean(), "bool")?,
         (Keyword::Count, found) => require(found, found.is_i64() || found.is_u64(), "int64")?,
-        (Keyword::Number, found) => require(found, found.is_number(), "float64")?,
+        (Keyword::Number, found) => {
+            require(found, found.is_number(), "float64")?;
+            if let Some(rounded) = rounded(found) {
+                *found = rounded;
+            }
+        }
         (Keyword::Texts, Value::Array(list)) => {
             for item in list {
                 if item.is_null() {

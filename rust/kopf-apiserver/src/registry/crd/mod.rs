@@ -11,12 +11,15 @@ use crate::schema::formats;
 use crate::scheme::from_crd::resources_of;
 use crate::scheme::resources::Registry;
 
+mod conversion;
 mod go_schema;
 pub(crate) mod keywords;
+mod rules;
 mod schema_defaults;
 mod structural;
 mod subschemas;
 pub(crate) mod validation;
+mod versions;
 
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -30,6 +33,10 @@ pub(crate) fn fill_defaults(crd: &mut Value) {
             names.entry("singular").or_insert_with(|| kind.to_lowercase().into());
             names.entry("listKind").or_insert_with(|| format!("{kind}List").into());
         }
+    }
+    let service = spec.get_mut("conversion").and_then(|it| it.pointer_mut("/webhook/clientConfig/service"));
+    if let Some(service) = service.and_then(Value::as_object_mut) {
+        service.entry("port").or_insert_with(|| 443.into());
     }
     for version in spec.get_mut("versions").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
@@ -81,6 +88,7 @@ pub(crate) fn initial_status(crd: &Map<String, Value>) -> Value {
         .flatten()
         .filter(|v| v["storage"] == Value::Bool(true))
         .map(|v| member_text(v, "name"))
+        .take(1)
         .collect();
     json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored})
 }
@@ -158,7 +166,7 @@ impl AcceptedStatus {
     /// Status of the CRD; `None` if it is up to date.
     pub(crate) fn new(crd: Value, conflict: Option<&NameConflict>) -> Option<Self> {
         let known = crd.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-        let expected = conditions(conflict);
+        let expected = conditions(&crd, conflict);
         let mut names = crd.pointer("/spec/names").cloned().unwrap_or_default();
         for member in conflict.map(|c| c.members.as_slice()).unwrap_or_default() {
             if matches!(*member, "plural" | "kind") {
@@ -198,12 +206,15 @@ impl AcceptedStatus {
 }
 
 /// Conditions of a CRD.
-fn conditions(conflict: Option<&NameConflict>) -> [Value; 2] {
+fn conditions(crd: &Value, conflict: Option<&NameConflict>) -> Vec<Value> {
     let condition = |kind: &str, good: bool, reason: &str, message: &str| {
         json!({"type": kind, "status": if good { "True" } else { "False" }, "lastTransitionTime": formats::now(),
             "reason": reason, "message": message})
     };
-    match conflict {
+    let approved = validation::approval(crd).map(|(good, reason, message)| {
+        condition("KubernetesAPIApprovalPolicyConformant", good, reason, &message)
+    });
+    let names = match conflict {
         None => [
             condition("NamesAccepted", true, "NoConflicts", "no conflicts found"),
             condition("Established", true, "InitialNamesAccepted", "the initial names have been accepted"),
@@ -212,7 +223,8 @@ fn conditions(conflict: Option<&NameConflict>) -> [Value; 2] {
             condition("NamesAccepted", false, names.reason, &names.message),
             condition("Established", false, "NotAccepted", "not all names are accepted"),
         ],
-    }
+    };
+    approved.into_iter().chain(names).collect()
 }
 
 /// Updates the managed fields: the status belongs to `kube-apiserver`.
@@ -314,6 +326,10 @@ mod tests {
             let error = keywords::decode(&mut crd(&property), &mut Vec::new());
             assert_eq!(error, Err(format!("json: cannot unmarshal {expected}")), "{property}");
         }
+        let mut value = crd(&json!({"type": "integer", "maximum": 9_223_372_036_854_774_807_i64}));
+        assert_eq!(keywords::decode(&mut value, &mut Vec::new()), Ok(()));
+        let kept = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["p"]["maximum"];
+        assert_eq!(*kept, 9_223_372_036_854_775_000_i64);
         let mut value = crd(&json!({"type": "string", "items": "1", "unknown": 1, "required": [null],
             "x-kubernetes-validations": [{"rule": "true", "message": "", "reason": null}]}));
         let mut unknown = Vec::new();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::subschemas::{TYPES, contents, properties};
 use crate::base::json::member_text;
 use crate::error::status::Cause;
-use crate::schema::{Schema, prune, validate as values};
+use crate::schema::{Schema, cel, prune, validate as values};
 
 /// Field errors of the defaults of a schema.
 pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
@@ -21,8 +21,10 @@ pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
         if !kind.is_empty() && !TYPES.contains(&kind) {
             out.push(mistyped(default, kind, member_text(schema, "format"), path));
         }
-        let (causes, duplicates) = values::validate(default, &known);
-        for mut cause in causes.into_iter().chain(duplicates) {
+        let before = out.len();
+        // Duplicate items of sets and maps are accepted.
+        let (causes, _) = values::validate(default, &known);
+        for mut cause in causes {
             let below = match cause.field.as_str() {
                 "" | "<nil>" => String::new(),
                 item if item.starts_with('[') => item.to_owned(),
@@ -32,12 +34,28 @@ pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
             cause.field = format!("{path}.default{below}");
             out.push(cause);
         }
+        if out.len() == before {
+            validate_rules(default, &known, path, out);
+        }
     }
     for (below, child) in properties(schema, path) {
         validate(child, &below, out);
     }
     for (_, below, child) in contents(schema, path) {
         validate(child, &below, out);
+    }
+}
+
+/// Evaluates the rules for a default.
+fn validate_rules(default: &Value, known: &Schema, path: &str, out: &mut Vec<Cause>) {
+    for mut cause in cel::check(default, None, known) {
+        let below = match cause.field.as_str() {
+            "" | "<nil>" => String::new(),
+            item if item.starts_with('[') => item.to_owned(),
+            member => format!(".{member}"),
+        };
+        cause.field = format!("{path}.default{below}");
+        out.push(cause);
     }
 }
 
@@ -81,6 +99,10 @@ mod tests {
             (
                 json!({"type": "object", "required": ["x"], "properties": {"x": {"type": "string"}}, "default": {}}),
                 "p.default.x: Required value",
+            ),
+            (
+                json!({"type": "integer", "default": 5, "x-kubernetes-validations": [{"rule": "self < 3"}]}),
+                "p.default: Invalid value: 5: failed rule: self < 3",
             ),
             (
                 json!({"type": "object", "default": {"x": 1}, "properties": {"a": {"type": "string"}}}),

@@ -15,11 +15,27 @@ const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
 /// Field errors of a root schema.
 pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
     validate_keywords(schema, path, out);
+    if has_unsupported(schema) {
+        // kube-apiserver cannot make a structural schema of it.
+        return;
+    }
     let before = out.len();
     validate_structure(schema, Level::Root, path, out);
     if out.len() == before {
         schema_defaults::validate(schema, path, out);
     }
+}
+
+/// Keywords that structural schemas do not have.
+const UNSUPPORTED: [&str; 6] =
+    ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"];
+
+/// Whether a schema has such a keyword at any level outside of the logical keywords.
+fn has_unsupported(schema: &Value) -> bool {
+    UNSUPPORTED.iter().any(|key| schema.get(*key).is_some_and(|value| !value.is_null()))
+        || schema.get("items").is_some_and(Value::is_array)
+        || properties(schema, "").any(|(_, child)| has_unsupported(child))
+        || contents(schema, "").iter().any(|(_, _, child)| has_unsupported(child))
 }
 
 fn flag(schema: &Value, key: &str) -> bool {
@@ -32,7 +48,7 @@ fn validate_keywords(schema: &Value, path: &str, out: &mut Vec<Cause>) {
         let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
         out.push(Cause::forbidden(format!("{path}.uniqueItems"), detail));
     }
-    for key in ["id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref"] {
+    for key in UNSUPPORTED {
         if schema.get(key).is_some_and(|v| !v.is_null()) {
             out.push(Cause::forbidden(format!("{path}.{key}"), &format!("{key} is not supported")));
         }
@@ -112,6 +128,10 @@ fn validate_list_type(schema: &Value, path: &str, out: &mut Vec<Cause>) {
         let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
         out.push(Cause::invalid(format!("{path}.items.x-kubernetes-map-type"), shown, detail));
     }
+    if list_type == Some("set") && flag(schema.get("items").unwrap_or(&Value::Null), "nullable") {
+        let detail = "cannot be nullable when x-kubernetes-list-type is set";
+        out.push(Cause::forbidden(format!("{path}.items.nullable"), detail));
+    }
     if list_type == Some("map") {
         validate_list_map(schema, &keys, path, out);
     }
@@ -146,6 +166,10 @@ fn validate_list_map(schema: &Value, keys: &[String], path: &str, out: &mut Vec<
             let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
             out.push(Cause::invalid(format!("{below}.type"), &kind.into(), detail));
         }
+        if flag(property, "nullable") {
+            let detail = "this property is in x-kubernetes-list-map-keys, so it cannot be nullable";
+            out.push(Cause::forbidden(format!("{below}.nullable"), detail));
+        }
         if property.get("default").is_none() && !required.contains(key) {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             out.push(Cause::required(format!("{below}.default"), detail));
@@ -171,6 +195,9 @@ fn validate_structure(schema: &Value, level: Level, path: &str, out: &mut Vec<Ca
     ]
     .map(|key| flag(schema, key));
     let has_type = !member_text(schema, "type").is_empty();
+    if matches!(level, Level::Root) || is_embedded {
+        validate_object_members(schema, matches!(level, Level::Root), path, out);
+    }
     if is_int_or_string {
         for (key, is_set) in [
             ("x-kubernetes-preserve-unknown-fields", preserves),
@@ -204,6 +231,34 @@ fn validate_structure(schema: &Value, level: Level, path: &str, out: &mut Vec<Ca
             && below[path.len()..].starts_with(".anyOf[")
             && schema["anyOf"] == int_or_string;
         validate_nested(child, types_allowed, is_first && child["anyOf"] == int_or_string, &below, out);
+    }
+}
+
+/// Validates the schemas of `apiVersion`, `kind` and `metadata`, which all objects have.
+fn validate_object_members(schema: &Value, is_root: bool, path: &str, out: &mut Vec<Cause>) {
+    for (name, expected) in [("kind", "string"), ("apiVersion", "string"), ("metadata", "object")] {
+        let Some(found) = schema.pointer(&format!("/properties/{name}")) else { continue };
+        let kind = member_text(found, "type");
+        if kind != expected {
+            let detail = format!("must be {expected}");
+            out.push(Cause::invalid(format!("{path}.properties[{name}].type"), &kind.into(), &detail));
+        }
+    }
+    let Some(metadata) = schema.pointer("/properties/metadata").filter(|_| is_root) else { return };
+    let path = format!("{path}.properties[metadata]");
+    if metadata.get("default").is_some_and(|default| !default.is_null()) {
+        out.push(Cause::forbidden(format!("{path}.default"), "must not be set in top-level metadata"));
+    }
+    let is_open = |(key, value): (&String, &Value)| match key.as_str() {
+        "type" | "description" | "default" => true,
+        "properties" => value.as_object().is_some_and(|members| {
+            members.keys().all(|name| matches!(name.as_str(), "name" | "generateName"))
+        }),
+        _ => matches!(value, Value::Null | Value::Bool(false)),
+    };
+    if !metadata.as_object().is_none_or(|map| map.iter().all(is_open)) {
+        let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        out.push(Cause::forbidden(path, detail));
     }
 }
 

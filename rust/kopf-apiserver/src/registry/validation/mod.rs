@@ -62,13 +62,7 @@ pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) 
         }
         ("rbac.authorization.k8s.io", plural) => rbac(plural, value, old, &mut out),
         ("apiextensions.k8s.io", _) => {
-            out.extend(crate::registry::crd::validation::validate(value));
-            for field in ["scope", "group"] {
-                let now = &value["spec"][field];
-                if old.is_some_and(|old| old["spec"][field] != *now) {
-                    out.push(Cause::invalid(format!("spec.{field}"), now, "field is immutable"));
-                }
-            }
+            out.extend(crate::registry::crd::validation::validate(value, old));
             return out;
         }
         _ => {}

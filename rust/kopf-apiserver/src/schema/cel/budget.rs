@@ -130,7 +130,7 @@ mod tests {
             json!({"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"});
         let spec =
             json!({"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]});
-        let causes = validate(&json!({"metadata": {"name": "things.example.com"}, "spec": spec}));
+        let causes = validate(&json!({"metadata": {"name": "things.example.com"}, "spec": spec}), None);
         causes.into_iter().map(|cause| (cause.field, cause.message)).collect()
     }
 

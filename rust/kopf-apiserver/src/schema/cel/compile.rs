@@ -3,7 +3,9 @@
 //!
 //! Types of operators and functions are not checked: an expression with errors of this kind fails when it is evaluated.
 
-use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, SourceInfo, operators};
+use cel::common::ast::{
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators,
+};
 
 use super::sizes::member;
 use super::{ENV, Schema, Type};
@@ -15,8 +17,50 @@ pub(crate) enum Declared<'s> {
     Dynamic,
     /// A value of a schema; the root of a resource has metadata as well.
     Value { schema: &'s Schema, is_root: bool },
+    /// An optional value of a schema.
+    Optional { schema: &'s Schema, is_root: bool },
     /// An object with these fields.
     Fields(&'s [&'s str]),
+}
+
+/// Type of the value of an expression, as far as it is evident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResultKind {
+    Bool,
+    Number,
+    Text,
+}
+
+/// Type of an expression's value, if the expression shows it without its variables.
+pub(crate) fn result_kind(text: &str) -> Option<ResultKind> {
+    kind_of(&ENV.compile(text).ok()?.expression().expr)
+}
+
+fn kind_of(expression: &Expr) -> Option<ResultKind> {
+    match expression {
+        Expr::Literal(literal) => match literal {
+            LiteralValue::Boolean(_) => Some(ResultKind::Bool),
+            LiteralValue::String(_) => Some(ResultKind::Text),
+            LiteralValue::Int(_) | LiteralValue::UInt(_) | LiteralValue::Double(_) => {
+                Some(ResultKind::Number)
+            }
+            _ => None,
+        },
+        Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::ADD | operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE, [left, _]) => {
+                kind_of(&left.expr)
+            }
+            (operators::CONDITIONAL, [_, yes, _]) => kind_of(&yes.expr),
+            ("size" | "indexOf", _) => Some(ResultKind::Number),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether an expression reads `oldSelf`.
+pub(crate) fn uses_old_value(text: &str) -> bool {
+    ENV.compile(text).is_ok_and(|program| program.references().has_variable("oldSelf"))
 }
 
 /// Names of types, which are not variables, and of packages.
@@ -123,7 +167,7 @@ impl<'s> Checker<'s, '_> {
                 let field = self.field(expression.id, operand, &select.field);
                 return if select.test { Declared::Dynamic } else { field };
             }
-            Expr::Call(call) => return self.call(call),
+            Expr::Call(call) => return self.call(expression.id, call),
             Expr::List(list) => list.elements.iter().for_each(|item| {
                 self.check(item);
             }),
@@ -153,7 +197,11 @@ impl<'s> Checker<'s, '_> {
                 let child = member(schema, name, is_root);
                 child.map(|schema| Declared::Value { schema, is_root: false })
             }
-            Declared::Dynamic | Declared::Value { .. } => Some(Declared::Dynamic),
+            Declared::Optional { schema, is_root } if schema.kind == Type::Object => {
+                let child = member(schema, name, is_root);
+                child.map(|schema| Declared::Optional { schema, is_root: false })
+            }
+            Declared::Dynamic | Declared::Value { .. } | Declared::Optional { .. } => Some(Declared::Dynamic),
         };
         found.unwrap_or_else(|| {
             self.report(id, format!("undefined field '{name}'"));
@@ -161,7 +209,7 @@ impl<'s> Checker<'s, '_> {
         })
     }
 
-    fn call(&mut self, call: &CallExpr) -> Declared<'s> {
+    fn call(&mut self, id: u64, call: &CallExpr) -> Declared<'s> {
         let variables = self.variables.len();
         if let Some(target) = &call.target {
             match &target.expr {
@@ -180,6 +228,17 @@ impl<'s> Checker<'s, '_> {
         }
         let arguments: Vec<_> = call.args.iter().map(|argument| self.check(argument)).collect();
         self.variables.truncate(variables);
+        if let (operators::EQUALS | operators::NOT_EQUALS, [left, right], [first, second]) =
+            (call.func_name.as_str(), arguments.as_slice(), call.args.as_slice())
+            && let (Some(left), Some(right)) = (type_name(first, *left), type_name(second, *right))
+            && left != right
+        {
+            let name = &call.func_name;
+            self.report(
+                id,
+                format!("found no matching overload for '{name}' applied to '({left}, {right})'"),
+            );
+        }
         match (call.func_name.as_str(), arguments.first()) {
             (operators::INDEX, Some(list)) => items(*list),
             _ => Declared::Dynamic,
@@ -207,6 +266,30 @@ impl<'s> Checker<'s, '_> {
     }
 }
 
+/// Name of the type of a scalar, if it is known.
+fn type_name(expression: &IdedExpr, declared: Declared<'_>) -> Option<String> {
+    let literal = match &expression.expr {
+        Expr::Literal(LiteralValue::Boolean(_)) => Some("bool"),
+        Expr::Literal(LiteralValue::String(_)) => Some("string"),
+        Expr::Literal(LiteralValue::Int(_)) => Some("int"),
+        Expr::Select(_) | Expr::Ident(_) => None,
+        _ => return None,
+    };
+    let named = |schema: &Schema| match schema.kind {
+        Type::Boolean => Some("bool"),
+        Type::Integer => Some("int"),
+        Type::String if schema.checks.as_ref().is_none_or(|checks| checks.format.is_empty()) => {
+            Some("string")
+        }
+        _ => None,
+    };
+    match declared {
+        _ if literal.is_some() => literal.map(str::to_owned),
+        Declared::Value { schema, .. } => named(schema).map(str::to_owned),
+        Declared::Optional { schema, .. } => named(schema).map(|name| format!("optional_type({name})")),
+        _ => None,
+    }
+}
 /// Known properties of the items of a list, or of the values of a map.
 fn items(list: Declared<'_>) -> Declared<'_> {
     let Declared::Value { schema, .. } = list else { return Declared::Dynamic };
@@ -249,9 +332,24 @@ mod tests {
             "self.spec.ports.map(p, p.name).filter(n, n != '').size() == 0 ? [1] == [2] : {'a': 1}.a == 1",
             "optional.of(1).optMap(r, r > 1).orValue(true)",
             "self.spec.x__dash__y == 1",
+            "self.spec.replicas == 1 && self.kind != 'x' && self.spec.labels['a'] == 'b'",
         ] {
             assert_eq!(errors(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn evident_types_of_results_are_known() {
+        for (text, expected) in [
+            ("true", Some(ResultKind::Bool)),
+            ("1 + 1", Some(ResultKind::Number)),
+            ("'a' + self.b", Some(ResultKind::Text)),
+            ("self.size()", Some(ResultKind::Number)),
+            ("self.b", None),
+        ] {
+            assert_eq!(result_kind(text), expected, "{text}");
+        }
+        assert!(uses_old_value("self == oldSelf") && !uses_old_value("self.oldSelf == 'oldSelf'"));
     }
 
     #[test]
@@ -270,6 +368,10 @@ mod tests {
             (
                 "self.spec.ports.all(p, p.port > 0)",
                 "ERROR: <input>:1:25: undefined field 'port'\n | self.spec.ports.all(p, p.port > 0)\n | ........................^",
+            ),
+            (
+                "self.kind == 1",
+                "ERROR: <input>:1:11: found no matching overload for '_==_' applied to '(string, int)'\n | self.kind == 1\n | ..........^",
             ),
             (
                 "Not Valid!",

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::IdedExpr;
-use cel::extractors::This;
+use cel::objects::OptionalValue;
 use cel::{Context, Env, extensions};
 use serde_json::Value;
 
-use super::{ListType, Schema, Type};
+use super::validate::old_item;
+use super::{Schema, Type};
 use crate::base::field_path::join;
 use crate::error::status::Cause;
 
@@ -19,6 +20,7 @@ pub(crate) mod budget;
 pub(crate) mod compile;
 mod cost;
 mod estimate;
+mod libraries;
 mod sizes;
 
 type Cel = cel::Value;
@@ -74,7 +76,12 @@ impl Rule {
     }
 
     /// Evaluates the rule. `Ok(Some)` is its failure; `Err` ends the evaluation of all rules.
-    fn evaluate(&self, context: &mut Context, path: &str, meter: &mut Meter) -> Result<Option<Cause>, Cause> {
+    fn evaluate(
+        &self,
+        context: &mut Context,
+        (value, path): (&Value, &str),
+        meter: &mut Meter,
+    ) -> Result<Option<Cause>, Cause> {
         let Ok(program) = &self.program else { return Ok(None) };
         let path = if self.field_path.is_empty() {
             path.to_owned()
@@ -89,10 +96,11 @@ impl Rule {
         }
         match result {
             Ok(Cel::Bool(true)) => Ok(None),
-            Ok(_) => Ok(Some(self.failure(field, &self.message(context, meter)))),
+            Ok(_) => Ok(Some(self.failure(field, value, &self.message(context, meter)))),
             Err(error) => {
                 let detail = format!("{} evaluating rule: {}", error_text(&error), self.plain_message());
-                Ok(Some(Cause::invalid_raw(field, "\"object\"", &detail)))
+                let shown = format!("\"{}\"", super::validate::type_of(value));
+                Ok(Some(Cause::invalid_raw(field, &shown, &detail)))
             }
         }
     }
@@ -112,11 +120,13 @@ impl Rule {
         Cause::invalid_raw(field, "\"object\"", &detail)
     }
 
-    fn failure(&self, field: String, message: &str) -> Cause {
+    fn failure(&self, field: String, value: &Value, message: &str) -> Cause {
+        let is_scalar = !value.is_object() && !value.is_array();
         let message = match self.reason {
             "FieldValueForbidden" => format!("Forbidden: {message}"),
             "FieldValueRequired" => format!("Required value: {message}"),
             "FieldValueDuplicate" => format!("Duplicate value: {message}"),
+            _ if is_scalar => return Cause::invalid(field, value, message),
             _ => format!("Invalid value: {message}"),
         };
         Cause { field, reason: self.reason, message }
@@ -165,7 +175,7 @@ const INLINE_COST_LIMIT: u64 = 20_000;
 pub(crate) fn check_inline(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Vec<Cause>> {
     let mut checker =
         Checker { meter: Meter::new(Limits { object: INLINE_COST_LIMIT, ..LIMITS }), causes: Vec::new() };
-    checker.check(value, old, schema, "").ok().map(|()| checker.causes)
+    checker.check(value, old, schema, ("", false)).ok().map(|()| checker.causes)
 }
 
 /// Evaluates all rules within the limits.
@@ -175,7 +185,7 @@ pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<
 
 fn check_within(limits: Limits, value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
     let mut checker = Checker { meter: Meter::new(limits), causes: Vec::new() };
-    if let Err(cause) = checker.check(value, old, schema, "") {
+    if let Err(cause) = checker.check(value, old, schema, ("", false)) {
         checker.causes.push(cause);
     }
     checker.causes
@@ -192,28 +202,38 @@ impl Checker {
         value: &Value,
         old: Option<&Value>,
         schema: &Schema,
-        path: &str,
+        (path, is_unchanged): (&str, bool),
     ) -> Result<(), Cause> {
         if !has_rules(schema) || value.is_null() {
             return Ok(());
         }
+        let is_unchanged = is_unchanged || old == Some(value);
         for rule in &schema.rules {
             if rule.transition && old.is_none() && !rule.optional_old {
                 continue;
             }
-            let mut context = Context::with_env(ENV.clone());
-            add_functions(&mut context);
-            context.add_variable_from_value("self", to_cel(value, schema));
-            if let Some(old) = old {
-                context.add_variable_from_value("oldSelf", to_cel(old, schema));
+            // Failures about values that have not changed are tolerated.
+            if is_unchanged && !rule.transition {
+                continue;
             }
-            self.causes.extend(rule.evaluate(&mut context, path, &mut self.meter)?);
+            let mut context = Context::with_env(ENV.clone());
+            libraries::add_functions(&mut context);
+            context.add_variable_from_value("self", to_cel(value, schema));
+            let old = old.map(|old| to_cel(old, schema));
+            if rule.optional_old {
+                let optional = old.map_or_else(OptionalValue::none, OptionalValue::of);
+                context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
+            } else if let Some(old) = old {
+                context.add_variable_from_value("oldSelf", old);
+            }
+            self.causes.extend(rule.evaluate(&mut context, (value, path), &mut self.meter)?);
         }
         match value {
             Value::Object(map) => {
                 for (key, child) in map {
                     if let Some(known) = schema.child(key) {
-                        self.check(child, old.and_then(|o| o.get(key)), known, &join(path, key))?;
+                        let old = old.and_then(|o| o.get(key));
+                        self.check(child, old, known, (&join(path, key), is_unchanged))?;
                     }
                 }
             }
@@ -221,19 +241,13 @@ impl Checker {
                 let Some(items) = &schema.items else { return Ok(()) };
                 for (i, item) in list.iter().enumerate() {
                     let old = old.and_then(|o| old_item(o, item, schema));
-                    self.check(item, old, items, &format!("{path}[{i}]"))?;
+                    self.check(item, old, items, (&format!("{path}[{i}]"), is_unchanged))?;
                 }
             }
             _ => {}
         }
         Ok(())
     }
-}
-
-/// Old item with the same keys in an associative list.
-fn old_item<'v>(old: &'v Value, item: &Value, schema: &Schema) -> Option<&'v Value> {
-    let ListType::Map(keys) = &schema.list else { return None };
-    old.as_array()?.iter().find(|o| keys.iter().all(|k| o.get(k) == item.get(k)))
 }
 
 fn to_cel(value: &Value, schema: &Schema) -> Cel {
@@ -276,62 +290,6 @@ fn convert(function: &str, text: &str) -> Option<Cel> {
     let mut context = Context::with_env(ENV.clone());
     context.add_variable_from_value("text", Cel::String(Arc::new(text.to_owned())));
     ENV.compile(&format!("{function}(text)")).ok()?.execute(&context).ok()
-}
-
-/// Adds the functions of Kubernetes. Functions of the library take precedence.
-fn add_functions(context: &mut Context) {
-    let _ = context.add_function("find", |This(text): This<Arc<String>>, pattern: Arc<String>| -> Cel {
-        let found =
-            regex::Regex::new(&pattern).ok().and_then(|r| r.find(&text).map(|m| m.as_str().to_owned()));
-        found.unwrap_or_default().into()
-    });
-    let _ = context.add_function("findAll", |This(text): This<Arc<String>>, pattern: Arc<String>| -> Cel {
-        let found: Vec<String> = regex::Regex::new(&pattern)
-            .map(|r| r.find_iter(&text).map(|m| m.as_str().to_owned()).collect())
-            .unwrap_or_default();
-        found.into()
-    });
-    let _ = context.add_function("isSorted", |This(list): This<Arc<Vec<Cel>>>| -> bool { list.is_sorted() });
-    let _ = context.add_function("sum", |This(list): This<Arc<Vec<Cel>>>| -> Cel {
-        if list.iter().all(|v| matches!(v, Cel::Int(_))) {
-            Cel::Int(list.iter().map(|v| if let Cel::Int(n) = v { *n } else { 0 }).sum())
-        } else {
-            Cel::Float(list.iter().filter_map(float).sum())
-        }
-    });
-    let _ = context.add_function("isURL", |text: Arc<String>| -> bool {
-        text.parse::<http::Uri>().is_ok_and(|u| u.scheme().is_some()) || text.starts_with('/')
-    });
-    let _ = context
-        .add_function("isIP", |text: Arc<String>| -> bool { text.parse::<std::net::IpAddr>().is_ok() });
-    let _ = context
-        .add_function("isCIDR", |text: Arc<String>| -> bool { super::formats::matches("cidr", &text) });
-    let _ = context.add_function("isQuantity", |text: Arc<String>| -> bool {
-        super::formats::quantity_value(&text).is_some()
-    });
-    let _ = context.add_function("quantity", |text: Arc<String>| -> Cel {
-        super::formats::quantity_value(&text).map_or(Cel::Null, Cel::Float)
-    });
-    let _ = context.add_function("compareTo", |This(a): This<Cel>, b: Cel| -> i64 {
-        match (float(&a), float(&b)) {
-            (Some(a), Some(b)) if a < b => -1,
-            (Some(a), Some(b)) if a > b => 1,
-            _ => 0,
-        }
-    });
-    let _ =
-        context.add_function("isGreaterThan", |This(a): This<Cel>, b: Cel| -> bool { float(&a) > float(&b) });
-    let _ =
-        context.add_function("isLessThan", |This(a): This<Cel>, b: Cel| -> bool { float(&a) < float(&b) });
-}
-
-fn float(value: &Cel) -> Option<f64> {
-    match value {
-        #[expect(clippy::cast_precision_loss, reason = "comparison of magnitudes")]
-        Cel::Int(n) => Some(*n as f64),
-        Cel::Float(f) => Some(*f),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
