@@ -28,7 +28,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The keys of the annotations for one value, in the order of reading. All of them are written.
 pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> Vec<String> {
-    if is_simple(prefix, key) && object.is_none_or(|object| object.kind() != Some("ReplicaSet")) {
+    if is_simple(prefix, key) && object.is_none_or(is_no_replica_set) {
         return vec![[prefix, "/", key].concat()];
     }
     let key = match object {
@@ -43,6 +43,19 @@ pub fn make_keys(prefix: &str, key: &str, v1: bool, object: Option<&Object>) -> 
         }
     }
     keys
+}
+
+/// Whether the object certainly has no annotation with one of the keys for a value. Most objects have none for most handlers: then
+/// no keys are made.
+pub(crate) fn lacks_annotation(prefix: &str, key: &str, object: &Object) -> bool {
+    let is_key = |name: &str| name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')) == Some(key);
+    is_simple(prefix, key)
+        && is_no_replica_set(object)
+        && !object.raw_annotations().any(|(name, _)| is_key(name))
+}
+
+fn is_no_replica_set(object: &Object) -> bool {
+    object.kind() != Some("ReplicaSet")
 }
 
 /// Whether a key is the same in both schemes, with no characters replaced or cut. Nearly all keys are, and keys are
@@ -199,6 +212,22 @@ mod tests {
         }
         for key in ["other.org/x", "kopf-managed", "plain", "notkopf.zalando.org.x/y", "kopf.dev/x"] {
             assert!(!managed.covers(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_annotation_is_certainly_absent_only_if_its_key_is_simple() {
+        for (kind, name, key, is_absent) in [
+            ("K", "my.org/fn", "fn", false),
+            ("K", "my.org/fn2", "fn", true),
+            ("K", "my.orgfn", "fn", true),
+            ("K", "other.org/fn", "fn", true),
+            ("K", "my.org/a.b", "a/b", false),
+            ("ReplicaSet", "my.org/fn-ofDRS", "fn", false),
+        ] {
+            let body = json!({"kind": kind, "metadata": {"annotations": {name: "x"}}});
+            let object = Object::decode(&body.to_string()).unwrap();
+            assert_eq!(lacks_annotation("my.org", key, &object), is_absent, "{kind} {name} {key}");
         }
     }
 

@@ -8,7 +8,9 @@ use crate::json::merge_patch::Patch;
 use crate::json::path::{self, FieldPath};
 use crate::json::value::Value;
 use crate::object::{Found, Object};
-use crate::persistence::annotation_keys::{drop_empty_stanzas, make_keys, retain_annotations, store_marker};
+use crate::persistence::annotation_keys::{
+    drop_empty_stanzas, lacks_annotation, make_keys, retain_annotations, store_marker,
+};
 
 /// A storage of progress records.
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -67,6 +69,7 @@ impl ProgressStorage {
     /// The record of a handler, if there is one.
     pub fn fetch(&self, object: &Object, id: &str) -> Result<Option<Record>, Malformed> {
         match self {
+            Self::Annotations { prefix, .. } if lacks_annotation(prefix, id, object) => Ok(None),
             Self::Annotations { prefix, v1, .. } => {
                 for key in make_keys(prefix, id, *v1, Some(object)) {
                     let Some(text) = object.annotation(&key) else { continue };
