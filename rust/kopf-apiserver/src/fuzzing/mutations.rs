@@ -243,7 +243,8 @@ fn any_crd_is_served_or_rejected() {
     let objects: Vec<&Value> =
         bodies.iter().filter(|body| body["spec"].is_object() && !is_crd(body)).collect();
     let mut rng = Rng(7);
-    let seeds: Vec<Vec<u8>> = (0..1_000)
+    // Each takes many requests.
+    let seeds: Vec<Vec<u8>> = (0..40)
         .map(|i| {
             let (first, mut second) = (rng.of(&crds).clone(), rng.of(&crds).clone());
             if i % 2 == 0 {

@@ -78,8 +78,8 @@ impl<'o> Walk<'o> {
                 let known = REASONS.map(str::to_owned);
                 self.out.push(Cause::unsupported(format!("{path}.reason"), &reason.into(), &known));
             }
-            self.validate_transition(rule, &path);
-            self.compile(rule, &known, position, &path);
+            let is_compiled = self.compile(rule, &known, position, &path);
+            self.validate_transition(rule, is_compiled, &path);
             self.budget.count(rule, &known, position, &path, self.out);
         }
     }
@@ -104,9 +104,9 @@ impl<'o> Walk<'o> {
         }
     }
 
-    /// Validates the use of the old value in a rule.
-    fn validate_transition(&mut self, rule: &Value, path: &str) {
-        let is_transition = uses_old_value(member_text(rule, "rule"));
+    /// Validates the use of the old value in a rule. A rule that cannot be compiled counts as one that does not use it.
+    fn validate_transition(&mut self, rule: &Value, is_compiled: bool, path: &str) {
+        let is_transition = is_compiled && uses_old_value(member_text(rule, "rule"));
         if is_transition && let Some(outer) = &self.uncorrelatable {
             let detail =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outer}");
@@ -118,8 +118,9 @@ impl<'o> Walk<'o> {
         }
     }
 
-    /// Reports compilation errors of a rule's expressions.
-    fn compile(&mut self, rule: &Value, schema: &Schema, position: Position, path: &str) {
+    /// Reports compilation errors of a rule's expressions. Returns whether the rule itself has none.
+    fn compile(&mut self, rule: &Value, schema: &Schema, position: Position, path: &str) -> bool {
+        let mut is_compiled = true;
         let this = Declared::Value { schema, is_root: position.is_root() };
         let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false);
         let optional = Declared::Optional { schema, is_root: position.is_root() };
@@ -138,6 +139,7 @@ impl<'o> Walk<'o> {
                 continue;
             }
             if let Some(errors) = compile_errors(text, &[("self", this), ("oldSelf", old)]) {
+                is_compiled &= key != "rule";
                 let detail = format!("{prefix}compilation failed: {errors}");
                 self.out.push(Cause::invalid_raw(
                     format!("{path}.{key}"),
@@ -148,6 +150,7 @@ impl<'o> Walk<'o> {
                 self.out.push(Cause::invalid_raw(format!("{path}.{key}"), &internal_rule_text(rule), detail));
             }
         }
+        is_compiled
     }
 }
 
@@ -279,6 +282,10 @@ mod tests {
         let found = errors(&schema);
         let expected = "found no matching overload for '_==_' applied to '(optional_type(string), string)'";
         assert!(found.iter().any(|error| error.contains(expected)), "{found:?}");
+        assert!(
+            found.iter().any(|error| error.contains("may not be set if oldSelf is not used in rule")),
+            "{found:?}"
+        );
     }
 
     #[test]

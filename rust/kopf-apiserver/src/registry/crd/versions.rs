@@ -15,8 +15,7 @@ use crate::registry::meta;
 const MAX_SELECTABLE: usize = 8;
 
 /// Members of versions that are moved if they are equal in all versions.
-const SHARED: [&str; 4] =
-    ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
+const SHARED: [&str; 4] = ["schema", "subresources", "additionalPrinterColumns", "selectableFields"];
 
 fn list(spec: &Value) -> &[Value] {
     spec.get("versions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
