@@ -50,6 +50,9 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     "liveness-url": ("... is not a URL such as http://0.0.0.0:8080/healthz",),
     "liveness-port": ("Cannot serve the health status at ...",),
     "lease-name": ("Leader election needs a lease name that all replicas share and no other operator uses",),
+    "lease-namespace": ("Leader election needs the namespace of the lease",),
+    "overdue-leader": ("Leadership was lost while ... was running",),
+    "no-peering-for-dev": ("There is no peering by which this operator could pause the leader",),
     "status-address": ("... is not an address such as 0.0.0.0:8080",),
     "no-peering-crd": ("Cannot find the peering resource for ...",),
 }
