@@ -95,9 +95,15 @@ impl HandlerCall {
         keep_error: bool,
         ended: Option<Py<PyAny>>,
     ) -> Self {
-        let stage = Stage::Created(kwargs);
-        let state = State { stage, after_call, is_listed: false, outcome: None, result: None, error: None };
-        Self { invoker, prepared, attempt, logger, results, keep_error, ended, state: Mutex::new(state) }
+        let state = Mutex::new(State {
+            stage: Stage::Created(kwargs),
+            after_call,
+            is_listed: false,
+            outcome: None,
+            result: None,
+            error: None,
+        });
+        Self { invoker, prepared, attempt, logger, results, keep_error, ended, state }
     }
 
     /// The outcome of the call.
@@ -152,9 +158,9 @@ impl HandlerCall {
         slf: &Bound<'py, Self>,
         kind: Bound<'py, PyAny>,
         value: Option<Bound<'py, PyAny>>,
-        traceback: Option<Bound<'py, PyAny>>,
+        traceback: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let error = thrown(kind, value, traceback.as_ref())?;
+        let error = thrown(kind, value, traceback)?;
         resume(slf, Input::Throw(error))?.ok_or_else(|| returned(slf))
     }
 

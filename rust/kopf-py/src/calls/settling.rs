@@ -62,12 +62,9 @@ impl HandlerCall {
     }
 
     fn add_result(&self, py: Python<'_>) -> PyResult<()> {
-        let result = self.result(py);
-        let (Some(results), Some(result)) = (&self.results, result) else { return Ok(()) };
-        if result.is_none(py) {
-            return Ok(());
-        }
-        let arguments = (results, result, &self.prepared, &self.logger);
+        let returned = self.result(py).filter(|returned| !returned.is_none(py));
+        let (Some(all), Some(returned)) = (&self.results, returned) else { return Ok(()) };
+        let arguments = (all, returned, &self.prepared, &self.logger);
         self.invoker.bind(py).call_method1(intern!(py, "add_result"), arguments).map(drop)
     }
 

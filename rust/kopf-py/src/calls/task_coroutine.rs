@@ -50,9 +50,9 @@ impl TaskCoroutine {
         py: Python<'py>,
         kind: Bound<'py, PyAny>,
         value: Option<Bound<'py, PyAny>>,
-        traceback: Option<Bound<'py, PyAny>>,
+        traceback: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let error = thrown(kind, value, traceback.as_ref())?;
+        let error = thrown(kind, value, traceback)?;
         self.resume(py, Input::Throw(error))?.ok_or_else(|| PyStopIteration::new_err(()))
     }
 
