@@ -107,7 +107,7 @@ def test_an_activation_is_answered_or_dropped():
     class Activation:
         cycle, uid, resource, event, initial_patch, change = 1, "u", None, None, None, None
         task_name, is_final = "Handling of n", True
-        commands = ()
+        commands = (None,)
 
         def __init__(self):
             self.object = bridge.Object.decode(TEXT)

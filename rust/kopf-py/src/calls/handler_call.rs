@@ -176,7 +176,7 @@ impl HandlerCall {
             Stage::Suspended(awaited) => {
                 let closed = awaited.close(py);
                 drop(awaited);
-                call.end(slf)?;
+                HandlerCall::end(slf)?;
                 closed
             }
         }
@@ -258,7 +258,7 @@ fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Opt
     let stage = std::mem::replace(&mut call.state().stage, Stage::Running(None));
     let step = match (stage, input) {
         (Stage::Created(_), Input::Throw(error)) => {
-            call.end(slf)?;
+            HandlerCall::end(slf)?;
             return Err(error);
         }
         (Stage::Created(kwargs), Input::Send(value)) => {
@@ -270,7 +270,7 @@ fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Opt
                 Ok(Some(outcome)) => Ok(Step::Rejected(outcome)),
                 Ok(None) => call.begin(kwargs.into_bound(py)),
                 Err(error) => {
-                    call.end(slf)?;
+                    HandlerCall::end(slf)?;
                     return Err(error);
                 }
             }
@@ -290,7 +290,7 @@ fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Opt
         return Ok(Some(yielded.unbind()));
     }
     let settled = call.settle(py, step);
-    call.end(slf)?;
+    HandlerCall::end(slf)?;
     settled.map(|()| None)
 }
 

@@ -78,12 +78,12 @@ impl HandlerCall {
     }
 
     /// Ends the call, and notifies `ended`.
-    pub(super) fn end(&self, slf: &Bound<'_, Self>) -> PyResult<()> {
-        let py = slf.py();
-        self.unlist(py)?;
-        let stage = std::mem::replace(&mut self.state().stage, Stage::Ended);
+    pub(super) fn end(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, call) = (slf.py(), slf.get());
+        call.unlist(py)?;
+        let stage = std::mem::replace(&mut call.state().stage, Stage::Ended);
         drop(stage);
-        if let Some(ended) = &self.ended {
+        if let Some(ended) = &call.ended {
             ended.bind(py).call1((slf,))?;
         }
         Ok(())
