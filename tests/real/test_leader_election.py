@@ -126,7 +126,8 @@ def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothing_and_
     assert lease["spec"]["leaseTransitions"] == 1
     shelf.patch("p1", {"spec": {"size": 2}})
     standby.wait_for_call("update")
-    assert [call.handler for call in handled(leader)] == ["create"]
+    # The function was running: it may have gone on before it was cancelled. No other one was called.
+    assert [call.handler for call in handled(leader) if call.handler != "created"] == ["create"]
     assert standby.stop() == 0
     leader.wait_for_call("resume")
 
