@@ -73,7 +73,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xfail(reason=IN_REFERENCE[name], strict=False))
     if len(ours) == len(items) and any(REAL in item.path.parents for item in items):
         unknown = set(IN_REFERENCE) - known
-        narrowed = config.getoption("-k") or any("::" in arg or ".py" in arg for arg in config.args)
+        narrowed = (
+            config.getoption("-k")
+            or config.getoption("lf", False)
+            or any("::" in arg or ".py" in arg for arg in config.args)
+        )
         if unknown and not narrowed:
             raise pytest.UsageError(f"differences.py names tests that do not exist: {sorted(unknown)}")
 

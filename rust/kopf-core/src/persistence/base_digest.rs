@@ -15,7 +15,7 @@ use crate::object::Object;
 pub enum BaseDigest {
     /// Of the text itself.
     Plain(u64),
-    /// Of the text as [`escape`] escapes it.
+    /// Of the text in the form that an annotation has within JSON.
     Escaped(u64),
 }
 
