@@ -63,6 +63,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Maturin sets this too. Without it, cargo would recompile all dependents of pyo3.
 export PYO3_BUILD_EXTENSION_MODULE := 1
 unexport VIRTUAL_ENV CONDA_PREFIX
+# Pytest spends most of its start on the assertions of the tests, unless it may keep the result.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The development profile and the same features for the package in .venv and for all tests, so that nothing is compiled twice. Only
 # `make wheel` and the benchmarks build the optimised extension.
@@ -314,10 +316,14 @@ operators: $(VENV)/.installed $(REFERENCE)/.installed $(OPERATORS)/.installed
 	$(PYTEST) $(if $(AGAIN),,-n 2 --dist worksteal) tests/operators tests/real/test_client_flows.py::test_the_libraries \
 	    $(PYTEST_ARGS)
 
-.PHONY: lint lint-rust lint-rest lint-python lint-typing
+.PHONY: lint lint-rust lint-rest lint-python lint-typing lint-tests
 lint: lint-rust lint-rest
 
-lint-rest: lint-python lint-typing docs
+lint-rest: lint-python lint-typing lint-tests docs
+
+# All tests can be imported. Then the processes of `make test` need not compile them at the same time.
+lint-tests: $(VENV)/.installed
+	$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider | tail -n 30
 
 # `--examples` (there are none) selects the features of the tests, so that rustdoc reuses clippy's metadata.
 lint-rust: | $(BIN)/python

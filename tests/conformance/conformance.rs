@@ -7,7 +7,7 @@
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints the result")]
 
-#[path = "../../rust/kopf-apiserver/tests/support/mod.rs"]
+#[path = "../../rust/kopf-apiserver/tests/server/support/mod.rs"]
 mod support;
 
 use std::collections::BTreeMap;

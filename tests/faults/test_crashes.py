@@ -11,7 +11,7 @@ import pytest
 from crash_runs import explore, points
 from scenarios import SCENARIOS
 
-EACH = 4
+EACH = 8
 """One of this many points is tested."""
 
 

@@ -1,14 +1,10 @@
 //! Writes that change nothing, or only the owners of fields. The expected values are those of kube-apiserver 1.36.
 
-#![allow(clippy::expect_used, reason = "a test may stop")]
-
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::client::Client;
 use kopf_apiserver::{Server, ServerOptions, start};
 use serde_json::{Value, json};
-use support::client::Client;
 
 const JSON: &str = "application/json";
 const APPLY: &str = "application/apply-patch+yaml";

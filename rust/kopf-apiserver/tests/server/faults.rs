@@ -1,16 +1,12 @@
 //! Integration tests of injected faults, and of lists at earlier versions and by shards.
 
-#![allow(clippy::expect_used, reason = "a test may stop")]
-
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::client::{Answer, Client};
 use kopf_apiserver::{CutOffPoint, Fault, Injection, Server, ServerOptions, start};
 use serde_json::{Value, json};
-use support::client::{Answer, Client};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

@@ -1,13 +1,10 @@
 //! Integration tests of the protocol: HTTP/2, compression, response formats, encodings, limits, and authentication.
 
-#![allow(clippy::expect_used, reason = "a test may stop")]
-
-mod support;
-
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread;
 
+use crate::support::client::connector_for;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -15,7 +12,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use kopf_apiserver::{Server, ServerOptions, start};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use support::client::connector_for;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};

@@ -1,17 +1,12 @@
 //! Integration tests of the server: watches, garbage collection, faults, webhooks, limits, and the handle.
 
-#![allow(clippy::disallowed_methods, reason = "sockets need real time")]
-#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints measurements")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::client::{Answer, Client};
 use kopf_apiserver::{Controllers, Fault, Injection, Server, ServerOptions, start};
 use serde_json::{Value, json};
-use support::client::{Answer, Client};
 
 async fn plain() -> Server {
     start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server")

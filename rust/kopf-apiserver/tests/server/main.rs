@@ -1,0 +1,10 @@
+//! Integration tests of the server. They are one program, since each one links the whole server.
+
+#![allow(clippy::disallowed_methods, reason = "sockets need real time")]
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints measurements")]
+
+mod faults;
+mod protocol;
+mod running;
+mod support;
+mod writes;
