@@ -14,6 +14,10 @@ import sys
 import pytest
 from kopf.testing import Cluster
 
+# Each step of kubectl is a process, which takes seconds on a busy machine.
+LIMIT = 600
+pytestmark = pytest.mark.timeout(LIMIT + 100)
+
 HERE = pathlib.Path(__file__).parent / "clients"
 SCRIPTS = HERE.parents[2] / "scripts"
 LIBRARIES = ["kubernetes", "kubernetes-asyncio", "kr8s", "lightkube", "pykube"]
@@ -46,7 +50,7 @@ def outcomes(client, kubeconfig, folder, **variables):
     """The outcomes of the client's flow by their steps."""
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "KUBECONFIG": str(kubeconfig), **variables}
     done = subprocess.run(
-        [sys.executable, HERE / "run.py", client], env=env, capture_output=True, text=True, timeout=150
+        [sys.executable, HERE / "run.py", client], env=env, capture_output=True, text=True, timeout=LIMIT
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

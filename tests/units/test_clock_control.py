@@ -36,6 +36,11 @@ class FakeClock:
     ends_at: float = float("inf")
     bytes: int = 0
     frozen: bool = True
+    jumps: int = 0
+
+    def jump_to_next(self):
+        self.jumps += 1
+        return True
 
     def activity(self):
         return self.bytes
@@ -144,6 +149,22 @@ def test_the_quiet_period_has_an_upper_limit(elapsed, process, fake_time, delay,
     process.unknown = ["a daemon"]
     process.threads, fake_time.delay = threads, delay
     assert elapsed() < clock.LONGEST_QUIET_PERIOD + 2
+
+
+@pytest.mark.parametrize(("delay", "threads"), [(0.0, 1), (0.1, 0)])
+def test_time_is_advanced_until_it_is_done_on_a_busy_machine(control, process, fake_time, delay, threads):
+    process.unknown = ["a daemon"]
+    fake_time.delay, process.threads = delay, threads
+    control.advance_until(lambda: process.jumps == 2, 30)
+    assert process.jumps == 2
+
+
+def test_the_wait_ends_when_it_is_done(control, process, fake_time):
+    process.busy = ["a daemon that is stopped"]
+    before = fake_time.now
+    control.advance_until(lambda: fake_time.now >= before + 3, 30)
+    assert 3 <= fake_time.now - before < 3.1
+    assert process.jumps == 0
 
 
 def test_work_of_handlers_is_named(control):

@@ -274,7 +274,7 @@ class ClockControl:
         """If time is frozen, advance it until the function returns true: the caller waits in real time."""
         deadline = time.monotonic() + timeout
         while self.clock.frozen and not done() and time.monotonic() < deadline:
-            observation = self._wait(min(time.monotonic() + 1.0, deadline))
+            observation = self._wait(deadline, done)
             if observation.is_over and not done():
                 self.clock.jump_to_next()
 
@@ -292,8 +292,8 @@ class ClockControl:
                 f"The operator was not idle within {timeout:g} seconds. Busy: {observation.reasons}."
             )
 
-    def _wait(self, deadline: float) -> _Observation:
-        """Wait until everything is idle, or until the deadline; get the last observation."""
+    def _wait(self, deadline: float, done: Callable[[], bool] = lambda: False) -> _Observation:
+        """Wait until everything is idle, or done, or until the deadline; get the last observation."""
         quiet, pause, idle_rounds = _QuietTime(), POLL_INTERVAL, 0
         while True:
             for tracker in self._trackers:
@@ -305,7 +305,7 @@ class ClockControl:
                 observation.is_over = True
             elif not observation.is_idle:
                 observation.is_over = quiet.is_over(observation)
-            if observation.is_over or time.monotonic() > deadline:
+            if observation.is_over or done() or time.monotonic() > deadline:
                 return observation
             if not observation.is_idle:
                 threads = self.clock.runnable_threads() if observation.is_uncertain else 0
