@@ -40,7 +40,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 # The number of parallel test processes. Most tests wait for an operator or a server. Files differ much in their duration, so that
 # an idle process takes tests from another one.
-PYTEST_JOBS ?= 6
+PYTEST_JOBS ?= 8
 PARALLEL = $(if $(AGAIN),,-n $(PYTEST_JOBS) --dist worksteal)
 
 # Each run of pytest or cargo writes the failed tests with their errors into RESULTS/NAME.json. `make AGAIN=1 test-python` runs the

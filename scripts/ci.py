@@ -37,7 +37,7 @@ AGAIN_LIMIT = 600
 GRACE = 20
 # The number of reported lines of each kind: the report fits on a screen.
 MOST_REPORTED = 20
-# The folders of tests/behaviours that depend on the interpreter: on its coroutines, tasks, threads, memory, and clock.
+# The folders of tests/behaviours that depend on the interpreter: its coroutines, tasks, threads, memory.
 # The workflow of the wheels runs all tests under each supported version of Python.
 INTERPRETED = (
     "activities",
