@@ -7,6 +7,8 @@ SCRIPT = """#!/bin/sh
 cd "$(dirname "$0")"
 echo run >> plugin.runs
 read -r token seconds < plugin.order
+# A plugin that hangs is killed before it prints anything. Its child would outlive it.
+[ "$seconds" -lt 100 ] || exec sleep "$seconds"
 sleep "$seconds"
 echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
 echo '"status": {"token": "'"$token"'"}}'
