@@ -118,7 +118,15 @@ EXCEPTIONS = [
     ("notes", "", r"(?i)release notes|__notes__|add_note", "release notes; notes of exceptions, PEP 678"),
     ("packed", "", r"repr\(.*packed", "a layout of structs"),
     ("refused", r"docs/probes\.md", r"`refused`", "a value in the JSON of /streams"),
-    ("trouble", "", r"kopf_stream_trouble_seconds|`trouble`|,trouble=", "a metric and a label"),
+    ("trouble", "", r"`trouble`|,trouble=|`trouble=|trouble: \"", "a label of a metric"),
+    ("trouble", "", r"KopfStreamsInTrouble", "an alert: a name of the specification"),
+    ("refused", "", r"KopfWritesRefused", "an alert: a name of the specification"),
+    (
+        "refused",
+        r"python/kopf/_cli/monitoring/|tests/units/alerts|tests/behaviours/metrics/",
+        r"[\"|~]refused[\"|]",
+        "a value of labels",
+    ),
     (
         "border",
         "",

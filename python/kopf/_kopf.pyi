@@ -810,8 +810,13 @@ class Engine:
     def election(self) -> Election | None:
         """The part in a leader election; None without it, and before the start."""
 
-    def heartbeat(self, oldest_call: float | None = None) -> None:
-        """The event loop runs; its oldest call of a handler has been running for so many seconds."""
+    def heartbeat(
+        self, calls: list[tuple[str, float]] = ..., threads: tuple[int, int, int | None] = ...
+    ) -> None:
+        """The event loop runs, with these calls (the id of the handler, and the age in seconds).
+
+        `threads` are the synchronous functions that run, those that wait for a thread, and their limit.
+        """
 
     def stop(self) -> None: ...
     def fileno(self) -> int: ...

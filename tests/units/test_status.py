@@ -18,15 +18,17 @@ class Engine:
         self.calls = []
         self.arrived = asyncio.Event()
 
-    def heartbeat(self, oldest_call=None):
-        self.calls.append(oldest_call)
+    def heartbeat(self, calls, threads):
+        assert threads == (1, 2, 3)
+        self.calls.append(calls)
         if len(self.calls) == 3:
             self.arrived.set()
 
 
-def heartbeat(engine, settings, running=()):
-    invoker = types.SimpleNamespace(running=dict(enumerate(running)))
-    return status.Heartbeat(engine, invoker, settings, asyncio.get_running_loop())
+def heartbeat(engine, running=()):
+    pool = types.SimpleNamespace(load=lambda: (1, 2, 3))
+    invoker = types.SimpleNamespace(running=dict(enumerate(running)), pool=pool)
+    return status.Heartbeat(engine, invoker, asyncio.get_running_loop())
 
 
 def test_the_event_loop_sends_heartbeats_until_the_end(monkeypatch):
@@ -34,33 +36,33 @@ def test_the_event_loop_sends_heartbeats_until_the_end(monkeypatch):
 
     async def main():
         engine = Engine()
-        with heartbeat(engine, kopf.OperatorSettings()) as beating:
+        with heartbeat(engine) as beating:
             await asyncio.wait_for(engine.arrived.wait(), 30)
             assert not beating._next.cancelled()
         assert beating._next.cancelled()
-        assert set(engine.calls) == {None}
+        assert engine.calls[:3] == [[], [], []]
 
     asyncio.run(main())
 
 
-def test_heartbeats_have_the_age_of_the_oldest_call_apart_from_daemons():
+def test_heartbeats_have_the_ages_of_all_calls_apart_from_daemons():
     registry = kopf.OperatorRegistry()
     kopf.daemon("things", registry=registry)(lambda **_: None)
-    kopf.on.create("things", registry=registry)(lambda **_: None)
+    kopf.on.create("things", id="create", registry=registry)(lambda **_: None)
     daemon = registry._spawning.get_all_handlers()[0]
     change = registry._changing.get_all_handlers()[0]
-    settings, now = kopf.OperatorSettings(), time.monotonic()
-    settings.health.handler_limit = 60
+    now = time.monotonic()
 
     async def main(*running):
         engine = Engine()
-        with heartbeat(engine, settings, running):
-            [age] = engine.calls
-        return age
+        with heartbeat(engine, running):
+            [calls] = engine.calls
+        return calls
 
     calls = [(daemon, None, now - 900), (change, None, now - 30), (change, None, now)]
-    assert 30 <= asyncio.run(main(*calls)) < 60
-    assert asyncio.run(main(*calls[:1])) is None
+    ages = dict(reversed(asyncio.run(main(*calls))))
+    assert 30 <= ages["create"] < 60 and len(asyncio.run(main(*calls))) == 2
+    assert asyncio.run(main(*calls[:1])) == []
 
 
 @pytest.mark.parametrize("compat", [None, "1.45"])

@@ -116,6 +116,15 @@ class ExecutorPool:
                 job.abandoned = True
                 job.future.cancel()
 
+    def load(self) -> tuple[int, int, int | None]:
+        """How many functions run, how many wait for a thread, and how many can run, if that is known.
+
+        Functions in an executor of the user count as running.
+        """
+        waiting = self._queue.waiting if self._queue is not None else 0
+        limit = self._queue.size if self._queue is not None else None
+        return max(0, len(self._pending) - waiting), waiting, limit
+
     def _submit(self, job: ThreadJob, executor: concurrent.futures.Executor, limit: int | None) -> None:
         is_default = type(executor) is HandlerPool
         size = executor.size if isinstance(executor, HandlerPool) and is_default else limit
@@ -157,6 +166,16 @@ class _SharedQueue:
         self._calls: collections.deque[ThreadJob] = collections.deque()
         self._workers = 0
         self._lock = threading.Lock()
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait for a thread."""
+        return len(self._calls)
+
+    @property
+    def size(self) -> int:
+        """How many jobs run at the same time."""
+        return self._size
 
     def put(self, job: ThreadJob, size: int) -> None:
         """Add a job; `size` is how many of the jobs run at the same time."""

@@ -352,7 +352,7 @@ class OperatorRunner:
             if is_monitored and not self._compatibility.has_no_health_checks:
                 from kopf._runtime.status import Heartbeat
 
-                loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._settings, self._loop))
+                loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._loop))
             loop_monitor.enter_context(connect_parts(self._registry, engine, handlers, self._invoker))
             if caches is not None:
                 caches.attach(engine)

@@ -48,14 +48,11 @@ def has_probes(registry: OperatorRegistry) -> bool:
 class Heartbeat:
     """Sends heartbeats of the event loop to the engine during the `with` block."""
 
-    def __init__(
-        self, engine: Engine, invoker: Invoker, settings: OperatorSettings, loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, engine: Engine, invoker: Invoker, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._engine = engine
         self._invoker = invoker
         self._loop = loop
-        self._is_timing = settings.health.handler_limit is not None
         self._next: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Heartbeat:
@@ -69,13 +66,16 @@ class Heartbeat:
             self._next.cancel()
 
     def _beat(self) -> None:
-        self._engine.heartbeat(self._oldest_call() if self._is_timing else None)
+        self._engine.heartbeat(self._calls(), self._invoker.pool.load())
         self._next = self._loop.call_later(INTERVAL, self._beat)
 
-    def _oldest_call(self) -> float | None:
-        calls = list(self._invoker.running.values())
-        starts = [start for handler, _, start in calls if not isinstance(handler, DaemonHandler)]
-        return time.monotonic() - min(starts) if starts else None
+    def _calls(self) -> list[tuple[str, float]]:
+        now, running = time.monotonic(), list(self._invoker.running.values())
+        return [
+            (str(handler.id), now - start)
+            for handler, _, start in running
+            if not isinstance(handler, DaemonHandler)
+        ]
 
 
 def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:

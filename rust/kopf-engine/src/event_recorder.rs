@@ -50,7 +50,7 @@ pub struct EventReceiver {
 /// Number of queued events, which bounds all queues together, and number of events dropped since the last log line.
 #[derive(Debug, Default)]
 struct Load {
-    waiting: AtomicUsize,
+    waiting: Arc<AtomicUsize>,
     dropped: AtomicUsize,
 }
 
@@ -105,6 +105,7 @@ impl EventRecorder {
     pub async fn run(mut self, event_receiver: EventReceiver, ending: CancellationToken) {
         let EventReceiver { mut receiver, load } = event_receiver;
         self.load = load;
+        let _first = self.shared.metrics.events.waiting.set(Arc::clone(&self.load.waiting));
         loop {
             let posts = tokio::select! {
                 posts = receiver.recv() => posts,
@@ -165,6 +166,7 @@ impl EventRecorder {
         let _ = self.load.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let dropped = self.load.dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
+            self.shared.metrics.events.dropped.add(dropped);
             let text = format!(
                 "{dropped} Kubernetes events were dropped: {MOST_WAITING} wait to be posted already. Post less (see \
                  settings.posting.level), or let the server take more."
@@ -179,7 +181,10 @@ impl EventRecorder {
             None => None,
         };
         while let Some(post) = self.next(key) {
-            if let Err(error) = self.post(&post).await {
+            let posted = self.post(&post).await;
+            let events = &self.shared.metrics.events;
+            if posted.is_ok() { &events.posted } else { &events.failed }.increment();
+            if let Err(error) = posted {
                 let text = post.failure(&why(&error));
                 self.shared.host.log(LogRecord::general(Level::Warning, LOGGER, text));
             }

@@ -48,6 +48,7 @@ pub mod host;
 pub mod http_server;
 pub mod leadership;
 pub mod live_config;
+pub mod metrics;
 mod metrics_text;
 pub mod object_key;
 pub mod objects;

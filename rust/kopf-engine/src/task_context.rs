@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Client;
 use crate::host::{CycleId, Host};
 use crate::live_config::LiveConfig;
+use crate::metrics::OperatorMetrics;
 use crate::other_operators::OtherOperators;
 use crate::supervision::Failing;
 use crate::term_work::TermWork;
@@ -34,6 +35,8 @@ pub struct TaskContext {
     pub other_operators: OtherOperators,
     /// The work of the present term of a leader election, or of the whole run without one.
     pub term: TermWork,
+    /// The counters of the parts of the operator.
+    pub metrics: OperatorMetrics,
     /// The source of the ids of cycles and runs.
     ids: AtomicU64,
 }
@@ -49,7 +52,9 @@ impl TaskContext {
     ) -> Arc<Self> {
         let (startup_config, failing, ids) = (live_config.get(), Arc::default(), AtomicU64::new(1));
         let other_operators = OtherOperators::default();
+        let metrics = OperatorMetrics::of(&startup_config.registry.handlers);
         Arc::new(Self {
+            metrics,
             startup_config,
             live_config,
             client,

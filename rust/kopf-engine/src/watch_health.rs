@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 
+use crate::metrics::ResourceTable;
 use crate::metrics_text::{add_family, add_sample};
 use crate::time::clock::Clock;
 
@@ -66,6 +67,8 @@ struct StreamHealth {
 pub struct StreamSample {
     /// The resource and the namespace.
     pub name: String,
+    /// The name of the resource in metrics; empty if there is no task.
+    pub resource: String,
     /// The progress of its task; none if there is no task.
     pub activity: Option<(u64, Option<f64>)>,
     /// All objects were listed once.
@@ -92,6 +95,7 @@ impl StreamHealth {
 #[derive(Debug)]
 pub struct WatchHealth {
     clock: Clock,
+    resources: Arc<ResourceTable>,
     streams: Mutex<BTreeMap<String, StreamHealth>>,
     expected: Mutex<Option<BTreeSet<String>>>,
 }
@@ -99,7 +103,13 @@ pub struct WatchHealth {
 impl WatchHealth {
     /// The health without any streams.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, streams: Mutex::default(), expected: Mutex::default() }
+        Self { clock, resources: Arc::default(), streams: Mutex::default(), expected: Mutex::default() }
+    }
+
+    /// The health whose streams count in these metrics.
+    #[must_use]
+    pub fn counting_in(self, resources: &Arc<ResourceTable>) -> Self {
+        Self { resources: Arc::clone(resources), ..self }
     }
 
     /// Sets the streams that must exist.
@@ -130,6 +140,7 @@ impl WatchHealth {
             let failure = stream.and_then(|it| it.failure).filter(|(failure, _)| failure.is_failing());
             StreamSample {
                 name: name.clone(),
+                resource: stream.map(|it| it.resource.clone()).unwrap_or_default(),
                 activity: stream
                     .map(|it| it.activity.as_ref().map_or((0, None), |activity| activity.sample())),
                 is_listed: stream.is_some_and(|it| it.is_listed),
@@ -159,6 +170,7 @@ impl WatchHealth {
 
     /// Registers the task of a stream, of a resource with this name.
     pub fn follow(&self, stream: &str, resource: String, activity: &Arc<StreamActivity>) {
+        activity.count_in(self.resources.named(&resource));
         let mut streams = self.streams();
         let condition = streams.entry(stream.to_owned()).or_default();
         (condition.resource, condition.activity) = (resource, Some(Arc::clone(activity)));
@@ -234,7 +246,6 @@ impl WatchHealth {
 
     /// The metrics in the Prometheus text format.
     pub fn to_metrics(&self) -> String {
-        let now = self.clock.now();
         let expected = self.expected().iter().flatten().count();
         let missing = self.missing().len();
         let mut text = String::new();
@@ -246,40 +257,6 @@ impl WatchHealth {
             add_sample(&mut text, name, &[], value);
         }
         let streams = self.streams();
-        let mut figure = |name: &str, kind: &str, help: &str, value: &dyn Fn(&StreamHealth) -> f64| {
-            add_family(&mut text, name, kind, help);
-            for (stream, condition) in streams.iter() {
-                add_sample(&mut text, name, &[("stream", stream)], value(condition));
-            }
-        };
-        let seconds = |since: Option<Timestamp>| since.map_or(0.0, |since| now.seconds_since(since).max(0.0));
-        figure(
-            "kopf_stream_trouble_seconds",
-            "gauge",
-            "For how many seconds a stream has been failing.",
-            &|condition| seconds(condition.failing_since()),
-        );
-        figure(
-            "kopf_stream_silent_seconds",
-            "gauge",
-            "For how many seconds a stream has been silent beyond the inactivity timeout. This is no failure.",
-            &|condition| seconds(condition.silent_since()),
-        );
-        figure(
-            "kopf_stream_failures_total",
-            "counter",
-            "How often a stream was rejected or broken.",
-            &|condition| {
-                // Exact up to `u32::MAX`.
-                f64::from(u32::try_from(condition.failures).unwrap_or(u32::MAX))
-            },
-        );
-        figure(
-            "kopf_stream_rejected_objects",
-            "gauge",
-            "How many objects of a stream cannot be read and are not handled.",
-            &|condition| f64::from(u32::try_from(condition.rejected).unwrap_or(u32::MAX)),
-        );
         add_streams_by_resource(&mut text, &streams);
         text
     }
@@ -297,9 +274,11 @@ impl WatchHealth {
 fn add_streams_by_resource(text: &mut String, streams: &BTreeMap<String, StreamHealth>) {
     const FAILURES: [StreamFailure; 3] =
         [StreamFailure::Rejected, StreamFailure::Broken, StreamFailure::Silent];
-    let mut resources: BTreeMap<&str, (usize, [usize; 3], bool)> = BTreeMap::new();
+    let mut resources: BTreeMap<&str, (usize, [usize; 3], bool, usize)> = BTreeMap::new();
     for condition in streams.values().filter(|condition| !condition.resource.is_empty()) {
-        let (all, troubled, is_synced) = resources.entry(&condition.resource).or_insert((0, [0; 3], true));
+        let (all, troubled, is_synced, rejected) =
+            resources.entry(&condition.resource).or_insert((0, [0; 3], true, 0));
+        *rejected += condition.rejected;
         *all += 1;
         *is_synced &= condition.is_listed;
         for (count, failure) in troubled.iter_mut().zip(FAILURES) {
@@ -307,19 +286,24 @@ fn add_streams_by_resource(text: &mut String, streams: &BTreeMap<String, StreamH
         }
     }
     add_family(text, "kopf_synced", "gauge", "1 once all streams of the resource are listed.");
-    for (resource, (_, _, is_synced)) in &resources {
+    for (resource, (_, _, is_synced, _)) in &resources {
         add_sample(text, "kopf_synced", &[("resource", resource)], u8::from(*is_synced));
     }
     add_family(text, "kopf_watch_streams", "gauge", "Watch streams that exist.");
-    for (resource, (all, _, _)) in &resources {
+    for (resource, (all, ..)) in &resources {
         add_sample(text, "kopf_watch_streams", &[("resource", resource)], all);
     }
     let name = "kopf_watch_streams_troubled";
     add_family(text, name, "gauge", "Watch streams that the server rejects, that break, or that are silent.");
-    for (resource, (_, troubled, _)) in &resources {
+    for (resource, (_, troubled, ..)) in &resources {
         for (failure, count) in FAILURES.iter().zip(troubled) {
             add_sample(text, name, &[("resource", resource), ("trouble", failure.name())], count);
         }
+    }
+    let name = "kopf_watch_rejected_objects";
+    add_family(text, name, "gauge", "Objects that cannot be read and are not handled.");
+    for (resource, (.., rejected)) in &resources {
+        add_sample(text, name, &[("resource", resource)], rejected);
     }
 }
 
@@ -341,8 +325,7 @@ mod tests {
         tokio::time::advance(Duration::from_mins(1)).await;
         health.record_failure("s", StreamFailure::Rejected, Some("403".to_owned()));
         assert_eq!(failure_of(&health), (json!("refused"), json!(60.0)));
-        assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 60\n"));
-        assert!(health.to_metrics().contains("\nkopf_stream_failures_total{stream=\"s\"} 2\n"));
+        assert_eq!(health.to_json()["streams"][0]["failures"], json!(2));
         health.on_data("s");
         assert_eq!(failure_of(&health), (Value::Null, Value::Null));
         assert_eq!(health.to_json()["streams"][0]["last_error"], json!("403"));
@@ -388,8 +371,7 @@ mod tests {
         assert_eq!(failure_of(&health).0, json!("silent"));
         assert_eq!(health.to_json()["streams"][0]["failures"], json!(0));
         tokio::time::advance(Duration::from_mins(10)).await;
-        assert!(health.to_metrics().contains("\nkopf_stream_trouble_seconds{stream=\"s\"} 0\n"));
-        assert!(health.to_metrics().contains("\nkopf_stream_silent_seconds{stream=\"s\"} 600\n"));
+        assert_eq!(failure_of(&health), (json!("silent"), json!(600.0)));
         assert_eq!((health.failing_for("s"), health.error_of("s")), (None, None));
         health.selected("s", &[("labelSelector", "a=b".to_owned())]);
         assert_eq!(health.to_json()["streams"][0]["selectors"], json!({"labelSelector": "a=b"}));
@@ -409,7 +391,6 @@ mod tests {
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(failure_of(&health), (json!("broken"), json!(7.0)));
         assert_eq!(health.failing_for("s"), Some(7.0));
-        assert!(health.to_metrics().contains("\nkopf_stream_silent_seconds{stream=\"s\"} 0\n"));
         health.record_failure("s", StreamFailure::Silent, None);
         assert_eq!(failure_of(&health), (json!("silent"), json!(0.0)));
         assert_eq!(health.error_of("s"), None, "the error is over");

@@ -15,6 +15,7 @@ use kopf_engine::discovery::namespaces::NamespaceScope;
 use kopf_engine::host::{Host, HostTask};
 use kopf_engine::operator::commands::Command;
 use kopf_engine::operator::{Config, Operator};
+use kopf_engine::status::{HostLoad, Threads};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::{depythonize, pythonize};
@@ -179,11 +180,13 @@ impl Engine {
         self.operator.get().and_then(Election::of)
     }
 
-    /// Records that the event loop runs, and for how many seconds the oldest call of a handler has been running.
-    #[pyo3(signature = (oldest_call=None))]
-    fn heartbeat(&self, oldest_call: Option<f64>) {
+    /// Records that the event loop runs, with the running calls (the id of the handler, and the age in seconds), and the
+    /// threads of synchronous handlers: the functions that run, those that wait, and the limit.
+    #[pyo3(signature = (calls=Vec::new(), threads=(0, 0, None)))]
+    fn heartbeat(&self, calls: Vec<(String, f64)>, threads: (usize, usize, Option<usize>)) {
         if let Some(operator) = self.operator.get() {
-            operator.heartbeat(oldest_call);
+            let (active, waiting, limit) = threads;
+            operator.heartbeat(HostLoad { calls, threads: Threads { active, waiting, limit } });
         }
     }
 

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.kopf_embedded_only
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs/probes.md"
 LIMIT = 30.0
-FAMILY = re.compile(r"# HELP (?P<name>[a-z_]+) \S.*\n# TYPE (?P=name) (?P<kind>counter|gauge)\n")
+FAMILY = re.compile(r"# HELP (?P<name>[a-z_]+) \S.*\n# TYPE (?P=name) (?P<kind>counter|gauge|histogram)\n")
+SUFFIXES = ("_bucket", "_sum", "_count")
 LABEL = r'[a-z]+="[^"\n]*"'
 SAMPLE = re.compile(rf"(?P<name>[a-z_]+)(\{{(?P<labels>{LABEL}(,{LABEL})*)\}})? (?P<value>\S+)\n")
 
@@ -83,13 +84,14 @@ def parse(text: str) -> dict[str, list[tuple[str, float]]]:
         name = family["name"]
         assert name not in families, f"{name} occurs twice"
         assert name.endswith("_total") == (family["kind"] == "counter"), name
-        families[name], position = [], family.end()
+        families[name], position, series = [], family.end(), []
         while (sample := SAMPLE.match(text, position)) and not text.startswith("#", position):
-            assert sample["name"] == name
+            suffix = sample["name"].removeprefix(name)
+            assert suffix == "" or (family["kind"] == "histogram" and suffix in SUFFIXES), sample["name"]
             families[name].append((sample["labels"] or "", float(sample["value"])))
+            series.append((sample["name"], sample["labels"]))
             position = sample.end()
-        labels = [labels for labels, _ in families[name]]
-        assert len(labels) == len(set(labels)), name
+        assert len(series) == len(set(series)), name
     return families
 
 
@@ -115,7 +117,7 @@ def test_every_metric_is_documented_and_every_documented_metric_is_exposed(serve
     assert value == 1 and f'python="{version}"' in labels
 
 
-def test_attempts_of_requests_equal_the_request_log_of_the_server(cluster, served):
+def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, served):
     """MET-3, for requests with rejections and failures. Lost responses: see the page."""
     served.wait_until(lambda: served.get("/readyz") == "ok")
     cluster.inject("code", 500, verb="patch", resource="configmaps", times=7)
@@ -134,6 +136,13 @@ def test_attempts_of_requests_equal_the_request_log_of_the_server(cluster, serve
         own = [it for it in cluster.requests if it.agent.startswith("kopf/")]
         return collections.Counter((it.method, str(it.code or "<error>")) for it in own)
 
+    def patches() -> dict[str, float]:
+        samples = parse(served.get("/metrics"))["kopf_patches_total"]
+        found = [(dict(re.findall(r'(\w+)="(.*?)"', labels)), value) for labels, value in samples]
+        assert {labels["part"] for labels, value in found if value} == {"body"}
+        body = [(labels, value) for labels, value in found if labels["part"] == "body"]
+        return {labels["result"]: value for labels, value in body if value}
+
     def of_operator() -> dict[tuple[str, str], float]:
         samples = parse(served.get("/metrics"))["rest_client_requests_total"]
         found = [(dict(re.findall(r'(\w+)="(.*?)"', labels)), value) for labels, value in samples]
@@ -143,6 +152,15 @@ def test_attempts_of_requests_equal_the_request_log_of_the_server(cluster, serve
     served.wait_until(are_handled)
     served.wait_until(lambda: of_operator() == of_server())
     counts = of_operator()
+    results = {"refused": "500", "conflict": "409", "applied": "200"}
+    assert patches() == {result: counts["PATCH", code] for result, code in results.items()}
+    families = parse(served.get("/metrics"))
+    of_handler = dict(families["kopf_handler_calls_total"])
+    assert of_handler['handler="count",outcome="succeeded"'] >= 20
+    reasons = dict(families["kopf_cycles_total"])
+    assert reasons['resource="configmaps",reason="create"'] >= 20
+    records = dict(families["kopf_watch_events_total"])
+    assert records['resource="configmaps",type="listed"'] > 0
     assert all(counts["PATCH", code] > 0 for code in ("500", "409", "200")) and counts["GET", "410"] > 0
 
 
@@ -160,3 +178,21 @@ def test_the_age_of_the_heartbeat_grows_while_the_event_loop_is_blocked(cluster,
     served.wait_until(lambda: age() >= 3)
     served.release.set()
     served.wait_until(lambda: age() < 2)
+
+
+def test_two_operators_in_one_process_have_separate_metrics(cluster, served):
+    """MET-8"""
+    other = Served(cluster)
+    try:
+        for operator in (served, other):
+            operator.wait_until(lambda operator=operator: operator.get("/readyz") == "ok")
+        meta = {"name": "counted", "annotations": {"count": "yes"}}
+        served.stop.set()
+        served.thread.join(LIMIT)
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+        calls = 'kopf_handler_calls_total{handler="count",outcome="succeeded"} 1\n'
+        other.wait_until(lambda: calls in other.get("/metrics"))
+        assert served.get("/metrics") == ""
+    finally:
+        other.stop.set()
+        other.thread.join(LIMIT)

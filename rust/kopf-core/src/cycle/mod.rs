@@ -297,6 +297,11 @@ impl Cycle {
         &self.object
     }
 
+    /// The reason to act; none if no handler matches, or while it is not known.
+    pub fn reason(&self) -> Option<Reason> {
+        self.cause
+    }
+
     /// Continues with the result of the last effect.
     pub fn resume(&mut self, result: EffectResult, now: Timestamp) -> Effect {
         self.moment.now = now;

@@ -71,6 +71,11 @@ impl Schedule {
         self.handler
     }
 
+    /// The start of the last attempt.
+    pub fn began(&self) -> Timestamp {
+        self.began
+    }
+
     /// Continues with the result of the callback for the initial delay, in seconds.
     pub fn delayed(&self, delay: f64, now: Timestamp) -> DaemonAction {
         DaemonAction::Sleep(now.plus(delay.max(0.0)))
@@ -178,7 +183,9 @@ mod tests {
 
         fn ends(&mut self, now: f64, final_: bool, delay: Option<f64>) -> DaemonAction {
             let (at, message, subrefs) = (at(now), None, Vec::new());
-            let outcome = Outcome { handler: 7, at, final_, failed: !final_, delay, message, subrefs };
+            let is_exception = false;
+            let outcome =
+                Outcome { handler: 7, at, final_, failed: !final_, delay, message, subrefs, is_exception };
             self.schedule.attempted(&outcome, at, self.idle_since)
         }
     }

@@ -78,6 +78,8 @@ pub struct Outcome {
     pub message: Option<String>,
     /// The ids of the sub-handlers, at any depth.
     pub subrefs: Vec<String>,
+    /// Whether the call has raised an arbitrary exception, also if that is ignored.
+    pub is_exception: bool,
 }
 
 /// A log line of a handler.
@@ -162,7 +164,11 @@ impl Attempt {
                 log: Some(self.line(Level::Error, false, &format!("failed permanently: {message}"))),
                 limit: None,
             },
-            CallResult::Arbitrary { message } => self.evaluate_arbitrary(message, now),
+            CallResult::Arbitrary { message } => {
+                let mut result = self.evaluate_arbitrary(message, now);
+                result.outcome.is_exception = true;
+                result
+            }
         }
     }
 
@@ -258,6 +264,7 @@ impl Attempt {
             delay: None,
             message: None,
             subrefs: Vec::new(),
+            is_exception: false,
         }
     }
 

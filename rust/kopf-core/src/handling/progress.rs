@@ -214,6 +214,7 @@ mod tests {
             delay: Some(f64::MAX),
             message: None,
             subrefs: Vec::new(),
+            is_exception: true,
         };
         state.record_outcome(&outcome);
         let record = state.record(0).unwrap();

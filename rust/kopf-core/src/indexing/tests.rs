@@ -52,6 +52,7 @@ impl Bench {
             delay,
             message: None,
             subrefs: vec![],
+            is_exception: false,
         };
         let outcomes: Vec<_> =
             pass.calls.iter().zip(ends).map(|(call, end)| end.map(|end| outcome(call, end))).collect();

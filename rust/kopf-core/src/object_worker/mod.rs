@@ -49,12 +49,14 @@ pub struct QueuedEvent {
     pub requeued: bool,
     /// The indices already contain the object.
     pub indexed: bool,
+    /// When it was received, if it could not be handled at once.
+    pub arrived: Option<Timestamp>,
 }
 
 impl QueuedEvent {
     /// A watch event.
     pub fn of(kind: EventType, object: Arc<Object>) -> Self {
-        Self { kind, object, requeued: false, indexed: false }
+        Self { kind, object, requeued: false, indexed: false, arrived: None }
     }
 
     /// The state of an object to be handled again without a watch event.
@@ -243,6 +245,25 @@ impl ObjectWorker {
     /// Whether nothing is in progress and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Idle
+    }
+
+    /// When the oldest of the waiting events was received; none if there is none.
+    pub fn oldest_arrival(&self) -> Option<Timestamp> {
+        self.queue.as_ref()?.pending.front()?.arrived
+    }
+
+    /// Why the object waits although it has no events: for a delay, or after an unexpected error.
+    pub fn waits_for(&self, now: Timestamp) -> Option<SleepKind> {
+        let backoff = self.backoff.as_ref().and_then(|backoff| backoff.remaining(now));
+        if backoff.is_some_and(|left| left > 0.0) {
+            return Some(SleepKind::Backoff);
+        }
+        self.queue.as_ref()?.sleep.is_some().then_some(SleepKind::Delay)
+    }
+
+    /// Whether a cycle runs.
+    pub fn is_running(&self) -> bool {
+        self.phase == Phase::Running
     }
 
     /// Whether the cycle that waits for our last write may continue: with true if that has arrived or timed out, with false if

@@ -303,7 +303,7 @@ impl ObjectWorker {
             self.selector_match = SelectorMatch::Stale;
             return None;
         }
-        let event = QueuedEvent { kind: EventType::Modified, requeued: true, ..sleep.event };
+        let event = QueuedEvent { kind: EventType::Modified, requeued: true, arrived: None, ..sleep.event };
         (!self.has_events()).then_some(NextAction::Start(event))
     }
 

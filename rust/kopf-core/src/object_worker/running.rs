@@ -3,6 +3,7 @@
 use super::{CycleStart, ObjectWorker, QueuedEvent};
 use crate::activation::log::LogMessage;
 use crate::activation::{Activation, Command, CommandResult, Completion};
+use crate::cause::Reason;
 use crate::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
 use crate::daemon::DesiredDaemons;
 use crate::handler::registry::{Registry, ResourceHandlers};
@@ -31,6 +32,7 @@ pub struct RunningCycle {
     pub id: u64,
     cycle: Cycle,
     event: QueuedEvent,
+    opened: Timestamp,
     index_pass: Option<IndexPass>,
     /// The index commands that were submitted.
     indexing: Option<IndexPass>,
@@ -55,12 +57,32 @@ impl RunningCycle {
         let observation =
             CycleEvent { event: event.kind, object: Arc::clone(&event.object), requeued: event.requeued };
         let (cycle, next) = Cycle::open(observation, &memory, resource_handlers, config, moment);
-        Self { id, cycle, event, index_pass, indexing: None, next: Some(next), has_run: false, closed: false }
+        Self {
+            id,
+            cycle,
+            event,
+            opened: now,
+            index_pass,
+            indexing: None,
+            next: Some(next),
+            has_run: false,
+            closed: false,
+        }
     }
 
     /// The event of the cycle, with the object as received.
     pub fn event(&self) -> &QueuedEvent {
         &self.event
+    }
+
+    /// When the cycle was opened.
+    pub fn opened(&self) -> Timestamp {
+        self.opened
+    }
+
+    /// The reason to act, if a change handler matches and it is known already.
+    pub fn reason(&self) -> Option<Reason> {
+        self.cycle.reason()
     }
 
     /// The object that the cycle works on: as received, with our unconfirmed writes applied.

@@ -334,7 +334,7 @@ impl ObjectWorker {
         // Kopf 1.45 drops the event; here, the object must not wait for its next change.
         if is_repeated && !compat && self.pending().next().is_none() {
             let queue = self.queue.get_or_insert_default();
-            queue.pending.push_back(QueuedEvent { requeued: true, ..event });
+            queue.pending.push_back(QueuedEvent { requeued: true, arrived: None, ..event });
         }
         line
     }

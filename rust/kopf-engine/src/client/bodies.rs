@@ -1,10 +1,15 @@
-//! The bodies of requests, and of responses that are streams.
+//! The heads and bodies of requests, and the bodies of errors and of responses that are streams.
 
 use bytes::Bytes;
+use http::{Method, Response, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
+use kopf_core::object::redaction::is_discreet_path;
 
+use super::compression::read_whole;
+use super::connection::{MAX_BODY, RequestHead};
 use super::http1::ResponseBody;
+use crate::error::{ApiError, RequestError};
 
 /// Lists of objects with their metadata only, or full objects from servers that do not support that. Supporting servers
 /// distinguish strictly between lists and single objects.
@@ -65,4 +70,30 @@ impl StreamBody {
     pub async fn frame(&mut self) -> Option<Result<Frame<Bytes>, hyper::Error>> {
         self.0.frame().await
     }
+}
+
+/// The head of a request of the engine. The engine repeats patches after failures in any case; creations are not repeated, as
+/// they are not idempotent.
+pub(super) fn head_of<'r>(method: &'r Method, url: &'r str, payload: RequestBody<'_>) -> RequestHead<'r> {
+    RequestHead {
+        method,
+        url,
+        accept: payload.accept(),
+        content_type: payload.content_type(),
+        is_idempotent: matches!(*method, Method::GET | Method::PATCH),
+    }
+}
+
+/// The error that a response is.
+pub(super) async fn read_error(
+    response: Response<ResponseBody>,
+    head: RequestHead<'_>,
+) -> Result<ApiError, RequestError> {
+    let status = response.status().as_u16();
+    let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+    let retry_after = header.map(str::to_owned);
+    let response = read_whole(response, MAX_BODY).await?;
+    let error = ApiError::from_response(status, retry_after.as_deref(), response.body());
+    let error = error.of_request(head.method, head.url);
+    Ok(if is_discreet_path(head.url) { error.redacted() } else { error })
 }

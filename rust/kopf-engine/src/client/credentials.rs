@@ -26,6 +26,7 @@ use crate::client::connection::{Connection, ConnectionOptions};
 use crate::error::LoginError;
 use crate::host::credentials::{Credentials, Login};
 use crate::host::{Host, HostTask, LogRecord, LoginTask};
+use crate::metrics::Counter;
 use crate::time::clock::Clock;
 
 use rejections::{FIRST_RETRIES, RETRIES, Rejected, ran_out};
@@ -70,6 +71,8 @@ struct Store {
     was_authorized: AtomicBool,
     /// Credentials or certificates were rejected since the last accepted request.
     in_doubt: AtomicBool,
+    /// The successful and the failed logins.
+    login_counts: [Counter; 2],
 }
 
 struct LoginState {
@@ -126,6 +129,7 @@ impl CredentialStore {
             turn: AtomicUsize::default(),
             was_authorized: AtomicBool::default(),
             in_doubt: AtomicBool::default(),
+            login_counts: Default::default(),
         };
         let options = &store.options.connections;
         let open = given.iter().map(|(key, given)| Connection::from_credentials(key, given, options));
@@ -328,6 +332,12 @@ impl Store {
     }
 
     async fn log_in(&self) -> Result<(), LoginFailure> {
+        let result = self.try_to_log_in().await;
+        self.login_counts[usize::from(result.is_err())].increment();
+        result
+    }
+
+    async fn try_to_log_in(&self) -> Result<(), LoginFailure> {
         let happened = std::mem::replace(&mut self.logins().happened, true);
         let title = if happened { "Re-authentication" } else { "Initial authentication" };
         self.log(Level::Info, LOGGER, format!("{title} has been initiated."));
@@ -382,26 +392,6 @@ impl Store {
         LoginFailure::Final(error)
     }
 
-    /// Connects with the results of login handlers. Unusable ones are skipped, unless there are no others.
-    fn connect(&self, items: &[(String, Credentials)]) -> Result<Vec<Connection>, LoginError> {
-        let (mut found, mut failure) = (vec![], None);
-        for (key, given) in items {
-            match Connection::from_credentials(key, given, &self.options.connections) {
-                Ok(connection) => found.push(connection),
-                Err(error) => {
-                    let text =
-                        format!("The credentials of the login handler {key:?} cannot be used: {error}");
-                    self.log(Level::Error, LOGGER, text);
-                    failure = failure.or(Some(error));
-                }
-            }
-        }
-        match failure {
-            Some(error) if found.is_empty() => Err(error),
-            _ => Ok(found),
-        }
-    }
-
     fn log(&self, level: Level, logger: &'static str, text: String) {
         self.host.log(LogRecord::general(level, logger, text));
     }
@@ -414,6 +404,7 @@ fn unix(moment: Timestamp) -> f64 {
 }
 
 mod fallback;
+mod provided;
 mod rejections;
 #[cfg(test)]
 mod tests;

@@ -31,16 +31,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryFutureExt as _;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, Method, Response, StatusCode};
 use kopf_core::backoff::override_text;
 use kopf_core::log_level::Level;
-use kopf_core::object::redaction::is_discreet_path;
 use kopf_core::settings::{ErrorBackoffs, Settings};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, Span};
 
 pub use crate::client::bodies::{RequestBody, StreamBody};
+use crate::client::bodies::{head_of, read_error};
 use crate::client::compression::read_whole;
 pub use crate::client::connection::RequestHead;
 use crate::client::connection::{MAX_BODY, Pool};
@@ -50,9 +50,10 @@ use crate::client::http1::ResponseBody;
 use crate::client::retries::{is_retriable, retry_after};
 use crate::client::spans::{path_of, record_result, request_span};
 pub use crate::client::user_requests::Received;
-use crate::error::{ApiError, RequestError};
+use crate::error::RequestError;
 use crate::fence::{Fence, Rejection};
 use crate::host::{Host, LogRecord};
+use crate::metrics::ResourceMetrics;
 use crate::time::clock::Clock;
 use crate::time::virtual_time::Busy;
 
@@ -72,6 +73,7 @@ struct OpenOptions<'a> {
 /// A response whose body is not read yet.
 struct OpenStream<'a> {
     response: Response<ResponseBody>,
+    begun: Instant,
     deadline: Option<Instant>,
     _permit: Option<SemaphorePermit<'a>>,
     _busy: Option<Busy>,
@@ -95,6 +97,8 @@ pub struct Client {
     clock: Clock,
     /// The numbers of requests and of their attempts.
     counts: Arc<usage::RequestCounts>,
+    /// The metrics of the resource whose objects this client patches; none for other requests.
+    patches: Option<Arc<ResourceMetrics>>,
     /// Admits the requests that change anything, apart from those of leader election; none without it.
     fence: Option<Arc<Fence>>,
 }
@@ -122,6 +126,7 @@ impl Client {
             settings,
             clock,
             counts: Arc::default(),
+            patches: None,
             fence: None,
         };
         client.with_all_headers(headers)
@@ -243,6 +248,7 @@ impl Client {
                 ));
                 return Err(error);
             };
+            self.counts.on_retry(&error);
             self.error(format!(
                 "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
             ));
@@ -267,7 +273,10 @@ impl Client {
             let head = head_of(method, url, payload);
             let content = (&*self.headers, payload.bytes());
             let opened = self.open(head, content, options, &span).await?;
-            Ok(within(opened.deadline, read_whole(opened.response, MAX_BODY)).await?.into_body())
+            let (begun, deadline) = (opened.begun, opened.deadline);
+            let body = within(deadline, read_whole(opened.response, MAX_BODY)).await?.into_body();
+            self.counts.on_response(method, begun.elapsed().as_secs_f64());
+            Ok(body)
         };
         let result = attempt.instrument(span.clone()).await;
         record_result(&span, &result);
@@ -317,12 +326,18 @@ impl Client {
             let authorization = connection.authorization().await?;
             // The semaphore is never closed.
             let permit = match options.permits {
-                Some(permits) => permits.acquire().await.ok(),
+                Some(permits) => {
+                    let _waiting = self.counts.wait();
+                    permits.acquire().await.ok()
+                }
                 None => None,
             };
-            let fence = self.fence_of(head.method, options.pool)?;
+            let fence = self.fence_of(head.method, options.pool).inspect_err(|_| {
+                self.count_patch::<ResponseBody>(head, body, &Err(RequestError::Fenced));
+            })?;
             let busy = self.clock.busy(|| format!("the request {} {}", head.method, path_of(head.url)));
-            let deadline = options.timeout.and_then(|limit| Instant::now().checked_add(seconds(limit)));
+            let begun = Instant::now();
+            let deadline = options.timeout.and_then(|limit| begun.checked_add(seconds(limit)));
             let mut is_distrusted = false;
             let sent =
                 connection.send(head, headers, body, authorization, (options.pool, connect_timeout, fence));
@@ -336,6 +351,7 @@ impl Client {
                 None => within(deadline, sent).await,
             };
             let sent = self.counts.record(head.method, sent);
+            self.count_patch(head, body, &sent);
             let response = match sent {
                 Ok(response) => response,
                 Err(error) => {
@@ -356,9 +372,10 @@ impl Client {
             }
             if status.is_success() {
                 span.record("status", status.as_u16());
-                return Ok(OpenStream { response, deadline, _permit: permit, _busy: busy });
+                return Ok(OpenStream { response, begun, deadline, _permit: permit, _busy: busy });
             }
             let error = within(deadline, read_error(response, head)).await?;
+            self.counts.on_response(head.method, begun.elapsed().as_secs_f64());
             drop((permit, busy));
             if status != StatusCode::UNAUTHORIZED || !options.replaces_credentials {
                 return Err(RequestError::Api(Box::new(error)));
@@ -376,31 +393,6 @@ impl Client {
     fn error(&self, text: String) {
         self.host.log(LogRecord::general(Level::Error, LOGGER, text));
     }
-}
-
-/// The head of a request of the engine. The engine repeats patches after failures in any case; creations are not repeated, as
-/// they are not idempotent.
-fn head_of<'r>(method: &'r Method, url: &'r str, payload: RequestBody<'_>) -> RequestHead<'r> {
-    RequestHead {
-        method,
-        url,
-        accept: payload.accept(),
-        content_type: payload.content_type(),
-        is_idempotent: matches!(*method, Method::GET | Method::PATCH),
-    }
-}
-
-async fn read_error(
-    response: Response<ResponseBody>,
-    head: RequestHead<'_>,
-) -> Result<ApiError, RequestError> {
-    let status = response.status().as_u16();
-    let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = header.map(str::to_owned);
-    let response = read_whole(response, MAX_BODY).await?;
-    let error = ApiError::from_response(status, retry_after.as_deref(), response.body());
-    let error = error.of_request(head.method, head.url);
-    Ok(if is_discreet_path(head.url) { error.redacted() } else { error })
 }
 
 async fn within<T>(

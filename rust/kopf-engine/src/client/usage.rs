@@ -1,12 +1,14 @@
 //! The requests and the permits of a client, for metrics.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use http::{Method, Response};
 use tokio::sync::Semaphore;
 
-use super::Client;
+use super::{Client, RequestHead};
 use crate::error::RequestError;
+use crate::metrics::{Counter, Histogram, ResourceMetrics};
 
 /// How many of the request permits are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,11 +36,57 @@ impl Client {
         self.counts.to_attempts()
     }
 
+    /// The repetitions of requests by their cause, the durations of attempts by their method, and the number of requests that wait
+    /// for a permit.
+    pub(crate) fn usage(
+        &self,
+    ) -> ([(&'static str, u64); RETRY_CAUSES.len()], Vec<(&'static str, &Histogram)>, usize) {
+        let RequestCounts { durations, retries, waiting, .. } = &*self.counts;
+        let mut counts = RETRY_CAUSES.map(|cause| (cause, 0));
+        for ((_, count), counter) in counts.iter_mut().zip(retries) {
+            *count = counter.get();
+        }
+        let timed = METHODS.into_iter().zip(durations).filter(|(_, histogram)| histogram.count() > 0);
+        (counts, timed.collect(), waiting.load(Ordering::Relaxed))
+    }
+
+    /// The numbers of successful and of failed logins.
+    pub(crate) fn logins(&self) -> [u64; 2] {
+        self.credential_store.login_counts()
+    }
+
+    /// The same client, whose patches are counted as those of one resource's objects.
+    #[must_use]
+    pub fn counting_patches(&self, metrics: &Arc<ResourceMetrics>) -> Self {
+        Self { patches: Some(Arc::clone(metrics)), ..self.clone() }
+    }
+
+    /// Counts an attempt to patch an object.
+    pub(super) fn count_patch<B>(
+        &self,
+        head: RequestHead<'_>,
+        body: &[u8],
+        sent: &Result<Response<B>, RequestError>,
+    ) {
+        if let Some(ResourceMetrics { patches, .. }) = self.patches.as_deref()
+            && *head.method == Method::PATCH
+        {
+            if !matches!(sent, Err(RequestError::Fenced)) {
+                patches.bytes.add(body.len());
+            }
+            let result = sent.as_ref().map(|response| response.status().as_u16());
+            patches.on_attempt(head.url, head.content_type, result);
+        }
+    }
+
     /// The address of the server that requests are sent to now; empty before the login.
     pub fn current_server(&self) -> String {
         self.credential_store.server()
     }
 }
+
+/// The causes for which requests are repeated.
+pub(crate) const RETRY_CAUSES: [&str; 5] = ["429", "403", "5xx", "transport", "timeout"];
 
 /// The methods that the engine and users' code use; the last one stands for all others.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OTHER"];
@@ -52,27 +100,70 @@ pub(super) struct RequestCounts {
     pub(super) requests: AtomicUsize,
     /// By method and status; the last status is that of attempts without a response.
     attempts: Box<[AtomicU64]>,
+    /// By method: the seconds until the end of the response; without watches.
+    durations: [Histogram; METHODS.len()],
+    /// By the cause.
+    retries: [Counter; RETRY_CAUSES.len()],
+    /// The requests that wait for a permit.
+    waiting: AtomicUsize,
+}
+
+/// A request that waits for a permit, until it is dropped.
+pub(super) struct WaitingGuard<'a>(&'a AtomicUsize);
+
+impl Drop for WaitingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for RequestCounts {
     fn default() -> Self {
         let attempts = (0..METHODS.len() * (STATUSES + 1)).map(|_| AtomicU64::new(0)).collect();
-        Self { requests: AtomicUsize::new(0), attempts }
+        Self {
+            requests: AtomicUsize::new(0),
+            attempts,
+            durations: std::array::from_fn(|_| Histogram::slow()),
+            retries: Default::default(),
+            waiting: AtomicUsize::new(0),
+        }
     }
 }
 
 impl RequestCounts {
+    /// Counts a request as waiting for a permit.
+    pub(super) fn wait(&self) -> WaitingGuard<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        WaitingGuard(&self.waiting)
+    }
+
+    /// Records the time of an attempt with a complete response.
+    pub(super) fn on_response(&self, method: &Method, seconds: f64) {
+        self.durations[row_of(method)].observe(seconds);
+    }
+
+    /// Counts the repetition of a request after this failure.
+    pub(super) fn on_retry(&self, failure: &RequestError) {
+        let cause = match failure.status() {
+            Some(429) => 0,
+            Some(403) => 1,
+            Some(_) => 2,
+            None if matches!(failure, RequestError::Timeout) => 4,
+            None => 3,
+        };
+        self.retries[cause].increment();
+    }
+
     /// Counts one attempt, and returns its result.
     pub(super) fn record<B>(
         &self,
         method: &Method,
         sent: Result<Response<B>, RequestError>,
     ) -> Result<Response<B>, RequestError> {
-        let known = METHODS.iter().position(|name| *name == method.as_str());
         let status = sent.as_ref().map_or(STATUSES, |response| {
             usize::from(response.status().as_u16()).saturating_sub(FIRST_STATUS).min(STATUSES - 1)
         });
-        let row = known.unwrap_or(METHODS.len() - 1);
+        let row = row_of(method);
         if let Some(count) = self.attempts.get(row * (STATUSES + 1) + status) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -91,6 +182,10 @@ impl RequestCounts {
         });
         cells.filter(|attempts| attempts.count > 0).collect()
     }
+}
+
+fn row_of(method: &Method) -> usize {
+    METHODS.iter().position(|name| *name == method.as_str()).unwrap_or(METHODS.len() - 1)
 }
 
 /// The attempts with one method and one result.

@@ -77,8 +77,9 @@ impl Client {
             // The semaphores are never closed.
             let _permit = self.user_permits.acquire().await.ok();
             let opened = self.open(head, (&*self.headers, body), options, &span).await?;
-            let (parts, body) =
-                within(opened.deadline, read_whole(opened.response, MAX_BODY)).await?.into_parts();
+            let (begun, deadline) = (opened.begun, opened.deadline);
+            let (parts, body) = within(deadline, read_whole(opened.response, MAX_BODY)).await?.into_parts();
+            self.counts.on_response(head.method, begun.elapsed().as_secs_f64());
             Ok(Received { status: parts.status.as_u16(), headers: parts.headers, body })
         };
         let result = attempt.instrument(span.clone()).await;

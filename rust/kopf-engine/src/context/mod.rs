@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::daemons::DaemonContext;
+use crate::metrics::DispatcherSample;
 use crate::operator_pause::Pause;
 use crate::patching::Denials;
 use crate::task_context::TaskContext;
@@ -109,6 +110,9 @@ pub trait DetachedCycles: Send + Sync {
 
     /// Adds the workers that are inside of the engine now.
     fn add_inside(&self, workers: &mut Vec<InsideWorker>);
+
+    /// Its objects now, for metrics.
+    fn sample(&self) -> DispatcherSample;
 }
 
 /// A worker that is inside of the engine: not in the host, in a request, or in a delay.
@@ -146,6 +150,12 @@ impl DetachedRegistry {
             dispatcher.add_inside(&mut workers);
         }
         workers
+    }
+
+    /// The objects of all dispatchers now.
+    pub fn samples(&self) -> Vec<DispatcherSample> {
+        let dispatchers: Vec<_> = self.lock().iter().filter_map(Weak::upgrade).collect();
+        dispatchers.iter().map(|dispatcher| dispatcher.sample()).collect()
     }
 
     /// The term has ended: cancels all detached cycles, and waits until their calls have ended.

@@ -11,7 +11,7 @@ mod termination;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,6 +25,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::client::Client;
+use crate::metrics::RunCounts;
 use crate::object_key::key_of;
 use crate::task_context::TaskContext;
 use crate::time::duration::seconds;
@@ -65,6 +67,8 @@ pub struct DaemonContext {
 pub trait ObjectOwner: Send + Sync {
     /// The resource of its objects.
     fn resource(&self) -> &Arc<Resource>;
+    /// The client for patches of its objects.
+    fn client(&self) -> &Client;
     /// Starts a cycle of the object without a watch event.
     fn wake(self: Arc<Self>, key: &Arc<str>, object: Arc<Object>);
     /// Records a write of a daemon or a timer.
@@ -102,6 +106,16 @@ impl DaemonManager {
 
     fn objects(&self) -> MutexGuard<'_, HashMap<usize, Arc<ObjectDaemons>>> {
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The daemons and timers now, by the indices of their handlers.
+    pub fn run_counts(&self) -> BTreeMap<usize, RunCounts> {
+        let objects: Vec<_> = self.objects().values().cloned().collect();
+        let mut counts = BTreeMap::new();
+        for object_daemons in objects {
+            object_daemons.add_run_counts(&mut counts);
+        }
+        counts
     }
 
     fn register(&self, object_daemons: &Arc<ObjectDaemons>) {

@@ -94,6 +94,9 @@ impl Scheduler {
             if run.state != RunState::Sleeping || run.turn != due.turn {
                 continue;
             }
+            if let Some(metrics) = self.shared.base.metrics.handlers.get(run.routine.handler()) {
+                metrics.on_due(now.seconds_since(due.at));
+            }
             state.apply_action(
                 &self.shared,
                 &object_daemons,
@@ -161,6 +164,12 @@ impl Scheduler {
         let mut state = object_daemons.state();
         let Some(position) = state.find(run) else { return };
         let Some(reply) = reply else { return self.repeat_lost(&mut state, &object_daemons, position, out) };
+        let (handler, began) = (state.runs[position].routine.handler(), state.runs[position].routine.began());
+        if let (Some(outcome), Some(metrics)) =
+            (&reply.outcome, self.shared.base.metrics.handlers.get(handler))
+        {
+            metrics.on_background_outcome(outcome, began);
+        }
         let Some(outcome) = reply.outcome else {
             return state.exit(&self.shared, &object_daemons, position, out);
         };
@@ -180,8 +189,9 @@ impl Scheduler {
         let writing = async move {
             let change = WriteRequest { patch, functions: reply.fns, ..WriteRequest::of(run) };
             let is_deleted = || object_daemons.is_deleted();
+            let owner = object_daemons.owner();
             let patching = Patching {
-                client: &shared.base.client,
+                client: owner.as_ref().map_or(&shared.base.client, |owner| owner.client()),
                 host: &shared.base.host,
                 resource: &resource,
                 finalizer: &shared.base.live_config.get().settings.persistence.finalizer,

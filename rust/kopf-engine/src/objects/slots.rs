@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicUsize;
 
 use kopf_core::cause::EventType;
 use kopf_core::object_worker::{ObjectWorker, QueuedEvent, SelectorMatch};
+use kopf_core::time::Timestamp;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::daemons::ObjectDaemons;
@@ -33,6 +34,8 @@ pub struct ExecutionState {
 pub struct DetachedCycle {
     /// The id of the cycle.
     pub(super) id: CycleId,
+    /// When it was opened.
+    pub(super) opened: Timestamp,
     /// The object is from a listing: the backlog continues when the cycle is done.
     pub(super) is_listed: bool,
     /// Counts as a worker for those who wait until all workers are done.
@@ -392,5 +395,6 @@ impl Slots {
     }
 }
 
+mod sampling;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,8 @@
 //! The signals between the slot of a busy object and its worker.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+use kopf_core::time::Timestamp;
 
 use tokio::sync::Notify;
 
@@ -13,6 +15,8 @@ pub struct WorkerSignals {
     steps: AtomicU32,
     /// How many such waits are in progress.
     waits: AtomicU32,
+    /// When the cycle in progress was opened, in microseconds; zero without a cycle.
+    opened: AtomicI64,
 }
 
 /// A wait for something outside of the engine, until it is dropped.
@@ -24,6 +28,17 @@ impl WorkerSignals {
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.steps.fetch_add(1, Ordering::Relaxed);
         OutsideGuard(self)
+    }
+
+    /// A cycle is in progress that was opened then; none: it has ended.
+    pub fn set_cycle(&self, opened: Option<Timestamp>) {
+        self.opened.store(opened.map_or(0, Timestamp::micros), Ordering::Relaxed);
+    }
+
+    /// When the cycle in progress was opened.
+    pub fn cycle_opened(&self) -> Option<Timestamp> {
+        let micros = self.opened.load(Ordering::Relaxed);
+        (micros != 0).then(|| Timestamp::from_micros(micros))
     }
 
     /// The number of steps so far if the worker is inside of the engine now. The same number in two samples means that it was

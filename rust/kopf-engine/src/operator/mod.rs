@@ -42,7 +42,7 @@ use crate::live_config::LiveConfig;
 use crate::operator::commands::Command;
 use crate::operator::orchestrator::Orchestrator;
 use crate::reconciling::Reconcilers;
-use crate::status::{Heartbeats, StatusServer};
+use crate::status::{Heartbeats, HostLoad, StatusServer};
 use crate::supervision::guarded;
 use crate::task_context::TaskContext;
 use crate::time::clock::Clock;
@@ -203,9 +203,9 @@ impl Operator {
         self.finished.child_token()
     }
 
-    /// Records that the event loop of the host runs, and the age of its oldest call of a handler in seconds.
-    pub fn heartbeat(&self, oldest_call: Option<f64>) {
-        self.heartbeats.on_host(oldest_call);
+    /// Records that the event loop of the host runs, and its load.
+    pub fn heartbeat(&self, load: HostLoad) {
+        self.heartbeats.on_host(load);
     }
 
     /// The streams whose first listing is still awaited, with the reason: neither listed, nor rejected, nor failing. None of them
@@ -333,9 +333,9 @@ fn context(
     let client =
         Client::new(credential_store, Arc::clone(&startup_config.settings), Arc::clone(host), clock.clone())
             .fenced_by(fence.clone());
-    let health = Arc::new(WatchHealth::new(clock.clone()));
     let base =
         TaskContext::new(operator.live_config.clone(), client, Arc::clone(host), clock.clone(), stopping);
+    let health = Arc::new(WatchHealth::new(clock.clone()).counting_in(&base.metrics.resources));
     let manager = DaemonManager::reached_by(operator.command_sender.clone());
     let daemons = Arc::new(DaemonContext { base: Arc::clone(&base), manager });
     let index_gate = has_indices.then(Arc::<IndexGate>::default);

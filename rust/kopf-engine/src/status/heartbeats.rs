@@ -1,9 +1,12 @@
 //! The heartbeats of the host's event loop and of the orchestrator, for the health monitor.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+
+use crate::metrics::Histogram;
 
 /// The interval of the heartbeats.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -17,8 +20,29 @@ pub struct Heartbeats {
     /// Milliseconds since the start.
     host: AtomicU64,
     orchestrator: AtomicU64,
-    /// The age of the oldest call of a handler at the last heartbeat of the host, in milliseconds.
-    call: AtomicU64,
+    /// How late the heartbeats of the host were.
+    lag: Histogram,
+    last: Mutex<HostLoad>,
+}
+
+/// The load of the host, reported with each heartbeat.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HostLoad {
+    /// The running calls of handlers, except for daemons: the id of the handler, and the age in seconds.
+    pub calls: Vec<(String, f64)>,
+    /// The threads of synchronous handlers.
+    pub threads: Threads,
+}
+
+/// The threads of synchronous handlers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Threads {
+    /// The functions that run.
+    pub active: usize,
+    /// The functions that wait for a thread.
+    pub waiting: usize,
+    /// The maximum number of threads; none if it is not known.
+    pub limit: Option<usize>,
 }
 
 impl Heartbeats {
@@ -28,16 +52,35 @@ impl Heartbeats {
             start: Instant::now(),
             host: AtomicU64::new(NONE),
             orchestrator: AtomicU64::new(0),
-            call: AtomicU64::new(NONE),
+            lag: Histogram::fast(),
+            last: Mutex::default(),
         }
     }
 
-    /// Records a heartbeat of the host's event loop, and the age of its oldest call of a handler in seconds.
-    pub fn on_host(&self, oldest_call: Option<f64>) {
-        let call =
-            oldest_call.map_or(NONE, |age| millis(Duration::try_from_secs_f64(age).unwrap_or_default()));
-        self.call.store(call, Ordering::Relaxed);
+    /// Records a heartbeat of the host's event loop, with its load.
+    pub fn on_host(&self, load: HostLoad) {
+        let now = self.now();
+        if let Some(age) = self.host_age(now) {
+            self.lag.observe((age - INTERVAL.as_secs_f64()).max(0.0));
+        }
+        *self.last() = load;
         self.host.store(millis(self.start.elapsed()), Ordering::Relaxed);
+    }
+
+    /// How late the heartbeats of the host were.
+    pub(super) fn lag(&self) -> &Histogram {
+        &self.lag
+    }
+
+    /// The load of the host, with the present ages of its calls.
+    pub(super) fn load(&self, now: f64) -> HostLoad {
+        let (mut load, elapsed) = (self.last().clone(), self.host_age(now).unwrap_or_default());
+        load.calls.iter_mut().for_each(|(_, age)| *age += elapsed);
+        load
+    }
+
+    fn last(&self) -> MutexGuard<'_, HostLoad> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records heartbeats of the calling task until it is cancelled.
@@ -65,7 +108,8 @@ impl Heartbeats {
 
     /// The age of the oldest call of a handler.
     pub(super) fn call_age(&self, now: f64) -> Option<f64> {
-        Some(stored(&self.call)? + self.host_age(now)?)
+        let oldest = self.last().calls.iter().map(|(_, age)| *age).reduce(f64::max)?;
+        Some(oldest + self.host_age(now)?)
     }
 }
 
@@ -91,7 +135,8 @@ mod tests {
             (beats.host_age(now), beats.orchestrator_age(now), beats.call_age(now)),
             (None, 10.0, None)
         );
-        beats.on_host(Some(30.0));
+        let calls = vec![("a".to_owned(), 30.0), ("b".to_owned(), 10.0)];
+        beats.on_host(HostLoad { calls, ..HostLoad::default() });
         tokio::select! {
             _never = beats.beat() => {}
             () = sleep(Duration::from_millis(2500)) => {}
@@ -99,7 +144,10 @@ mod tests {
         let now = beats.now();
         assert_eq!((beats.host_age(now), beats.orchestrator_age(now)), (Some(2.5), 0.5));
         assert_eq!(beats.call_age(now), Some(32.5));
-        beats.on_host(None);
+        assert_eq!(beats.load(now).calls[1], ("b".to_owned(), 12.5));
+        assert_eq!(beats.lag().count(), 0);
+        beats.on_host(HostLoad::default());
+        assert_eq!(beats.lag().count(), 1);
         assert_eq!(beats.call_age(now), None);
     }
 }

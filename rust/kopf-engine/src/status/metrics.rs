@@ -1,13 +1,17 @@
 //! The metrics of the operator itself: its version, its state, its checks, its handlers, its process, and its queues.
 
 mod process;
+mod requests;
 
 use kopf_core::handler::Kind;
 use kopf_core::health::CheckResult;
 
+use super::heartbeats::Threads;
 use super::monitor::{Gauges, HealthMonitor};
 use crate::fence::Rejection;
 use crate::leadership::{Change, Replica};
+use crate::metrics;
+use crate::metrics::instruments::{add_all, add_histograms};
 use crate::metrics_text::{add_family, add_sample};
 
 /// All states of an operator.
@@ -49,44 +53,36 @@ pub(super) fn to_metrics(python: &str, monitor: Option<&HealthMonitor>, results:
     process::add_process(&mut text);
     if let Some(monitor) = monitor {
         let gauges = monitor.gauges();
-        add_gauges(&mut text, &gauges);
-        add_attempts(&mut text, &gauges);
+        add_gauges(&mut text, &gauges, monitor);
+        requests::add_requests(&mut text, &gauges, monitor.client());
+        metrics::add_metrics(&mut text, monitor.metrics(), &gauges.samples);
     }
     text
 }
 
 /// Appends the state of the event loop, of the queue to Python, and of the request permits.
-fn add_gauges(text: &mut String, gauges: &Gauges) {
-    let Gauges { loop_tick_age, waiting_tasks, oldest_task, permits, .. } = gauges;
+fn add_gauges(text: &mut String, gauges: &Gauges, monitor: &HealthMonitor) {
+    let Gauges { loop_tick_age, waiting_tasks, oldest_task, threads, .. } = gauges;
     if let Some(age) = loop_tick_age {
         let name = "kopf_loop_tick_age_seconds";
         add_family(text, name, "gauge", "The time since the last heartbeat of Python's event loop.");
         add_sample(text, name, &[], age);
+    }
+    let help = "How late the heartbeats of Python's event loop are.";
+    add_histograms(text, "kopf_loop_lag_seconds", help, [(vec![], monitor.lag())]);
+    if let Some(Threads { active, waiting, limit }) = threads {
+        let name = "kopf_threads_active";
+        add_all(text, (name, "gauge", "Synchronous handlers that run."), [([], active)]);
+        let name = "kopf_threads_waiting";
+        add_all(text, (name, "gauge", "Synchronous handlers that wait for a thread."), [([], waiting)]);
+        let limit = limit.map(|limit| ([], limit));
+        add_all(text, ("kopf_threads_limit", "gauge", "All threads for synchronous handlers."), limit);
     }
     add_family(text, "kopf_border_waiting", "gauge", "Tasks that Python has not taken yet.");
     add_sample(text, "kopf_border_waiting", &[], waiting_tasks);
     let name = "kopf_border_oldest_seconds";
     add_family(text, name, "gauge", "The age of the oldest of these tasks, while the event loop runs.");
     add_sample(text, name, &[], oldest_task);
-    add_family(text, "kopf_requests_active", "gauge", "Request permits in use; watches need none.");
-    add_sample(text, "kopf_requests_active", &[], permits.active);
-    if let Some(limit) = permits.limit {
-        add_family(text, "kopf_requests_limit", "gauge", "All request permits.");
-        add_sample(text, "kopf_requests_limit", &[], limit);
-    }
-}
-
-/// Appends the attempts of requests, with the labels of client-go.
-fn add_attempts(text: &mut String, gauges: &Gauges) {
-    let name = "rest_client_requests_total";
-    add_family(text, name, "counter", "Attempts of requests to the API server.");
-    let host = gauges.server.split_once("://").map_or(gauges.server.as_str(), |(_, rest)| rest);
-    let host = host.split('/').next().unwrap_or_default();
-    for attempts in &gauges.attempts {
-        let code = attempts.status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
-        let labels = [("code", code.as_str()), ("method", attempts.method), ("host", host)];
-        add_sample(text, name, &labels, attempts.count);
-    }
 }
 
 /// The metrics of leader election.

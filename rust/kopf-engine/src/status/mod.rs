@@ -30,7 +30,7 @@ use crate::supervision::{Failing, guarded};
 use crate::watch_health::WatchHealth;
 use kopf_core::log_level::Level;
 
-pub use heartbeats::Heartbeats;
+pub use heartbeats::{Heartbeats, HostLoad, Threads};
 pub use monitor::{HealthMonitor, Monitored};
 
 use probing::{MAX_WAITING, Waiter};

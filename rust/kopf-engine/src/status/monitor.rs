@@ -1,6 +1,7 @@
 //! The health monitor: it samples the signals of a running operator, and evaluates its checks. The rules are in
 //! `kopf_core::health`.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +10,14 @@ use kopf_core::health::trackers::{QueueAge, Suspensions, Unchanged};
 use kopf_core::health::{CheckResult, HealthLimits, LeadershipSignal, Signals, StreamSignal, evaluate};
 use tokio::time::sleep;
 
-use super::{Awaited, Heartbeats};
+use super::heartbeats::Threads;
+use super::{Awaited, Heartbeats, HostLoad};
 use crate::admission::AdmissionRouter;
+use crate::client::Client;
 use crate::client::usage::{Attempts, RequestPermits};
 use crate::context::DispatchContext;
 use crate::leadership::Replica;
+use crate::metrics::{Histogram, OperatorMetrics, Samples};
 use crate::watch_health::{StreamSample, WatchHealth};
 
 /// The interval of evaluations. Suspensions are noticed by longer ones.
@@ -60,6 +64,10 @@ pub(super) struct Gauges {
     pub(super) attempts: Vec<Attempts>,
     /// The address of the API server.
     pub(super) server: String,
+    /// The threads of synchronous handlers; none before the first heartbeat.
+    pub(super) threads: Option<Threads>,
+    /// The values of the metrics of resources and handlers.
+    pub(super) samples: Samples,
 }
 
 #[derive(Default)]
@@ -107,11 +115,23 @@ impl HealthMonitor {
 
     /// The values for the metrics now.
     pub(super) fn gauges(&self) -> Gauges {
+        // Before the lock of the trackers.
+        let streams = self.monitored.health.samples().unwrap_or_default();
         let mut trackers = self.trackers();
         let Monitored { dispatch, heartbeats, .. } = &self.monitored;
         let (now, position) = (heartbeats.now(), dispatch.base.host.queue_position());
         let loop_tick_age = heartbeats.host_age(now);
+        let HostLoad { calls, threads } = heartbeats.load(now);
+        let mut silences = BTreeMap::new();
+        for stream in streams.into_iter().filter(|stream| stream.activity.is_some()) {
+            let age = trackers.activity.age(&stream.name, now).unwrap_or_default();
+            let longest: &mut f64 = silences.entry(stream.resource).or_default();
+            *longest = longest.max(age);
+        }
+        let (dispatchers, runs) = (dispatch.detached.samples(), dispatch.daemons.manager.run_counts());
         Gauges {
+            threads: loop_tick_age.is_some().then_some(threads),
+            samples: Samples { dispatchers, runs, calls, silences },
             loop_tick_age,
             waiting_tasks: position.submitted.saturating_sub(position.taken),
             oldest_task: trackers.queue.observe(position, loop_tick_age, now),
@@ -119,6 +139,21 @@ impl HealthMonitor {
             attempts: dispatch.base.client.attempts(),
             server: dispatch.base.client.current_server(),
         }
+    }
+
+    /// The counters of the operator.
+    pub(super) fn metrics(&self) -> &OperatorMetrics {
+        &self.monitored.dispatch.base.metrics
+    }
+
+    /// The client of the operator.
+    pub(super) fn client(&self) -> &Client {
+        &self.monitored.dispatch.base.client
+    }
+
+    /// How late the heartbeats of the host's event loop were.
+    pub(super) fn lag(&self) -> &Histogram {
+        self.monitored.heartbeats.lag()
     }
 
     /// The part in a leader election, if there is one.

@@ -2,6 +2,7 @@
 
 use kopf_core::cause::EventType;
 use kopf_core::log_level::Level;
+use tokio::time::Instant;
 
 use super::{Cursor, PAGE, Stream, WatchConsumer};
 use crate::client::RequestBody;
@@ -19,6 +20,7 @@ impl Stream {
     ) -> Result<Option<String>, RequestError> {
         let (mut token, mut limit) = (None, Some(self.settings.watching.chunk_size.unwrap_or(PAGE)));
         begin_listing(cursor, consumer);
+        let begun = Instant::now();
         loop {
             let payload = self.or_partial(RequestBody::PartialList);
             let is_first = token.is_none();
@@ -43,6 +45,7 @@ impl Stream {
             let mut items = page.items.into_iter();
             while items.len() > 0 {
                 for object in items.by_ref().take(BATCH) {
+                    self.activity.metrics().inspect(|metrics| metrics.on_record(EventType::Listed));
                     self.event(EventType::Listed, object, cursor, consumer)?;
                 }
                 if items.len() > 0 {
@@ -56,6 +59,7 @@ impl Stream {
             token = page.continue_token;
             if token.is_none() {
                 self.health.on_data(&self.what());
+                self.activity.metrics().inspect(|metrics| metrics.on_list(begun.elapsed().as_secs_f64()));
                 self.end_listing(cursor, consumer);
                 return Ok(page.resource_version);
             }

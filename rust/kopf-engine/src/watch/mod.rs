@@ -21,6 +21,7 @@ use tokio::time::sleep;
 use crate::client::{Client, RequestBody};
 use crate::error::{ApiError, RequestError};
 use crate::host::{Host, LogRecord};
+use crate::metrics;
 use crate::operator_pause::Pause;
 use crate::supervision::Panicked;
 use crate::time::duration::seconds;
@@ -180,10 +181,9 @@ impl Stream {
 
     /// Registers the watch in the health.
     pub fn announce(&self) {
-        let (name, Resource { plural, group, .. }) = (self.what(), &*self.resource);
-        let resource = if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") };
+        let name = self.what();
         self.health.selected(&name, &self.selection());
-        self.health.follow(&name, resource, &self.activity);
+        self.health.follow(&name, metrics::name_of(&self.resource), &self.activity);
     }
 
     /// Reports a panic of the watch's task, which is restarted in `delay` seconds.

@@ -46,6 +46,7 @@ impl Stream {
                 self.client.request(&Method::GET, &url, payload).await?
             }
         };
+        self.activity.metrics().inspect(|metrics| metrics.bytes.add(body.len()));
         decode(self.client.clock(), body).await.map_err(|error| self.malformed(&error))
     }
 

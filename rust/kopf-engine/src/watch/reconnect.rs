@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::records::End;
 use super::{Cursor, Stream, WatchConsumer, WatchState, list};
 use crate::error::RequestError;
+use crate::metrics::ConnectionEnd;
 use crate::time::duration::seconds;
 use crate::watch_health::StreamFailure;
 
@@ -58,6 +59,7 @@ impl Stream {
                 }
                 ended => ended,
             };
+            self.activity.metrics().inspect(|metrics| metrics.on_end(end_of(&ended)));
             if cursor.initial {
                 return self.initial_stream_ended(ended, is_streaming, retries).await;
             }
@@ -98,7 +100,7 @@ impl Stream {
                 Ok(())
             }
             // The objects so far are of no use: the next connection begins with the first one again.
-            Ok(End::Closed | End::Reconnect) => Err(RequestError::Transport(
+            Ok(End::Closed | End::Reconnect | End::Silent) => Err(RequestError::Transport(
                 "the watch ended before all of the initial objects were received".to_owned(),
             )),
             Err(error) => Err(error),
@@ -120,7 +122,7 @@ impl Stream {
                 self.activity.wait(Some(self.settings.watching.reconnect_backoff));
                 sleep(seconds(self.settings.watching.reconnect_backoff)).await;
             }
-            Ok(End::Reconnect | End::Closed) => {}
+            Ok(End::Reconnect | End::Silent | End::Closed) => {}
             Ok(End::Relist) => return Ok(AfterConnection::Relist),
             Err(RequestError::Api(rejection)) if rejection.status == 410 => {
                 return Ok(AfterConnection::Relist);
@@ -187,6 +189,20 @@ impl Stream {
             Level::Error,
             format!("Cannot watch {what}: {error}.{hint} The next attempt is in {delay} seconds."),
         );
+    }
+}
+
+/// Why a connection has ended, as it is counted.
+fn end_of(ended: &Result<End, RequestError>) -> ConnectionEnd {
+    match ended {
+        Ok(End::Closed | End::Reconnect) => ConnectionEnd::Closed,
+        Ok(End::Silent) => ConnectionEnd::Silent,
+        Ok(End::Relist) => ConnectionEnd::Gone,
+        Err(error) => match error.status() {
+            Some(410) => ConnectionEnd::Gone,
+            Some(_) => ConnectionEnd::Rejected,
+            None => ConnectionEnd::Broken,
+        },
     }
 }
 

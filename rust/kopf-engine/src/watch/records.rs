@@ -25,6 +25,8 @@ const MAX_LINE: usize = 64 * 1024 * 1024;
 pub(super) enum End {
     /// We closed it: resume from the last version.
     Reconnect,
+    /// We closed it, since no data has arrived: resume from the last version.
+    Silent,
     /// The server, or a proxy, closed it: resume from the last version.
     Closed,
     /// The version is too old: relist.
@@ -91,16 +93,17 @@ impl Stream {
                     Level::Debug,
                     format!("Watch-stream for {} is inactive, reconnecting.", self.what()),
                 );
-                return Ok(End::Reconnect);
+                return Ok(End::Silent);
             };
             let Some(Ok(frame)) = frame else {
                 lines.rest(|line| self.record(line, cursor, consumer))?;
                 return Ok(End::Closed);
             };
-            if let Ok(data) = frame.into_data()
-                && lines.feed(&data, |line| self.record(line, cursor, consumer))?
-            {
-                return Ok(End::Relist);
+            if let Ok(data) = frame.into_data() {
+                self.activity.metrics().inspect(|metrics| metrics.bytes.add(data.len()));
+                if lines.feed(&data, |line| self.record(line, cursor, consumer))? {
+                    return Ok(End::Relist);
+                }
             }
             if lines.pending() > MAX_LINE {
                 return Err(
@@ -122,6 +125,7 @@ impl Stream {
         cursor: &mut Cursor,
         consumer: &mut dyn WatchConsumer,
     ) -> Result<bool, RequestError> {
+        let metrics = self.activity.metrics();
         let (kind, object) = match decode_watch_line(line).map_err(|error| self.malformed(&error))? {
             WatchRecord::Added(object) if cursor.initial => (EventType::Listed, object),
             WatchRecord::Added(object) => (EventType::Added, object),
@@ -129,6 +133,7 @@ impl Stream {
             WatchRecord::Deleted(object) => (EventType::Deleted, object),
             WatchRecord::Bookmark { resource_version, initial_events_end } => {
                 self.on_data(cursor);
+                metrics.inspect(|metrics| metrics.on_bookmark());
                 cursor.version = Some(resource_version);
                 if cursor.initial && initial_events_end {
                     cursor.initial = false;
@@ -155,6 +160,7 @@ impl Stream {
             }
         };
         self.on_data(cursor);
+        metrics.inspect(|metrics| metrics.on_record(kind));
         if let Some(seen) = object.resource_version() {
             cursor.version = Some(seen.to_owned());
         }

@@ -1,6 +1,9 @@
 //! The progress of a stream, as the health monitor samples it: no clock is read per event.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::metrics::{ResourceMetrics, WatchMetrics};
 
 const UNLIMITED: u64 = u64::MAX;
 
@@ -12,6 +15,8 @@ pub struct StreamActivity {
     steps: AtomicU64,
     /// Milliseconds.
     timeout: AtomicU64,
+    /// The metrics of the resource, once the stream is registered.
+    metrics: OnceLock<Arc<ResourceMetrics>>,
 }
 
 impl StreamActivity {
@@ -31,6 +36,16 @@ impl StreamActivity {
     /// The stream has received something.
     pub fn step(&self) {
         self.steps.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the records of the stream in these metrics from now on; those of the first call stay.
+    pub(super) fn count_in(&self, metrics: Arc<ResourceMetrics>) {
+        let _first = self.metrics.set(metrics);
+    }
+
+    /// The metrics of the stream; none before it is registered.
+    pub fn metrics(&self) -> Option<&WatchMetrics> {
+        self.metrics.get().map(|metrics| &metrics.watch)
     }
 
     /// The number of steps, and the timeout in seconds.

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use kopf_core::activation::{Activation, Completion};
 use kopf_core::cycle::{Decision, EffectResult};
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::log_level::Level;
@@ -14,17 +13,17 @@ use kopf_core::object_worker::{
     WorkerLog,
 };
 use kopf_core::time::Timestamp;
-use tokio::sync::oneshot;
 
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
-use crate::host::{ActivationTask, CancelCycleTask, CycleId, HostTask, LogRecord, Responder};
-use crate::objects::dispatcher::{CycleError, Dispatcher, WorkerTask};
+use crate::host::{CancelCycleTask, CycleId, HostTask, LogRecord};
+use crate::objects::dispatcher::{CycleError, CycleSummary, Dispatcher, WorkerTask};
 use crate::objects::worker_signals::WorkerSignals;
 use crate::supervision::guarded;
 use crate::term_work::EnteredTerm;
 use crate::time::duration::seconds;
 
+mod activating;
 mod permit;
 mod pool;
 mod write;
@@ -260,18 +259,24 @@ impl Worker {
     async fn execute(&self, task: WorkerTask) {
         let mut running = match task {
             WorkerTask::Cycle(running) => running,
-            WorkerTask::Write { id, closed, write, .. } => return self.write((id, closed), write).await,
+            WorkerTask::Write { id, closed, summary, write } => {
+                return self.write((id, closed), summary, write).await;
+            }
         };
+        self.signals.set_cycle(Some(running.opened()));
         let Some(decision) = self.drive(&mut running).await else {
             return self.recover(running.id, running.event().clone(), &CycleError::Lost, false);
         };
-        let end = (running.id, running.closed);
+        let (end, summary) = ((running.id, running.closed), CycleSummary::of(&running));
         match self.decide(&running, *decision) {
             None => {}
-            Some(DecisionResult::Finished(finished)) => self.dispatcher.close_cycle(end, finished),
+            Some(DecisionResult::Finished(finished)) => {
+                self.dispatcher.count_cycle(summary, false);
+                self.dispatcher.close_cycle(end, finished);
+            }
             Some(DecisionResult::Write(write)) => {
                 drop(running);
-                self.write(end, write).await;
+                self.write(end, summary, write).await;
             }
         }
     }
@@ -290,16 +295,19 @@ impl Worker {
         Some(result)
     }
 
-    async fn write(&self, end: (CycleId, bool), write: Box<DecidedWrite>) {
+    async fn write(&self, end: (CycleId, bool), summary: CycleSummary, write: Box<DecidedWrite>) {
+        self.signals.set_cycle(Some(summary.opened));
         // Requests have their own timeouts, and problems of the API server are none of the engine.
         let outside = self.signals.wait_outside();
         let finished = Box::pin(self.write_decision(end.0, *write)).await;
         drop(outside);
+        self.dispatcher.count_cycle(summary, true);
         self.dispatcher.close_cycle(end, finished);
     }
 
     /// Executes the effects of the cycle until its decision; none if the host does not complete an activation.
     async fn drive(&self, running: &mut RunningCycle) -> Option<Box<Decision>> {
+        let mut has_called = running.has_run();
         loop {
             if self.is_paused() {
                 running.on_pause();
@@ -315,49 +323,12 @@ impl Worker {
                     running.on_daemons(delay, holds, self.shared().base.clock.now());
                 }
                 CycleEffect::Run(activation) => {
-                    let completion = self.activate(running, activation).await?;
+                    let completion = self.activate(running, activation, !has_called).await?;
+                    has_called = true;
                     running.on_completion(completion, self.shared().base.clock.now());
                 }
             }
             self.dispatcher.emit_log(running);
-        }
-    }
-
-    /// Submits an activation and waits for its completion; none if the host drops it.
-    async fn activate(&self, running: &mut RunningCycle, activation: Activation) -> Option<Completion> {
-        if activation.change.is_some() && running.object().deletion_timestamp().is_some() {
-            Box::pin(self.await_reconciliations()).await;
-        }
-        let (reply, receiver) = oneshot::channel();
-        self.shared().base.host.submit(HostTask::Activation(ActivationTask {
-            cycle: running.id,
-            uid: Arc::clone(&self.key),
-            resource: Arc::clone(&self.dispatcher.resource_handlers.resource),
-            event: running.event().kind,
-            object: Arc::clone(running.object()),
-            activation,
-            reply: Responder::through(reply),
-        }));
-        let outside = self.signals.wait_outside();
-        let mut completion = receiver.await.ok()?;
-        drop(outside);
-        if running.is_indexing()
-            && let Some(slot) = self.dispatcher.slots().get(&self.key)
-        {
-            running.record_indexing(
-                &mut slot.worker,
-                &mut completion,
-                &self.shared().base.startup_config.registry,
-            );
-        }
-        Some(completion)
-    }
-
-    /// Waits for the calls of reconcilers that began before the deletion of the object: its deletion handlers follow them.
-    async fn await_reconciliations(&self) {
-        if let Some(others) = self.shared().deletion_holds.get() {
-            let _nap = (self.shared().sleeping(), self.signals.wait_outside());
-            others.await_ordinary_calls(&self.key).await;
         }
     }
 

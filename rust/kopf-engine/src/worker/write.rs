@@ -74,6 +74,7 @@ impl Worker {
     fn log_rejections(&self, object: &Arc<Object>, rejections: &[Rejection], delay: Option<f64>) {
         let shared = self.shared();
         let resource = &self.dispatcher.resource_handlers.resource;
+        self.dispatcher.metrics.patches.dropped.add(rejections.len());
         for rejection in rejections {
             let level = if rejection.is_denied() { shared.denials.level(resource) } else { Level::Warning };
             if shared.base.host.enabled(level) {
@@ -115,7 +116,7 @@ impl Worker {
     ) -> Patching<'a> {
         let shared = self.shared();
         Patching {
-            client: &shared.base.client,
+            client: &self.dispatcher.client,
             host: &shared.base.host,
             resource: &self.dispatcher.resource_handlers.resource,
             finalizer: &config.settings.persistence.finalizer,

@@ -30,6 +30,6 @@ fn result_to_value(result: &CommandResult) -> Value {
 }
 
 fn outcome_to_value(outcome: &Outcome) -> Value {
-    let Outcome { handler, at: _, final_, failed, delay, message, subrefs } = outcome;
+    let Outcome { handler, at: _, final_, failed, delay, message, subrefs, is_exception: _ } = outcome;
     json!({"handler": handler, "final": final_, "failed": failed, "delay": delay, "message": message, "subrefs": subrefs})
 }

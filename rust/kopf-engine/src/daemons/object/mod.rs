@@ -3,6 +3,7 @@
 pub(crate) mod commands;
 pub(crate) mod effects;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -21,6 +22,7 @@ use super::object::commands::{ScheduledRun, SchedulerCommand};
 use super::object::effects::{Effects, exit_messages, report};
 use crate::daemons::{DaemonContext, ObjectOwner};
 use crate::host::{CallDaemonTask, GetInitialDelayTask, HostTask, LogRecord, RunId};
+use crate::metrics::RunCounts;
 
 /// The daemons and timers of one object. They may outlive the object's slot.
 pub struct ObjectDaemons {
@@ -140,6 +142,18 @@ impl ObjectDaemons {
     /// Whether any daemon or timer runs.
     pub(crate) fn has_runs(&self) -> bool {
         !self.state().runs.is_empty()
+    }
+
+    /// Adds its daemons and timers, by the indices of their handlers.
+    pub(super) fn add_run_counts(&self, counts: &mut BTreeMap<usize, RunCounts>) {
+        for run in &self.state().runs {
+            let count: &mut RunCounts = counts.entry(run.routine.handler()).or_default();
+            match run.state {
+                _ if run.stopping.is_requested() => count.stopping += 1,
+                RunState::Running => count.running += 1,
+                RunState::Sleeping | RunState::Writing => count.waiting += 1,
+            }
+        }
     }
 
     /// The current dispatcher of the object.

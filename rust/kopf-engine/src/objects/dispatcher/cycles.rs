@@ -13,7 +13,7 @@ use kopf_core::object_worker::{
 use tokio::runtime::Handle;
 
 use super::effects::Effects;
-use super::{Dispatcher, Work, WorkerTask};
+use super::{CycleSummary, Dispatcher, Work, WorkerTask};
 use crate::daemons::DaemonDiffResult;
 use crate::host::{CycleId, HostTask, LogRecord};
 use crate::objects::slots::{Slot, Slots};
@@ -143,13 +143,14 @@ impl Dispatcher {
         match decided {
             Err(panicked) => self.abort(slots, key, &running, &panicked.into(), runtime, true),
             Ok(DecisionResult::Write(write)) => {
-                let (id, closed, has_run) = (running.id, running.closed, running.has_run());
-                let task = WorkerTask::Write { id, closed, has_run, write };
+                let (id, closed, summary) = (running.id, running.closed, CycleSummary::of(&running));
+                let task = WorkerTask::Write { id, closed, summary, write };
                 let work = self.work(&mut slots, key, is_listed, Some(task));
                 drop(slots);
                 work.spawn(runtime);
             }
             Ok(DecisionResult::Finished(finished)) => {
+                self.count_cycle(CycleSummary::of(&running), false);
                 self.on_idle(slots, key, is_listed, runtime, || self.close(&running, finished));
             }
         }
@@ -212,6 +213,9 @@ impl Dispatcher {
     /// As [`Dispatcher::close`], for the cycle with this id, which the host may have closed already.
     pub(crate) fn close_cycle(&self, (id, closed): (CycleId, bool), finished: Finished) {
         if let Some(line) = finished.log {
+            if matches!(line.message, WorkerMessage::Failed { .. }) {
+                self.metrics.cycles.errors.increment();
+            }
             self.log(&line, Some(id));
         }
         if !closed {
@@ -238,6 +242,7 @@ impl Dispatcher {
         may_be_written: bool,
         effects: &mut Effects,
     ) {
+        self.metrics.cycles.errors.increment();
         let current = self.shared.base.live_config.get();
         let (context, now) = (self.worker_context(&current), self.shared.base.clock.now());
         let line = slot.worker.on_internal_error(event, error.to_string(), may_be_written, context, now);
@@ -307,6 +312,9 @@ impl Dispatcher {
     pub(crate) fn emit_log(&self, running: &mut RunningCycle) {
         let host = &self.shared.base.host;
         for message in running.drain_log() {
+            if matches!(message, LogMessage::Stripped(_)) {
+                self.metrics.patches.strips.increment();
+            }
             if let LogMessage::AnotherOperator(write) = message {
                 self.report_other_operator(running.object(), write);
             } else if host.enabled(message.level()) {

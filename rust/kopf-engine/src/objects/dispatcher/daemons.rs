@@ -9,6 +9,7 @@ use kopf_core::persistence::memory::Accepted;
 use kopf_core::resource::Resource;
 
 use super::Dispatcher;
+use crate::client::Client;
 use crate::daemons::{DaemonDiffResult, ObjectOwner};
 use crate::host::HostTask;
 use crate::object_key::key_of;
@@ -20,6 +21,10 @@ const HOLD_CHECK: f64 = 60.0;
 impl ObjectOwner for Dispatcher {
     fn resource(&self) -> &Arc<Resource> {
         &self.resource_handlers.resource
+    }
+
+    fn client(&self) -> &Client {
+        &self.client
     }
 
     fn wake(self: Arc<Self>, key: &Arc<str>, object: Arc<Object>) {

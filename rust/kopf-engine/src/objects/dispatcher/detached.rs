@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::{DetachedCycles, InsideWorker};
 use crate::host::{ActivationTask, CancelCycleTask, HostTask, Responder};
+use crate::metrics::{DispatcherSample, name_of};
 use crate::objects::slots::{DetachedCycle, Slots};
 use crate::supervision::shielded;
 
@@ -53,6 +54,12 @@ impl DetachedCycles for Dispatcher {
             Some(InsideWorker { id: Arc::as_ptr(signals).addr(), steps, object: object() })
         }));
     }
+
+    fn sample(&self) -> DispatcherSample {
+        let now = self.shared.base.clock.now();
+        let resource = name_of(&self.resource_handlers.resource);
+        DispatcherSample { resource, ..self.slots().sample(now) }
+    }
 }
 
 impl Dispatcher {
@@ -67,11 +74,12 @@ impl Dispatcher {
         }
         let Some(CycleEffect::Run(activation)) = running.effect() else { return };
         if let Some(slot) = slots.get(key) {
-            let detached_cycle =
-                DetachedCycle { id: running.id, is_listed, _token: self.shared.workers.token() };
+            let (id, opened, _token) = (running.id, running.opened(), self.shared.workers.token());
+            let detached_cycle = DetachedCycle { id, opened, is_listed, _token };
             slot.execution.get_or_insert_default().detached_cycle = Some(detached_cycle);
         }
         drop(slots);
+        self.count_calls(&running, &activation, true, running.opened());
         let (dispatcher, runtime, whose) = (Arc::clone(self), Handle::current(), Arc::clone(key));
         let task = ActivationTask {
             cycle: running.id,
@@ -94,6 +102,9 @@ impl Dispatcher {
         reply: Option<Completion>,
     ) {
         let now = self.shared.base.clock.now();
+        if let Some(completion) = &reply {
+            self.shared.base.metrics.handlers.on_completion(completion, running.opened());
+        }
         let result = reply
             .ok_or(CycleError::Lost)
             .and_then(|reply| Ok(shielded("The cycle of the object", || running.on_completion(reply, now))?));

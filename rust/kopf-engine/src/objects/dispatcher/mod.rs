@@ -5,7 +5,7 @@
 //! spawned for the object, and it runs as long as there is work (`worker`).
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use kopf_core::cause::EventType;
@@ -16,14 +16,17 @@ use kopf_core::object::Object;
 use kopf_core::object_worker::{OperatorState, QueuedEvent, Reaction, WorkerContext};
 use tokio::sync::Semaphore;
 
+use crate::client::Client;
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::context::{DetachedCycles, DispatchContext};
+use crate::metrics::ResourceMetrics;
 use crate::object_key::key_of;
 use crate::objects::backlog::WINDOW;
 use crate::objects::selector_match::SelectorMatchTracker;
 use crate::objects::slots::Slots;
 use crate::watch::name_of;
 
+mod counting;
 mod cycles;
 mod daemons;
 mod deselected;
@@ -34,6 +37,7 @@ mod other_operators;
 mod pool;
 mod standby_indexing;
 
+pub use counting::CycleSummary;
 pub(crate) use cycles::CycleError;
 pub use pool::{Work, WorkerPool, WorkerTask};
 
@@ -58,6 +62,10 @@ pub struct Dispatcher {
     pub derived: Option<DerivedSelector>,
     /// Bounds the workers of this watch, if the settings specify a limit.
     pub limit: Option<Arc<Semaphore>>,
+    /// The metrics of the resource.
+    pub metrics: Arc<ResourceMetrics>,
+    /// The client for patches of the objects, which counts them.
+    pub client: Client,
     slots: Mutex<Slots>,
     /// Keeps the index gate closed until the watch takes the guard.
     gate_guard: Mutex<Option<IndexGateGuard>>,
@@ -98,7 +106,12 @@ impl Dispatcher {
             .flatten();
         let tracker = derived.clone().map(|derived| Box::new(SelectorMatchTracker::from(derived)));
         let slots = Mutex::new(Slots::with(tracker, Arc::clone(&shared.parked)));
+        let metrics = shared.base.metrics.resources.of(&resource_handlers.resource);
+        metrics.is_handled.store(true, Ordering::Relaxed);
+        let client = shared.base.client.counting_patches(&metrics);
         let dispatcher = Arc::new(Self {
+            metrics,
+            client,
             shared,
             pool,
             resource_handlers,
@@ -190,7 +203,7 @@ impl Dispatcher {
         self: &Arc<Self>,
         slots: &mut Slots,
         key: &Arc<str>,
-        event: QueuedEvent,
+        mut event: QueuedEvent,
         effects: &mut Effects,
     ) {
         if event.kind == EventType::Deleted && self.shared.pause.is_standby() {
@@ -208,6 +221,9 @@ impl Dispatcher {
         }
         if is_dropped && slot.worker.is_idle() {
             return;
+        }
+        if must_wait || !slot.worker.is_idle() {
+            event.arrived.get_or_insert_with(|| self.shared.base.clock.now());
         }
         if must_wait && slot.worker.is_idle() {
             return slots.enqueue_in_backlog(key, event);

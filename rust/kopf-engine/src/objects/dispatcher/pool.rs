@@ -6,7 +6,7 @@ use kopf_core::cause::EventType;
 use kopf_core::object_worker::{DecidedWrite, RunningCycle};
 use tokio::runtime::Handle;
 
-use super::Dispatcher;
+use super::{CycleSummary, Dispatcher};
 use crate::host::CycleId;
 use crate::objects::worker_signals::WorkerSignals;
 use crate::term_work::EnteredTerm;
@@ -37,8 +37,8 @@ pub enum WorkerTask {
         id: CycleId,
         /// The host has already closed the cycle.
         closed: bool,
-        /// The cycle has called handlers.
-        has_run: bool,
+        /// The facts to record about the cycle.
+        summary: CycleSummary,
         /// The decided changes.
         write: Box<DecidedWrite>,
     },
@@ -49,7 +49,7 @@ impl WorkerTask {
     pub(crate) fn is_dropped_in_pause(&self) -> bool {
         match self {
             Self::Cycle(running) => !running.has_run() && running.event().kind != EventType::Deleted,
-            Self::Write { has_run, .. } => !has_run,
+            Self::Write { summary, .. } => !summary.has_run,
         }
     }
 }

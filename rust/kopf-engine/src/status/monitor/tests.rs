@@ -40,7 +40,7 @@ impl Scene {
     /// Lets an operator run for so many seconds, whose loop and orchestrator send heartbeats; returns the failed checks.
     async fn after(&self, seconds: u32) -> Vec<&'static str> {
         for _ in 0..seconds {
-            self.heartbeats.on_host(None);
+            self.heartbeats.on_host(HostLoad::default());
             tokio::select! {
                 never = self.heartbeats.beat() => match never {},
                 () = self.monitor.run() => {}
@@ -159,7 +159,7 @@ async fn hea_6_a_task_that_python_never_takes_fails_its_check_and_no_other_one()
 #[tokio::test(start_paused = true)]
 async fn without_heartbeats_of_the_loop_only_that_check_fails() {
     let scene = Scene::new(silent());
-    scene.heartbeats.on_host(None);
+    scene.heartbeats.on_host(HostLoad::default());
     *lock(&scene.fixture.host.position) = QueuePosition { taken: 5, submitted: 6 };
     let running = async {
         tokio::join!(scene.heartbeats.beat(), scene.monitor.run());
@@ -186,7 +186,7 @@ async fn hea_5_a_suspended_process_is_not_restarted() {
     scene.after(10).await;
     tokio::time::advance(Duration::from_hours(1)).await;
     assert!(is_passing(&scene.monitor.evaluate(), Endpoint::Live, &[]));
-    scene.heartbeats.on_host(None);
+    scene.heartbeats.on_host(HostLoad::default());
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(is_passing(&scene.monitor.evaluate(), Endpoint::Live, &[]));
 }
@@ -195,7 +195,7 @@ async fn hea_5_a_suspended_process_is_not_restarted() {
 async fn the_orchestrator_must_run() {
     let scene = Scene::new(silent());
     for _ in 0..31 {
-        scene.heartbeats.on_host(None);
+        scene.heartbeats.on_host(HostLoad::default());
         scene.monitor.evaluate();
         sleep(Duration::from_secs(1)).await;
     }

@@ -1,0 +1,156 @@
+//! The metrics of one operator: what its parts count while they work.
+//!
+//! Each part resolves its counters once, and then only adds to atomics. [`text`] writes them when they are scraped. No label has a
+//! value from an object of a user.
+
+pub(crate) mod handler;
+pub(crate) mod instruments;
+pub(crate) mod resource;
+mod text;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use kopf_core::handler::Handler;
+use kopf_core::resource::Resource;
+use tokio::time::Instant;
+
+pub use handler::HandlerTable;
+pub use instruments::{Counter, Histogram};
+pub use resource::{ConnectionEnd, EndedCycle, ResourceMetrics, WatchMetrics};
+pub use text::{DispatcherSample, RunCounts, Samples, add_metrics};
+
+/// The value of labels of what exceeds the limit of their values.
+const OTHER: &str = "_other";
+/// Maximum number of resources; further ones share their metrics.
+const MOST_RESOURCES: usize = 200;
+/// How long the series of a resource exist after it is not served any more.
+const KEPT: Duration = Duration::from_mins(10);
+
+/// The metrics of one operator.
+#[derive(Debug)]
+pub struct OperatorMetrics {
+    /// Those of resources.
+    pub resources: Arc<ResourceTable>,
+    /// Those of handlers.
+    pub handlers: HandlerTable,
+    /// Those of Kubernetes events.
+    pub events: EventMetrics,
+}
+
+/// The metrics of posted Kubernetes events.
+#[derive(Debug, Default)]
+pub struct EventMetrics {
+    /// Events that the server has accepted.
+    pub posted: Counter,
+    /// Events that could not be posted.
+    pub failed: Counter,
+    /// Events that were dropped, because too many were waiting.
+    pub dropped: Counter,
+    /// The number of events that wait, once the recorder runs.
+    pub waiting: OnceLock<Arc<AtomicUsize>>,
+}
+
+impl OperatorMetrics {
+    /// The metrics of an operator with these handlers, before it does anything.
+    pub fn of(handlers: &[Handler]) -> Self {
+        Self {
+            resources: Arc::default(),
+            handlers: HandlerTable::of(handlers),
+            events: EventMetrics::default(),
+        }
+    }
+}
+
+/// The metrics of all resources, by their names.
+#[derive(Debug, Default)]
+pub struct ResourceTable(Mutex<BTreeMap<String, Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    metrics: Arc<ResourceMetrics>,
+    unused_since: Option<Instant>,
+}
+
+impl ResourceTable {
+    /// The metrics of a resource, which exist as long as they are held, and some minutes longer.
+    pub fn of(&self, resource: &Resource) -> Arc<ResourceMetrics> {
+        self.named(&name_of(resource))
+    }
+
+    /// The same by the name.
+    pub fn named(&self, name: &str) -> Arc<ResourceMetrics> {
+        let mut known = self.known();
+        let is_known = known.contains_key(name);
+        let name = if is_known || known.len() < MOST_RESOURCES { name } else { OTHER };
+        let found = known.entry(name.to_owned()).or_default();
+        found.unused_since = None;
+        Arc::clone(&found.metrics)
+    }
+
+    /// All of them; those of resources that are not served for a while are removed.
+    fn all(&self) -> Vec<(String, Arc<ResourceMetrics>)> {
+        let now = Instant::now();
+        let mut known = self.known();
+        known.retain(|_, one| {
+            if Arc::strong_count(&one.metrics) > 1 {
+                one.unused_since = None;
+                return true;
+            }
+            now.duration_since(*one.unused_since.get_or_insert(now)) < KEPT
+        });
+        known.iter().map(|(name, one)| (name.clone(), Arc::clone(&one.metrics))).collect()
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name of a resource in metrics.
+pub fn name_of(resource: &Resource) -> String {
+    let Resource { plural, group, .. } = resource;
+    if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(table: &ResourceTable) -> Vec<String> {
+        table.all().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_series_of_a_resource_disappear_ten_minutes_after_it_is_not_served_any_more() {
+        // MET-9.
+        let table = ResourceTable::default();
+        let (pods, sites) = (table.named("pods"), table.named("sites.example.com"));
+        pods.watch.on_bookmark();
+        assert_eq!(names(&table), ["pods", "sites.example.com"]);
+        drop(sites);
+        for _ in 0..2 {
+            assert_eq!(names(&table).len(), 2);
+            tokio::time::advance(Duration::from_mins(5)).await;
+        }
+        assert_eq!(names(&table), ["pods"]);
+        drop(pods);
+        assert_eq!(names(&table), ["pods"]);
+        tokio::time::advance(Duration::from_mins(9)).await;
+        let again = table.named("pods");
+        tokio::time::advance(Duration::from_mins(9)).await;
+        assert_eq!(names(&table), ["pods"]);
+        again.watch.on_bookmark();
+        assert_eq!(again.watch.records[4].get(), 2, "it continues");
+    }
+
+    #[test]
+    fn the_number_of_resources_is_limited() {
+        let table = ResourceTable::default();
+        let held: Vec<_> = (0..300).map(|number| table.named(&format!("r{number}"))).collect();
+        assert_eq!(names(&table).len(), MOST_RESOURCES + 1);
+        assert!(Arc::ptr_eq(&held[299], &table.named(OTHER)));
+    }
+}
