@@ -777,6 +777,9 @@ class StatusServer:
     def __new__(
         cls, *, liveness: tuple[str, int, str] | None = None, address: tuple[str, int] | None = None
     ) -> StatusServer: ...
+    def serve_status_at(self, host: str, port: int) -> None:
+        """Serve the status endpoints at this address, and no longer at that of the probes."""
+
     def stop(self) -> None: ...
 
 @final

@@ -88,6 +88,15 @@ def test_addresses_are_a_host_and_a_port():
     assert status._parse_address("[::1]:80") == ("::1", 80)
 
 
+def test_an_address_of_a_startup_handler_replaces_that_of_the_probes():
+    settings, moves = kopf.OperatorSettings(), []
+    server = types.SimpleNamespace(serve_status_at=lambda *place: moves.append(place))
+    status.move_status(server, settings)
+    settings.health.address = "127.0.0.1:8080"
+    status.move_status(server, settings)
+    assert moves == [("127.0.0.1", 8080)]
+
+
 def test_kopf_1_45_has_no_status_address():
     settings = kopf.OperatorSettings()
     settings.process.compat = "1.45"

@@ -243,11 +243,13 @@ class OperatorRunner:
     def _connect_status(self) -> dict[str, Any]:
         if not any(self._status_urls) and not serialization.has_status_address(self._settings):
             return {}
-        from kopf._runtime.status import has_probes, start_status_server  # other operators do not load it
+        from kopf._runtime import status  # other operators do not load it
 
         if self._status is None:
-            self._status = start_status_server(*self._status_urls, self._settings)
-        return {"status": self._status, "probes": has_probes(self._registry)}
+            self._status = status.start_status_server(*self._status_urls, self._settings)
+        elif not self._status_urls[1]:
+            status.move_status(self._status, self._settings)
+        return {"status": self._status, "probes": status.has_probes(self._registry)}
 
     async def _start_and_clean_up(self) -> None:
         is_served = self._command is None and self._inspection is None and self._peering_command is None

@@ -39,6 +39,12 @@ def start_status_server(
     )
 
 
+def move_status(server: StatusServer, settings: OperatorSettings) -> None:
+    """Serve the status endpoints at the address that a startup handler has set, if it has set one."""
+    if has_status_address(settings) and settings.health.address:
+        server.serve_status_at(*_parse_address(settings.health.address))
+
+
 def has_probes(registry: OperatorRegistry) -> bool:
     """Whether there are handlers of probes."""
     handlers = activity_handlers(registry).get_all_handlers()

@@ -27,6 +27,11 @@ impl StatusServer {
         Ok(Self(EngineStatusServer::start(runtime()?, options)))
     }
 
+    /// Serves the status endpoints at this address, and no longer at that of the probes.
+    fn serve_status_at(&self, host: String, port: u16) {
+        self.0.serve_status_at(host, port);
+    }
+
     /// Closes all connections. Further calls have no effect.
     fn stop(&self) {
         self.0.stop();

@@ -97,10 +97,16 @@ pub struct OperatorStatus {
 #[derive(Clone)]
 pub struct StatusServer(Arc<Shared>);
 
+/// A host and a port.
+type Place = (String, u16);
+
 struct Shared {
     options: StatusOptions,
     connected: OnceLock<Connected>,
-    listening: watch::Sender<Option<Result<Vec<SocketAddr>, Failure>>>,
+    /// The result of listening, and the later address that it includes.
+    listening: watch::Sender<Option<(Option<Place>, Result<Vec<SocketAddr>, Failure>)>>,
+    /// The address of the status endpoints, if it was set later.
+    later: watch::Sender<Option<Place>>,
     stopping: CancellationToken,
 }
 
@@ -111,6 +117,7 @@ impl StatusServer {
             options,
             connected: OnceLock::new(),
             listening: watch::Sender::default(),
+            later: watch::Sender::default(),
             stopping: CancellationToken::new(),
         }));
         let this = server.clone();
@@ -148,14 +155,27 @@ impl StatusServer {
         let _first = self.0.connected.set(connected);
     }
 
+    /// Serves the status endpoints at this address, and no longer at that of the probes. It has no effect if there was an address
+    /// for them from the start.
+    pub fn serve_status_at(&self, host: String, port: u16) {
+        let StatusOptions { liveness, address, .. } = &self.0.options;
+        let is_own = liveness.as_ref().is_some_and(|own| own.host == host && own.port == port);
+        if address.is_none() && !is_own {
+            self.0.later.send_replace(Some((host, port)));
+        }
+    }
+
     /// Waits until the server listens; returns the addresses.
     ///
     /// # Errors
     /// The host does not exist, or the port is in use.
     pub async fn listening(&self) -> Result<Vec<SocketAddr>, Failure> {
         let mut listening = self.0.listening.subscribe();
-        let result = match listening.wait_for(Option::is_some).await {
-            Ok(result) => result.clone(),
+        let later = self.0.later.borrow().clone();
+        let is_current =
+            |result: &Option<(Option<Place>, _)>| result.as_ref().is_some_and(|it| it.0 == later);
+        let result = match listening.wait_for(is_current).await {
+            Ok(result) => result.clone().map(|(_, result)| result),
             Err(_) => None,
         };
         result.unwrap_or_else(|| Err(Failure::other("The status server has ended.")))
@@ -167,25 +187,39 @@ impl StatusServer {
     }
 
     async fn serve(&self) {
-        let (listeners, result) = match self.listen().await {
-            Ok(listeners) => {
-                let addresses = listeners.iter().filter_map(|(listener, _)| listener.local_addr().ok());
-                let addresses = addresses.collect();
-                (listeners, Ok(addresses))
-            }
-            Err(failure) => (vec![], Err(failure)),
-        };
-        self.0.listening.send_replace(Some(result));
         let (askers, receiver) = channel(MAX_WAITING);
         let mut tasks = JoinSet::new();
         tasks.spawn(probing::collect(Arc::clone(&self.0), receiver));
         let connection_limit = ConnectionLimit::new(serving::CONNECTIONS);
-        for (listener, site) in listeners {
-            let served = Served { shared: Arc::clone(&self.0), site, askers: askers.clone() };
-            tasks.spawn(serving::accept(listener, served, Arc::clone(&connection_limit)));
+        let mut later = self.0.later.subscribe();
+        let (mut place, mut addresses, mut found) = (None::<Place>, vec![], self.listen().await);
+        loop {
+            let result = found.map(|listeners| {
+                addresses.extend(listeners.iter().filter_map(|(listener, _)| listener.local_addr().ok()));
+                for (listener, site) in listeners {
+                    let served = Served { shared: Arc::clone(&self.0), site, askers: askers.clone() };
+                    tasks.spawn(serving::accept(listener, served, Arc::clone(&connection_limit)));
+                }
+                addresses.clone()
+            });
+            self.0.listening.send_replace(Some((place.clone(), result)));
+            tokio::select! {
+                // The tasks do not end by themselves; all are aborted when this is dropped. A panic is passed on.
+                Some(Err(panicked)) = tasks.join_next() => {
+                    if let Ok(panic) = panicked.try_into_panic() {
+                        std::panic::resume_unwind(panic);
+                    }
+                    return;
+                }
+                Ok(()) = later.changed() => {}
+                else => return,
+            }
+            place.clone_from(&later.borrow_and_update());
+            let Some(place) = &place else { return };
+            let site = Site { liveness: None, has_status: true };
+            let with_site = |listener| (listener, site.clone());
+            found = listen_at(place).await.map(|listeners| listeners.into_iter().map(with_site).collect());
         }
-        // The tasks do not end by themselves; all are aborted when this is dropped. A panic is passed on.
-        tasks.join_all().await;
     }
 
     async fn listen(&self) -> Result<Vec<(TcpListener, Site)>, Failure> {
@@ -212,6 +246,13 @@ struct Served {
     shared: Arc<Shared>,
     site: Site,
     askers: Sender<Waiter>,
+}
+
+impl Served {
+    /// Whether the status endpoints are served here.
+    fn has_status(&self) -> bool {
+        self.site.has_status && (self.site.liveness.is_none() || self.shared.later.borrow().is_none())
+    }
 }
 
 /// Listens at all addresses of the host.

@@ -32,7 +32,7 @@ pub(super) async fn response_to<B>(request: &Request<B>, served: &Served) -> Res
     let connected = served.shared.connected.get();
     let is_compatible = connected.is_some_and(|connected| connected.status.is_none());
     let is_liveness = served.site.liveness.as_deref() == Some(path);
-    if !is_liveness && (is_compatible || !served.site.has_status || !is_status(path)) {
+    if !is_liveness && (is_compatible || !served.has_status() || !is_status(path)) {
         return respond(StatusCode::NOT_FOUND, TEXT, Bytes::from_static(b"404: Not Found"));
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {

@@ -103,6 +103,38 @@ async fn only_the_path_is_served_and_only_for_reading() {
 }
 
 #[tokio::test]
+async fn an_address_that_is_set_later_replaces_that_of_the_probes() {
+    let fixture = Fixture::new(&json!({}), |_| (200, None));
+    let (server, addresses) = listening(liveness("/healthz")).await;
+    let own = addresses[0];
+    assert!(ask(own, "GET /startupz").await.starts_with("http/1.1 503 "));
+    // The same address changes nothing.
+    server.serve_status_at("localhost".to_owned(), 0);
+    assert_eq!(server.listening().await.unwrap(), addresses);
+    server.serve_status_at("127.0.0.1".to_owned(), 0);
+    let all = server.listening().await.unwrap();
+    assert_eq!(all.len(), addresses.len() + 1);
+    server.connect(with_status(&fixture));
+    let status = all[addresses.len()];
+    assert!(ask(status, "GET /metrics").await.contains("kopf_build_info"));
+    assert!(ask(status, "GET /healthz").await.starts_with("http/1.1 404 "));
+    assert!(ask(own, "GET /healthz").await.starts_with("http/1.1 200 "));
+    assert!(ask(own, "GET /metrics").await.starts_with("http/1.1 404 "));
+    server.stop();
+}
+
+#[tokio::test]
+async fn a_later_address_in_use_is_a_failure_and_the_probes_are_still_served() {
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (server, addresses) = listening(liveness("/healthz")).await;
+    server.serve_status_at("127.0.0.1".to_owned(), taken.local_addr().unwrap().port());
+    let failure = server.listening().await.unwrap_err();
+    assert!(failure.message.starts_with("Cannot serve the health status at 127.0.0.1:"));
+    assert!(ask(addresses[0], "GET /healthz").await.starts_with("http/1.1 200 "));
+    server.stop();
+}
+
+#[tokio::test]
 async fn a_port_in_use_is_a_failure_that_names_the_address() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = taken.local_addr().unwrap().port();
