@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kopf._cli import gc_tuning, object_commands
+from kopf._cli.manifest_command import manifests
 from kopf._cli.options import (
     CLIControls,
     FileParamType,
@@ -28,7 +29,7 @@ from kopf._cli.options import (
     output_option,
     status_address_option,
 )
-from kopf._cli.project_commands import check, completion, doctor, init, manifests, show_help
+from kopf._cli.project_commands import check, completion, doctor, init, show_help
 from kopf._intents import compatibility
 
 if TYPE_CHECKING:

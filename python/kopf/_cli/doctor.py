@@ -23,6 +23,7 @@ from kopf._cli.check import check_declarations, check_selectors
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.cluster_state import check_crds, check_objects
 from kopf._cli.findings import Finding
+from kopf._cli.manifest_files import to_yaml
 from kopf._cli.manifests import roles, rules_of
 from kopf._cli.namespace_check import describe_unmatched
 from kopf._cli.permissions import (
@@ -83,8 +84,7 @@ def _run(session: Session, sources: Sequence[str], options: Options) -> tuple[st
         resolved = resolve(session.registry, session.resources)
         needed = find_permissions(session, resolved, options.namespaces)
         documents = [one for one in roles("operator", "default", needed) if "rules" in one]
-        text: str = yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
-        return text.rstrip("\n"), 0
+        return to_yaml(documents).rstrip("\n"), 0
     findings = [*_check_server(session), _check_login(session)]
     if session.has_handlers:
         findings += _check_operator(session, sources, options.namespaces)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import pathlib
+import re
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -17,6 +19,19 @@ import yaml
 
 from kopf._cli.error_report import explain
 from kopf._cli.inspection import run_inspection
+from kopf._cli.manifest_files import COMMENT, read_documents
+from kopf._cli.manifest_objects import (
+    WEBHOOK_PORT,
+    Document,
+    Monitor,
+    Workload,
+    alert_rules,
+    dashboard,
+    deployment,
+    network_policy,
+    services,
+    uninstall_job,
+)
 from kopf._cli.message_addresses import address_line
 from kopf._cli.permissions import (
     WEBHOOK_GROUP,
@@ -28,6 +43,7 @@ from kopf._cli.permissions import (
     peering_plural,
     required_permissions,
     resolve,
+    uninstall_permissions,
     webhook_permissions,
 )
 from kopf._intents.registries import OperatorRegistry
@@ -40,12 +56,6 @@ from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.handler_api import OperatorApi
 
 RBAC = "rbac.authorization.k8s.io"
-STATUS_PORT = 8080
-POD_FIELDS = (
-    ("POD_NAME", "metadata.name"),
-    ("POD_NAMESPACE", "metadata.namespace"),
-    ("POD_UID", "metadata.uid"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,43 +67,143 @@ class Scale:
     """Whether the Deployment has the options of leader election, if the settings do not enable it."""
 
 
-def generate(
-    paths: Collection[str],
-    modules: Collection[str],
-    namespaces: Collection[str],
-    *,
-    name: str,
-    home: str,
-    image: str | None,
-    scale: Scale,
-    startup: bool,
-) -> str:
-    """The manifests as YAML. `home` is the namespace of the operator.
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """The operator whose manifests are generated."""
 
-    Without an image, there is no Deployment. If `startup`, the startup handlers change the settings.
-    Resources that the cluster does not have, and failed startup handlers, are a `ClickException`, and so are
-    several replicas without leader election.
+    paths: Sequence[str]
+    modules: Sequence[str]
+    namespaces: Sequence[str]
+    name: str = "operator"
+    home: str = "default"
+    """The namespace of the operator itself."""
+    image: str | None = None
+    """Without an image, there are no pods, and nothing that belongs to them."""
+    startup: bool = True
+    """Whether the startup handlers change the settings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The optional parts of the manifests."""
+
+    monitor: Monitor = "service"
+    rules: bool = False
+    """Whether there are alerts."""
+    dashboard: bool = False
+    api_servers: Sequence[str] | None = None
+    """The addresses of the API server for the NetworkPolicy; None for no NetworkPolicy."""
+    monitoring: str = "monitoring"
+    """The namespace from which metrics are scraped, for the NetworkPolicy."""
+    crds: pathlib.Path | None = None
+    extra_rules: pathlib.Path | None = None
+
+
+def generate(operator: Operator, scale: Scale, parts: Parts) -> list[Document]:
+    """The manifests, what is needed by others first.
+
+    Resources that the cluster does not have, failed startup handlers and unreadable files are a
+    `ClickException`, and so are several replicas without leader election.
     """
+    name, home, namespaces = operator.name, operator.home, operator.namespaces
+    crds = _read_crds(parts.crds) if parts.crds is not None else []
+    extra = _read_rules(parts.extra_rules) if parts.extra_rules is not None else []
+    registry, settings = _load(operator)
+    options = _elect(settings, name, scale)
+    permissions = _required_permissions(registry, settings, namespaces, startup=operator.startup)
+    # Without `watch`, the Lease is polled: a release is noticed later.
+    permissions += lease_permissions(settings, home, ("get", "update", "watch"))
+    documents = [*crds, _account(name, home), *roles(name, home, permissions, extra)]
+    if operator.image is not None:
+        patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
+        workload = Workload(
+            name,
+            home,
+            operator.image,
+            args=[*patterns, *options],
+            replicas=scale.replicas,
+            has_standbys=has_leader_election(settings),
+            webhook_port=_webhook_port(registry, settings),
+        )
+        documents += deployment(workload)
+        documents += services(workload, parts.monitor)
+        if parts.api_servers is not None:
+            documents.append(network_policy(workload, parts.api_servers, parts.monitoring))
+    if parts.rules:
+        documents.append(alert_rules(name, home, parts.monitor))
+    if parts.dashboard:
+        documents.append(dashboard(name, home))
+    return documents
+
+
+def generate_uninstall_job(operator: Operator) -> list[Document]:
+    """The Job that removes what the operator has left in the cluster, with its account."""
+    if operator.image is None:
+        raise click.UsageError("The Job of --uninstall-job needs the image of the operator: --image=IMAGE.")
+    name, home, namespaces = f"{operator.name}-uninstall", operator.home, operator.namespaces
+    registry, settings = _load(operator)
+    with connect_sync() as api:
+        resources = api.resources()
+        resolved = resolve(registry, resources)
+        permissions = list(uninstall_permissions(api, registry, resolved, namespaces, settings))
+    sources = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
+    sources += [f"--module={module}" for module in operator.modules]
+    workload = Workload(operator.name, home, operator.image, args=[])
+    job = uninstall_job(workload, [*sources, *operator.paths])
+    return [_account(name, home), *roles(name, home, permissions), job]
+
+
+def _load(operator: Operator) -> tuple[OperatorRegistry, OperatorSettings]:
     # The output of the author's code must not be in the manifests.
     with contextlib.redirect_stdout(sys.stderr):
-        loaders.preload(paths=paths, modules=modules)
+        loaders.preload(paths=operator.paths, modules=operator.modules)
         registry = get_default_registry()
         _check_cluster_is_known()
         settings = OperatorSettings()
-        settings.peering.clusterwide = not namespaces
-        if startup:
-            _call_startup_handlers(registry, settings, namespaces)
-    options = _elect(settings, name, scale)
-    permissions = _required_permissions(registry, settings, namespaces, startup=startup)
-    # Without `watch`, the Lease is polled: a release is noticed later.
-    permissions += lease_permissions(settings, home, ("get", "update", "watch"))
-    documents = [_account(name, home), *roles(name, home, permissions)]
-    if image is not None:
-        patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
-        has_standbys = has_leader_election(settings)
-        documents += _deployment(name, home, image, [*patterns, *options], scale, has_standbys)
-    text: str = yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
-    return text
+        settings.peering.clusterwide = not operator.namespaces
+        if operator.startup:
+            _call_startup_handlers(registry, settings, operator.namespaces)
+    return registry, settings
+
+
+def _read_crds(folder: pathlib.Path) -> list[Document]:
+    """All CRDs in the YAML files of the folder."""
+    found = [
+        document
+        for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
+        for document in _read_documents(path)
+        if isinstance(document, dict) and document.get("kind") == "CustomResourceDefinition"
+    ]
+    if not found:
+        raise click.ClickException(f"There is no CustomResourceDefinition in the files of {folder}.")
+    return found
+
+
+def _read_rules(path: pathlib.Path) -> list[Document]:
+    """The rules in a file: a list, or the rules of a Role or ClusterRole."""
+    found = [
+        rule
+        for document in _read_documents(path)
+        for rule in (document.get("rules") or () if isinstance(document, dict) else document)
+    ]
+    if not all(isinstance(rule, dict) and "verbs" in rule for rule in found):
+        raise click.ClickException(f"The file {path} must have a list of rules with verbs, or a Role.")
+    return found
+
+
+def _read_documents(path: pathlib.Path) -> list[Any]:
+    try:
+        return read_documents(path)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise click.ClickException(f"The file {path} cannot be read: {error}") from None
+
+
+def _webhook_port(registry: OperatorRegistry, settings: OperatorSettings) -> int | None:
+    """The port of the webhook server, if there are admission handlers."""
+    if not has_webhooks(registry):
+        return None
+    port = getattr(settings.admission.server, "port", None)
+    return port if isinstance(port, int) else WEBHOOK_PORT
 
 
 def _elect(settings: OperatorSettings, name: str, scale: Scale) -> list[str]:
@@ -158,18 +268,27 @@ def _required_permissions(
     return permissions
 
 
-def _account(name: str, home: str) -> dict[str, Any]:
+def _account(name: str, home: str) -> Document:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": home}}
 
 
-def roles(name: str, home: str, permissions: Collection[Permission]) -> Iterator[dict[str, Any]]:
-    """A ClusterRole for what is cluster-wide, a Role in each namespace for the rest; and their bindings."""
-    for namespace in dict.fromkeys(permission.namespace for permission in permissions):
+def roles(
+    name: str, home: str, permissions: Collection[Permission], extra: Sequence[Document] = ()
+) -> Iterator[Document]:
+    """A ClusterRole for what is cluster-wide, a Role in each namespace for the rest; and their bindings.
+
+    Further rules are added to the ClusterRole, or else to each Role of the served namespaces.
+    """
+    places = list(dict.fromkeys(permission.namespace for permission in permissions)) or [""]
+    for namespace in places:
         kind = "Role" if namespace else "ClusterRole"
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
         here = [permission for permission in permissions if permission.namespace == namespace]
+        rules = rules_of(here, is_commented=True)
+        if not namespace or "" not in places:
+            rules += [{COMMENT: "added by --extra-rules", **rule} for rule in extra]
         api = f"{RBAC}/v1"
-        yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules_of(here)}
+        yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules}
         yield {
             "apiVersion": api,
             "kind": f"{kind}Binding",
@@ -179,83 +298,27 @@ def roles(name: str, home: str, permissions: Collection[Permission]) -> Iterator
         }
 
 
-def rules_of(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
+def rules_of(permissions: Iterable[Permission], *, is_commented: bool = False) -> list[Document]:
     """One rule for each resource, or for each object if the permissions name it."""
-    verbs: dict[tuple[str, str, str], list[str]] = {}
+    grouped: dict[tuple[str, str, str], list[Permission]] = {}
     for permission in permissions:
-        found = verbs.setdefault((permission.group, permission.resource, permission.name), [])
-        if permission.verb not in found:
-            found.append(permission.verb)
+        grouped.setdefault((permission.group, permission.resource, permission.name), []).append(permission)
     return [
         {
+            **({COMMENT: _reason(found)} if is_commented else {}),
             "apiGroups": [group],
             "resources": [resource],
             **({"resourceNames": [name]} if name else {}),
-            "verbs": found,
+            "verbs": list(dict.fromkeys(permission.verb for permission in found)),
         }
-        for (group, resource, name), found in verbs.items()
+        for (group, resource, name), found in grouped.items()
     ]
 
 
-def _deployment(
-    name: str, home: str, image: str, options: Collection[str], scale: Scale, has_standbys: bool
-) -> Iterator[dict[str, Any]]:
-    """The Deployment; and, for several replicas, a PodDisruptionBudget. Replicas of a leader election are
-    replaced one after the other, since the next one stands by until the previous one has released the lease.
-    """
-    # Copies: YAML would have references.
-    labels = {"app": name}.copy
-    container = {
-        "name": "operator",
-        "image": image,
-        **({"env": [_field_of_pod(*pair) for pair in POD_FIELDS]} if has_standbys else {}),
-        "args": [*options, f"--liveness=http://0.0.0.0:{STATUS_PORT}/healthz"],
-        "ports": [{"name": "status", "containerPort": STATUS_PORT}],
-        "startupProbe": _probe("/startupz", period=5, failures=60),
-        "livenessProbe": _probe("/livez", period=20, failures=3),
-        "readinessProbe": _probe("/readyz", period=10, failures=2),
-    }
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": labels()},
-    }
-    template = {
-        "serviceAccountName": name,
-        "terminationGracePeriodSeconds": 60,
-        **({"topologySpreadConstraints": [spread]} if has_standbys else {}),
-        "containers": [container],
-    }
-    rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    yield {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": home},
-        "spec": {
-            "replicas": scale.replicas,
-            "strategy": rolling if has_standbys else {"type": "Recreate"},
-            "selector": {"matchLabels": labels()},
-            "template": {"metadata": {"labels": labels()}, "spec": template},
-        },
-    }
-    if scale.replicas > 1:
-        yield {
-            "apiVersion": "policy/v1",
-            "kind": "PodDisruptionBudget",
-            "metadata": {"name": name, "namespace": home},
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels()}},
-        }
-
-
-def _field_of_pod(variable: str, path: str) -> dict[str, Any]:
-    return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
-    return {
-        "httpGet": {"path": path, "port": "status"},
-        "periodSeconds": period,
-        "timeoutSeconds": 3,
-        "failureThreshold": failures,
-    }
+def _reason(permissions: Iterable[Permission]) -> str:
+    """Why the permissions are needed. Lines of code would change the manifests with each edit."""
+    reasons = dict.fromkeys(
+        f"unless {permission.unless}" if permission.unless else re.sub(r":[0-9]+\)", ")", permission.source)
+        for permission in permissions
+    )
+    return ", ".join(filter(None, reasons)) or "needed by Kopf"

@@ -161,6 +161,27 @@ def lease_permissions(
         yield Permission(verb, "leases", "coordination.k8s.io", namespace, unless, name=name)
 
 
+def uninstall_permissions(
+    api: SyncApi,
+    registry: OperatorRegistry,
+    resolved: Resolved,
+    namespaces: Collection[str],
+    settings: OperatorSettings,
+) -> Iterator[Permission]:
+    """The permissions of `kopf uninstall`: for the handled objects, webhook configurations and peerings."""
+    served = _known_namespaces(namespaces)
+    for kind, selected in resolved.items():
+        for resource in sorted(selected, key=repr) if kind.is_written else ():
+            for namespace in served if resource.namespaced else [""]:
+                for verb in ("list", "patch"):
+                    yield Permission(verb, resource.plural, resource.group, namespace, source=kind.source)
+    if settings.admission.managed is not None and has_webhooks(registry):
+        for plural in WEBHOOKS:
+            for verb in ("get", "delete"):
+                yield Permission(verb, plural, WEBHOOK_GROUP, name=settings.admission.managed)
+    yield from peering_permissions(api, api.resources(), namespaces, settings)
+
+
 def has_webhooks(registry: OperatorRegistry) -> bool:
     """Whether the registry has admission handlers."""
     return any(isinstance(handler, WebhookHandler) for handler in resource_handlers(registry))

@@ -104,57 +104,6 @@ def init(folder: pathlib.Path, kind: str, plural: str | None, group: str) -> Non
     new_project.create_project(folder, kind=kind, plural=plural, group=group)
 
 
-@click.command()
-@cluster_options
-@all_namespaces_option("For the whole cluster.")
-@namespaces_option("For these namespaces: Roles in those that are named exactly.")
-@option("--name", default="operator", help="The name of all objects.")
-@option("--home", default="default", metavar="NAMESPACE", help="The namespace of the operator itself.")
-@option(
-    "--image", metavar="IMAGE", help="Add a Deployment with this image, whose command is `kopf run FILE`."
-)
-@option(
-    "--replicas",
-    type=click.IntRange(min=1),
-    default=1,
-    help="The replicas of the Deployment: more than one need leader election.",
-)
-@option("--leader-elect", is_flag=True, help="Elect a leader, with a Lease of the same name.")
-@option(
-    "--startup/--no-startup",
-    default=True,
-    help="Call the startup and cleanup handlers once: the permissions depend on the settings.",
-)
-@handlers_options
-def manifests(
-    paths: Collection[str],
-    modules: Collection[str],
-    namespaces: Collection[str],
-    clusterwide: bool,
-    name: str,
-    home: str,
-    image: str | None,
-    replicas: int,
-    leader_elect: bool,
-    startup: bool,
-) -> None:
-    """Print the permissions and the Deployment of an operator.
-
-    Load the files and the modules, call the startup and cleanup handlers, and print the permissions that Kopf
-    needs for their handlers and settings, as YAML for kubectl. Add those for the requests of the handlers
-    themselves. The resources must exist in the cluster.
-    """
-    from kopf._cli import manifests as implementation
-
-    namespaces = _selected_namespaces(namespaces, clusterwide)
-    paths, modules = _selected_handlers(paths, modules)
-    scale = implementation.Scale(replicas, leader_elect)
-    text = implementation.generate(
-        paths, modules, namespaces, name=name, home=home, image=image, scale=scale, startup=startup
-    )
-    click.echo(text, nl=False)
-
-
 @click.command(name="help")
 @click.argument("command", required=False)
 @click.pass_context

@@ -257,7 +257,7 @@ def test_the_manifests_of_several_replicas_are_those_of_a_leader_election(kopf_c
     assert (spec["replicas"], spec["strategy"]["rollingUpdate"]) == (2, {"maxUnavailable": 0, "maxSurge": 1})
     [container] = spec["template"]["spec"]["containers"]
     assert container["args"][:3] == ["--all-namespaces", "--leader-elect", "--lease=mine"]
-    assert [item["name"] for item in container["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID"]
+    assert [item["name"] for item in container["env"]] == ["POD_NAME", "POD_NAMESPACE", "POD_UID", "POD_ID"]
     assert bodies["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
 
 

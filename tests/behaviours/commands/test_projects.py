@@ -200,8 +200,8 @@ def test_the_printed_permissions_are_enough(tmp_path, scope):
         cluster.apply(done.stdout)
         kinds = [body["kind"] for body in yaml.safe_load_all(done.stdout)]
         assert ("Role" in kinds) == (scope[0] == "-n")
-        assert kinds[-1] == "Deployment" and "ClusterRole" in kinds
-        [*_, deployment] = yaml.safe_load_all(done.stdout)
+        assert kinds[-2:] == ["Deployment", "Service"] and "ClusterRole" in kinds
+        [*_, deployment, _] = yaml.safe_load_all(done.stdout)
         [container] = deployment["spec"]["template"]["spec"]["containers"]
         assert "--liveness=http://0.0.0.0:8080/healthz" in container["args"]
         assert container["ports"] == [{"name": "status", "containerPort": 8080}]

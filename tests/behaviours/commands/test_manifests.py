@@ -1,0 +1,207 @@
+"""`kopf manifests`: the objects of a deployment, their files, and their comparison with those in a folder."""
+
+import functools
+import json
+
+import pytest
+import yaml
+from kopf.testing import Cluster
+
+from tests.support.accounts import grant, write_kubeconfig
+from tests.support.inspected import FINALIZER, WIDGETS, call
+
+pytestmark = pytest.mark.kopf_embedded_only
+
+OPERATOR = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.posting.enabled = False
+
+@kopf.on.create("widgets")
+def publish(**_): ...
+"""
+WEBHOOK = "@kopf.on.validate('widgets')\ndef check(**_): ...\n"
+
+
+@pytest.fixture
+def cluster(kopf_cluster):
+    kopf_cluster.apply(WIDGETS)
+    return kopf_cluster
+
+
+@pytest.fixture
+def operator(tmp_path):
+    path = tmp_path / "sites.py"
+    path.write_text(OPERATOR)
+    return path
+
+
+@pytest.fixture
+def run(cluster, operator):
+    return functools.partial(call, cluster, "manifests", str(operator), "-A", "--name=mine")
+
+
+def objects(result):
+    assert result.exit_code == 0, result.output
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(result.stdout)}
+
+
+def test_the_pods_are_restricted_and_know_their_names(run):
+    found = objects(run("--image=x"))
+    assert [kind for kind, _ in found] == [
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+        "Service",
+    ]
+    pod = found["Deployment", "mine"]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    paths = {item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"]}
+    assert paths == {
+        "POD_NAME": "metadata.name",
+        "POD_NAMESPACE": "metadata.namespace",
+        "POD_UID": "metadata.uid",
+        "POD_ID": "metadata.name",
+    }
+    assert container["resources"]["limits"] == {"memory": "256Mi"}
+    assert found["Service", "mine"]["spec"]["selector"] == {"app": "mine"}
+
+
+def test_the_rules_have_comments_with_their_reasons(run):
+    text = run().stdout
+    assert "'#'" not in text
+    assert "# publish() (sites.py)\n- apiGroups:\n  - behaviours.example.com\n" in text, text
+    assert "# unless settings.scanning.disabled is True\n- apiGroups:\n  - apiextensions.k8s.io\n" in text
+    assert text == run().stdout
+
+
+@pytest.mark.parametrize(
+    ("monitor", "kinds"),
+    [
+        ("none", set()),
+        ("service", {"Service"}),
+        ("servicemonitor", {"Service", "ServiceMonitor"}),
+        ("podmonitor", {"PodMonitor"}),
+    ],
+)
+def test_prometheus_finds_the_pods(run, monitor, kinds):
+    found = objects(run("--image=x", f"--monitor={monitor}", "--rules", "--dashboard"))
+    names = {kind for kind, _ in found} & {"Service", "ServiceMonitor", "PodMonitor"}
+    assert names == kinds
+    assert found["PrometheusRule", "mine"]["spec"]["groups"]
+    dashboard = found["ConfigMap", "mine-dashboard"]
+    assert json.loads(dashboard["data"]["kopf.json"])["title"] == "Kopf operator"
+    assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}
+
+
+def test_webhooks_have_a_port_a_service_and_a_way_in(run, operator):
+    operator.write_text(OPERATOR + WEBHOOK)
+    options = ("--image=x", "--network-policy=10.0.0.1/32", "--monitoring-namespace=prometheus")
+    found = objects(run(*options))
+    [container] = found["Deployment", "mine"]["spec"]["template"]["spec"]["containers"]
+    assert container["ports"][1] == {"name": "webhook", "containerPort": 9443}
+    assert found["Service", "mine-webhook"]["spec"]["ports"][0]["targetPort"] == "webhook"
+    policy = found["NetworkPolicy", "mine"]["spec"]
+    scraping, webhook = policy["ingress"]
+    [source] = scraping["from"]
+    assert source["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "prometheus"}
+    assert webhook == {"ports": [{"port": "webhook"}]}
+    assert policy["egress"][1]["to"] == [{"ipBlock": {"cidr": "10.0.0.1/32"}}]
+
+
+def test_the_objects_are_accepted_twice(cluster, run):
+    """DEP-1, for the kinds that each cluster has."""
+    options = ("--image=x", "--replicas=2", "--leader-elect", "--dashboard", "--network-policy=10.0.0.1/32")
+    result = run(*options)
+    for _ in range(2):
+        cluster.apply(result.stdout)
+    assert {kind for kind, _ in objects(result)} >= {"PodDisruptionBudget", "NetworkPolicy", "ConfigMap"}
+    assert cluster.get("deployments", "mine")["spec"]["replicas"] == 2
+
+
+def test_crds_and_further_rules_are_added(run, tmp_path):
+    crds = tmp_path / "crds"
+    crds.mkdir()
+    (crds / "widgets.yaml").write_text(WIDGETS + "---\napiVersion: v1\nkind: ConfigMap\n")
+    rule = {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]}
+    extra = tmp_path / "extra.yaml"
+    extra.write_text(yaml.safe_dump([rule]))
+    result = run(f"--crds={crds}", f"--extra-rules={extra}")
+    found = objects(result)
+    assert next(iter(found)) == ("CustomResourceDefinition", "widgets.behaviours.example.com")
+    assert found["ClusterRole", "mine"]["rules"][-1] == rule
+    assert "# added by --extra-rules\n" in result.stdout
+    extra.write_text("no rules")
+    result = run(f"--extra-rules={extra}")
+    assert result.exit_code == 1 and "must have a list of rules" in result.output
+
+
+def test_a_folder_is_compared_with_the_present_manifests(run, operator, tmp_path):
+    """DEP-3"""
+    folder = tmp_path / "base"
+    options = ("--image=x", "--format=kustomize")
+    assert run(*options, f"--output={folder}").exit_code == 0
+    files = {path.name for path in folder.iterdir()}
+    assert files == {
+        "serviceaccount-mine.yaml",
+        "clusterrole-mine.yaml",
+        "clusterrolebinding-mine.yaml",
+        "deployment-mine.yaml",
+        "service-mine.yaml",
+        "kustomization.yaml",
+    }
+    base = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert {*base["resources"], "kustomization.yaml"} == files
+    assert run(*options, f"--check={folder}").exit_code == 0
+    operator.write_text(OPERATOR + "@kopf.on.event('pods')\ndef watch(**_): ...\n")
+    result = run(*options, f"--check={folder}")
+    assert result.exit_code == 3
+    assert "+  - pods\n" in result.stdout and "+# watch() (sites.py)\n" in result.stdout
+    # Generated files that are not needed any more are removed, but none of the user.
+    (folder / "patch.yaml").write_text("{}")
+    assert run(*options, "--monitor=none", f"--output={folder}").exit_code == 0
+    assert {path.name for path in folder.iterdir()} == {*files, "patch.yaml"} - {"service-mine.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--format=kustomize",), "A base for kustomize has several files"),
+        (("--network-policy=example.com",), "'example.com' is not a network such as 10.0.0.1/32"),
+        (("--uninstall-job",), "needs the image of the operator"),
+    ],
+)
+def test_wrong_usage_is_explained(run, options, message):
+    result = run(*options)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_the_job_of_the_removal_has_enough_permissions(operator, tmp_path):
+    with Cluster("embedded", access=True) as cluster:
+        cluster.apply(WIDGETS)
+        metadata = {"name": "home", "finalizers": [FINALIZER]}
+        cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})
+        found = objects(
+            call(cluster, "manifests", str(operator), "-A", "--name=mine", "--image=x", "--uninstall-job")
+        )
+        job = found["Job", "mine-uninstall"]["spec"]["template"]["spec"]
+        assert job["serviceAccountName"] == "mine-uninstall"
+        command = job["containers"][0]["command"]
+        assert command == ["kopf", "uninstall", "--yes", "--all-namespaces", str(operator)]
+        grant(cluster, found["ClusterRole", "mine-uninstall"]["rules"])
+        write_kubeconfig(cluster, tmp_path / "config")
+        environment = {"KUBECONFIG": str(tmp_path / "config")}
+        result = call(cluster, *command[1:], environment=environment)
+        assert result.exit_code == 0, result.output
+        assert "finalizers" not in cluster.get("widgets", "home")["metadata"]

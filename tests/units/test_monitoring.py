@@ -1,0 +1,106 @@
+"""The alerts and the dashboard of `kopf manifests`: their metrics exist, and Prometheus accepts them."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from kopf._cli import manifest_objects
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "python/kopf/_cli/monitoring"
+PAGES = ("docs/probes.md", "docs/how-to/replicas.md")
+NAME = re.compile(r"\b(kopf_[a-z_]+|rest_client_[a-z_]+|process_[a-z_]+|leader_election_[a-z_]+)\b")
+ROWS = [
+    "Overview",
+    "Reaction and handlers",
+    "Queue",
+    "Streams",
+    "Writes and requests",
+    "Python",
+    "Leadership",
+]
+
+needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+
+
+def documented():
+    """The names of all metrics; tests/behaviours/metrics compares them with those that are exposed."""
+    names = set()
+    for page in PAGES:
+        for row in re.findall(r"^\| (`[a-z_`, ]+`) \|", (ROOT / page).read_text(), re.MULTILINE):
+            names |= set(re.findall(r"`([a-z_]+)`", row))
+    return names
+
+
+def used(expression):
+    found = set(NAME.findall(expression))
+    return {re.sub(r"_bucket$", "", name) for name in found}
+
+
+def alerts():
+    [group] = yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
+    return group["rules"]
+
+
+def panels():
+    return json.loads((FOLDER / "dashboard.json").read_text())["panels"]
+
+
+def test_the_alerts_name_only_metrics_that_exist():
+    """MET-6"""
+    for alert in alerts():
+        names = used(alert["expr"])
+        assert names and names <= documented(), (alert["alert"], names - documented())
+        assert alert["annotations"]["summary"] and alert["annotations"]["description"]
+        assert alert["labels"]["severity"] in ("critical", "warning")
+
+
+def test_the_dashboard_names_only_metrics_that_exist_and_each_panel_has_advice():
+    """MET-6"""
+    found = panels()
+    assert [panel["title"] for panel in found if panel["type"] == "row"] == ROWS
+    shown = [panel for panel in found if panel["type"] != "row"]
+    for panel in shown:
+        assert len(panel["description"]) > 40, panel["title"]
+        for target in panel["targets"]:
+            names = used(target["expr"])
+            assert names and names <= documented(), (panel["title"], names - documented())
+    assert len({panel["id"] for panel in found}) == len(found)
+    dashboard = json.loads((FOLDER / "dashboard.json").read_text())
+    assert dashboard["schemaVersion"] >= 39
+    variables = [variable["name"] for variable in dashboard["templating"]["list"]]
+    assert variables == ["datasource", "job", "namespace", "pod"]
+
+
+@pytest.mark.parametrize(("monitor", "job"), [("service", "mine"), ("podmonitor", "home/mine")])
+def test_the_alerts_of_an_operator_are_about_its_job(monitor, job):
+    rule = manifest_objects.alert_rules("mine", "home", monitor)
+    [group] = rule["spec"]["groups"]
+    assert len(group["rules"]) == len(alerts())
+    for alert in group["rules"]:
+        selectors = re.findall(r'job="(.*?)"', alert["expr"])
+        assert selectors and set(selectors) == {job}, alert["alert"]
+
+
+@needs_promtool
+def test_prometheus_accepts_the_alerts():
+    done = subprocess.run(
+        ["promtool", "check", "rules", FOLDER / "rules.yaml"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_each_alert_fires_for_one_series_and_not_for_another_one():
+    """MET-7: the series are in `alerts.test.yaml`."""
+    cases = pathlib.Path(__file__).with_name("alerts.test.yaml")
+    done = subprocess.run(
+        ["promtool", "test", "rules", cases], capture_output=True, text=True, timeout=60, cwd=cases.parent
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    tested = set(re.findall(r"alertname: (\w+)", cases.read_text()))
+    assert tested == {alert["alert"] for alert in alerts()}
