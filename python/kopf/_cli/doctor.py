@@ -23,6 +23,7 @@ from kopf._cli.check import check_declarations, check_selectors
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.cluster_state import check_crds, check_objects
 from kopf._cli.findings import Finding
+from kopf._cli.leases import find_holder
 from kopf._cli.manifest_files import to_yaml
 from kopf._cli.manifests import roles, rules_of
 from kopf._cli.namespace_check import describe_unmatched
@@ -222,16 +223,12 @@ def _check_access(session: Session, resolved: Resolved, namespaces: Sequence[str
 def _check_lease(session: Session) -> Iterator[Finding]:
     if not has_leader_election(session.settings):
         return
-    leadership = session.settings.leadership
-    if leadership.name is None or leadership.namespace is None:
-        yield Finding(
-            "leadership", "info", "the name or namespace of the lease is known only to the operator"
-        )
+    holder = find_holder(session.api, session.settings, time.time())
+    if holder is None:
+        text = "the name or namespace of the lease is known only to the operator"
+        yield Finding("leadership", "info", text)
         return
-    where = f"lease {leadership.namespace}/{leadership.name}"
-    lease = session.api.find("leases.coordination.k8s.io", leadership.name, leadership.namespace)
-    holder = lease["spec"].get("holderIdentity") if lease is not None else None
-    yield Finding("leadership", "ok", f"{where} is held by {holder}" if holder else f"{where} has no holder")
+    yield Finding("leadership", "ok", holder.describe())
 
 
 def _check_peering(session: Session) -> Iterator[Finding]:

@@ -20,7 +20,9 @@ import click
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.filter_calls import FilterCalls
 from kopf._cli.inspected_kinds import find_resource, to_text
+from kopf._cli.kubeconfigs import default_namespace
 from kopf._cli.tables import WIDTH, format_age, format_table
+from kopf._cli.verdicts import Verdict, with_fence, with_subhandlers
 from kopf._intents import lifecycles, serialization
 from kopf._intents.handlers import (
     ChangingHandler,
@@ -76,21 +78,6 @@ class Options:
     changes: pathlib.Path | None
     calls_filters: bool
     output: Output
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The verdict about one handler."""
-
-    id: str
-    kind: str
-    verdict: str
-    code: str | None
-    why: str
-    attempts: int | None = None
-    next: str | None = None
-    stopped: str | None = None
-    message: str | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +162,8 @@ def explain(session: Session, options: Options, changes: Mapping[str, Any]) -> E
         for found in decision["handlers"]
     ]
     verdicts.sort(key=lambda verdict: KINDS.index(verdict.kind))
+    verdicts = with_fence(session, verdicts, now / 1e6)
+    verdicts = list(with_subhandlers(session, body, verdicts, now / 1e6))
     verdicts += [Verdict(handler.id, _kind(handler), "no", "selector", why) for handler, why in others]
     return Explanation(resource, body, options.event, now, decision, verdicts)
 
@@ -182,7 +171,7 @@ def explain(session: Session, options: Options, changes: Mapping[str, Any]) -> E
 def _read(session: Session, resource: Resource, options: Options) -> Body:
     if not resource.namespaced and options.namespace is not None:
         raise click.UsageError(f"{resource.plural} are cluster-scoped: -n cannot be used.")
-    namespace = (options.namespace or "default") if resource.namespaced else None
+    namespace = (options.namespace or default_namespace() or "default") if resource.namespaced else None
     try:
         return session.api.get(resource, options.name, namespace)
     except NotFound:

@@ -73,3 +73,14 @@ def _check_context(context: str, paths: str) -> None:
         hint = did_you_mean(context, known)
         names = f" It has {', '.join(sorted(known))}." if known and hint == "." else ""
         raise click.UsageError(f"{what}{hint}{names}")
+
+
+def default_namespace() -> str | None:
+    """The namespace of the current context, or of the service account in a pod; None if there is none."""
+    from kopf._runtime import bridge
+
+    if bridge.has_named_kubeconfig() or (bridge.has_kubeconfig() and not bridge.has_service_account()):
+        fields = bridge.read_kubeconfig()
+        return fields.get("default_namespace") if isinstance(fields, dict) else None
+    account = bridge.read_service_account()
+    return account.get("default_namespace") if account is not None else None

@@ -123,7 +123,13 @@ def status(
 
 @click.command()
 @cluster_options
-@option("-n", "--namespace", metavar="NAME", show_default="default", help="The namespace of the object.")
+@option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    show_default="that of the context, or default",
+    help="The namespace of the object.",
+)
 @option(
     "--event",
     type=click.Choice(["listed", "added", "modified", "deleted"]),

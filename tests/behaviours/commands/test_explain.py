@@ -1,5 +1,6 @@
 """`kopf explain`: why handlers are called or not called, compared with the calls of an operator."""
 
+import datetime
 import functools
 import json
 import pathlib
@@ -7,6 +8,7 @@ import re
 
 import kopf
 import pytest
+import yaml
 from kopf.testing import Operator
 
 from tests.support.inspected import LAST, PREFIX, WIDGETS, call
@@ -246,3 +248,100 @@ def test_storages_lifecycles_and_reconcilers_of_authors_are_used(cluster, run, t
         assert "sync (reconciler)  no       when: <lambda>() (custom.py:13) is false" in table
     finally:
         kopf.set_default_lifecycle(None)
+
+
+SUBHANDLERS = """
+import kopf
+
+@kopf.on.create("widgets")
+def build(**_):
+    @kopf.subhandler(id="first")
+    def first(**_):
+        pass
+
+    @kopf.subhandler(id="second")
+    def second(**_):
+        raise kopf.TemporaryError("no disk", delay=100_000)
+
+    @kopf.subhandler(id="third")
+    def third(**_):
+        raise kopf.PermanentError("no licence")
+"""
+
+
+def test_subhandlers_of_earlier_calls_have_rows(cluster, run, tmp_path):
+    path = tmp_path / "operator.py"
+    path.write_text(SUBHANDLERS)
+    with Operator(cluster, str(path)):
+        cluster.create(widget("parts"))
+        last = PREFIX + "build.third"
+        cluster.wait_for(
+            "widgets", "parts", lambda body: "licence" in body["metadata"].get("annotations", {}).get(last, "")
+        )
+    document = json.loads(run("widgets/parts", str(path), "-o", "json").stdout)
+    assert [(it["id"], it["verdict"], it["code"], it["parent"]) for it in document["handlers"]] == [
+        ("build", "later", "delay", None),
+        ("build/first", "done", "done", "build"),
+        ("build/second", "later", "delay", "build"),
+        ("build/third", "done", "failed", "build"),
+    ]
+    text = run("widgets/parts", str(path)).stdout
+    assert re.search(r"^build/second +later +attempt 2 in 1d\S*, after: no disk$", text, re.M), text
+    assert re.search(r"^build/third +done +failed \S+ ago: no licence$", text, re.M), text
+
+
+def test_the_namespace_is_that_of_the_context(cluster, run, tmp_path):
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}})
+    cluster.create(widget("home", namespace="elsewhere"))
+    config = json.loads(json.dumps(yaml.safe_load(cluster.kubeconfig.read_text())))
+    config["contexts"][0]["context"]["namespace"] = "elsewhere"
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    result = run("widgets/home", str(FILE), environment={"KUBECONFIG": str(path)})
+    assert result.exit_code == 0 and result.stdout.startswith("elsewhere/home "), result.output
+
+
+LEADING = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.leadership.enabled = True
+    settings.leadership.name = "shared"
+    settings.leadership.namespace = "default"
+
+@kopf.on.create("widgets")
+def create(**_): ...
+
+@kopf.on.update("widgets")
+def update(**_): ...
+
+@kopf.index("widgets")
+def by_name(name, **_): ...
+"""
+
+
+def test_without_a_leader_only_indices_are_called(cluster, run, tmp_path):
+    path = tmp_path / "operator.py"
+    path.write_text(LEADING)
+    cluster.create(widget("led"))
+
+    def found():
+        document = json.loads(run("widgets/led", str(path), "-o", "json").stdout)
+        return {item["id"]: (item["verdict"], item["code"], item["why"]) for item in document["handlers"]}
+
+    assert found() == {
+        "create": ("later", "fence", "no replica leads: lease default/shared has no holder"),
+        "update": ("no", "reason", "handles update only"),
+        "by_name": ("yes", None, ""),
+    }
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    lease = {"holderIdentity": "someone", "leaseDurationSeconds": 15, "renewTime": now}
+    metadata = {"name": "shared", "namespace": "default"}
+    cluster.create(
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": lease}
+    )
+    assert found()["create"] == ("yes", None, "")
+    old = {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
+    cluster.patch("leases", "shared", old)
+    assert found()["create"][1] == "fence" and " is held by someone, renewed " in found()["create"][2]

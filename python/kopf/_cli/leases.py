@@ -1,0 +1,67 @@
+"""The Lease of a leader election, as commands show it."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from kopf._cli.kubeconfigs import default_namespace
+from kopf._cli.tables import format_age
+from kopf._intents.settings import OperatorSettings
+from kopf._runtime.client.sync_api import SyncApi
+
+LEASES = "leases.coordination.k8s.io"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The holder of a Lease, if there is one.
+
+    Its age is by the clock of this machine: it is shown to people, and never decides who leads.
+    """
+
+    namespace: str
+    name: str
+    identity: str | None
+    age: float | None = None
+    """Seconds since the last renewal."""
+    duration: float = 0.0
+    term: int | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a holder that has renewed the Lease in time."""
+        return self.identity is not None and (self.age is None or self.age <= self.duration)
+
+    def describe(self) -> str:
+        """Describe the Lease and its holder."""
+        place = f"lease {self.namespace}/{self.name}"
+        if self.identity is None:
+            return f"{place} has no holder"
+        renewed = "" if self.age is None else f", renewed {format_age(max(self.age, 0))} ago"
+        return f"{place} is held by {self.identity}{renewed}"
+
+
+def lease_namespace(settings: OperatorSettings) -> str | None:
+    """The namespace of the Lease, as an operator finds it: set, or that of the pod, or of the kubeconfig."""
+    return settings.leadership.namespace or os.environ.get("POD_NAMESPACE") or default_namespace()
+
+
+def find_holder(api: SyncApi, settings: OperatorSettings, now: float) -> Holder | None:
+    """The holder of the operator's Lease; None if its name or its namespace is not known."""
+    name, namespace = settings.leadership.name, lease_namespace(settings)
+    if name is None or namespace is None:
+        return None
+    lease = api.find(LEASES, name, namespace)
+    spec: dict[str, Any] = dict(lease.get("spec") or {}) if lease is not None else {}
+    renewed = spec.get("renewTime")
+    return Holder(
+        namespace,
+        name,
+        spec.get("holderIdentity") or None,
+        now - datetime.datetime.fromisoformat(renewed).timestamp() if renewed else None,
+        float(spec.get("leaseDurationSeconds") or 0),
+        spec.get("leaseTransitions"),
+    )
