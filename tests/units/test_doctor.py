@@ -1,10 +1,14 @@
 """The rules of `kopf doctor` that need no cluster: the clock of the server, and pruned statuses."""
 
+import base64
 import email.utils
 
 import pytest
+from kopf._cli.access import KnownRules
+from kopf._cli.cluster_features import certificates_end
 from kopf._cli.cluster_state import is_status_pruned
 from kopf._cli.doctor import clock_offset, describe_clock
+from kopf._cli.permissions import Permission
 
 NOW = 1_767_225_600.0
 
@@ -58,3 +62,34 @@ PRESERVED = {"x-kubernetes-preserve-unknown-fields": True}
 )
 def test_statuses_without_fields_are_pruned(schema, is_pruned):
     assert is_status_pruned({"schema": {"openAPIV3Schema": schema}}) is is_pruned
+
+
+@pytest.mark.parametrize(
+    ("rule", "allowed"),
+    [
+        ({"verbs": ["patch"], "apiGroups": ["g"], "resources": ["sites/status"]}, True),
+        ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, True),
+        ({"verbs": ["patch"], "apiGroups": ["g"], "resources": ["*/status"]}, True),
+        ({"verbs": ["patch"], "apiGroups": ["g"], "resources": ["sites"]}, False),
+        ({"verbs": ["get"], "apiGroups": ["g"], "resources": ["sites/status"]}, False),
+        ({"verbs": ["patch"], "apiGroups": [""], "resources": ["sites/status"]}, False),
+        (
+            {"verbs": ["patch"], "apiGroups": ["g"], "resources": ["sites/status"], "resourceNames": ["a"]},
+            False,
+        ),
+    ],
+)
+def test_rules_are_matched_as_by_rbac(rule, allowed):
+    assert KnownRules([rule], True).allow(Permission("patch", "sites/status", "g")) is allowed
+
+
+def test_rules_for_names_grant_only_these():
+    rule = {"verbs": ["get"], "apiGroups": ["g"], "resources": ["leases"], "resourceNames": ["a"]}
+    rules = KnownRules([rule], True)
+    assert rules.allow(Permission("get", "leases", "g", name="a"))
+    assert not rules.allow(Permission("get", "leases", "g", name="b"))
+
+
+def test_without_certificates_their_end_is_unknown():
+    assert certificates_end("") is None and certificates_end("bm9uc2Vuc2U=") is None
+    assert certificates_end(base64.b64encode(b"no certificate").decode()) is None

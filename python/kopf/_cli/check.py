@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import click
 
+from kopf._cli.access import missing_permissions
 from kopf._cli.error_report import explain
 from kopf._cli.inspection import run_inspection
 from kopf._cli.namespace_check import describe_unmatched
@@ -21,7 +22,6 @@ from kopf._cli.permissions import (
     Permission,
     Resolved,
     lease_permissions,
-    missing_permissions,
     peering_permissions,
     required_permissions,
     resolve,

@@ -32,6 +32,14 @@ from kopf._runtime.handler_api import OperatorApi
 T = TypeVar("T")
 
 
+class SessionFailure(click.ClickException):
+    """The cluster cannot be inspected; `check` names the check of `kopf doctor` that has failed."""
+
+    def __init__(self, check: str, message: str) -> None:
+        super().__init__(message)
+        self.check = check
+
+
 @dataclass(frozen=True)
 class Session:
     """The operator between its startup and its cleanup."""
@@ -96,9 +104,9 @@ def _explained(error: Exception) -> Exception:
     """The error as one paragraph, if it is not about the code of the author."""
     if isinstance(error, (ActivityError, LoginError)):
         text = explain(error)
-        return click.ClickException(f"There are no valid credentials: {text}{address_line(text)}")
+        return SessionFailure("login", f"There are no valid credentials: {text}{address_line(text)}")
     if isinstance(error, Forbidden):
-        return click.ClickException(f"A permission is missing: {error} Use -n for single namespaces.")
+        return SessionFailure("access", f"A permission is missing: {error} Use -n for single namespaces.")
     if isinstance(error, ApiError):
-        return click.ClickException(f"The cluster cannot be read: {error}")
+        return SessionFailure("server", f"The cluster cannot be read: {error}")
     return error

@@ -19,8 +19,10 @@ from typing import Literal
 import click
 import yaml
 
+from kopf._cli.access import missing_permissions
 from kopf._cli.check import check_declarations, check_selectors
-from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.cluster_features import check_features, check_webhooks
+from kopf._cli.cluster_session import Session, SessionFailure, in_session
 from kopf._cli.cluster_state import check_crds, check_objects
 from kopf._cli.findings import Finding
 from kopf._cli.leases import find_holder
@@ -30,9 +32,7 @@ from kopf._cli.namespace_check import describe_unmatched
 from kopf._cli.permissions import (
     Permission,
     Resolved,
-    has_webhooks,
     lease_permissions,
-    missing_permissions,
     peering_permissions,
     peering_plural,
     required_permissions,
@@ -71,11 +71,17 @@ def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
     stdout = sys.stdout
     sources = [*paths, *modules]
     with contextlib.redirect_stdout(sys.stderr):
-        text, code = in_session(
-            paths, modules, options.namespaces, lambda session: _run(session, sources, options)
-        ) or ("", None)
-    if code is None:
+        try:
+            result = in_session(
+                paths, modules, options.namespaces, lambda session: _run(session, sources, options)
+            )
+        except SessionFailure as failure:
+            if options.as_manifest:
+                raise
+            result = _render([Finding(failure.check, "fail", failure.message)], options)
+    if result is None:
         raise click.Abort
+    text, code = result
     click.echo(text, file=stdout)
     return code
 
@@ -89,6 +95,11 @@ def _run(session: Session, sources: Sequence[str], options: Options) -> tuple[st
     findings = [*_check_server(session), _check_login(session)]
     if session.has_handlers:
         findings += _check_operator(session, sources, options.namespaces)
+    return _render(findings, options)
+
+
+def _render(findings: Sequence[Finding], options: Options) -> tuple[str, int]:
+    """The output, and the exit code."""
     failures, warnings = (sum(one.level == level for one in findings) for level in ("fail", "warn"))
     if options.output == "json":
         checks = [finding.to_json() for finding in findings]
@@ -181,8 +192,9 @@ def _check_operator(session: Session, sources: Sequence[str], namespaces: Sequen
     yield from _as_far_as_readable("schema", lambda: check_crds(session, resolved))
     yield from _as_far_as_readable("leadership", lambda: _check_lease(session))
     yield from _check_peering(session)
-    yield from _check_webhooks(session)
+    yield from _as_far_as_readable("webhooks", lambda: check_webhooks(session))
     yield from _as_far_as_readable("state", lambda: check_objects(session, resolved, namespaces))
+    yield from _as_far_as_readable("features", lambda: check_features(session, resolved))
 
 
 def _as_far_as_readable(check: str, find: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
@@ -237,9 +249,3 @@ def _check_peering(session: Session) -> Iterator[Finding]:
     is_known = any(resource.plural == plural for resource in session.resources)
     if peering.mandatory and not peering.standalone and not is_known:
         yield Finding("peering", "fail", f"it is mandatory, but the cluster has no {plural}: apply their CRD")
-
-
-def _check_webhooks(session: Session) -> Iterator[Finding]:
-    if has_webhooks(session.registry) and session.settings.admission.server is None:
-        text = "there are admission handlers, but settings.admission.server is None"
-        yield Finding("webhooks", "fail", text)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kopf._intents.handlers import ChangingHandler, ReconcilingHandler, SpawningHandler, WebhookHandler
 from kopf._intents.namespaces import Namespaces
@@ -19,7 +19,6 @@ from kopf._runtime import handler_checks
 from kopf._runtime.client.sync_api import SyncApi
 
 WEBHOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
-ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 WEBHOOK_GROUP = "admissionregistration.k8s.io"
 
@@ -221,24 +220,3 @@ def _has_peering(api: SyncApi, resource: Resource, name: str, namespace: str) ->
         return len(found) > 0
     except ApiError:
         return False
-
-
-def missing_permissions(api: SyncApi, permissions: Iterable[Permission]) -> Iterator[Permission]:
-    """Those of the permissions that the credentials do not have, by access reviews."""
-    for item in permissions:
-        resource, _, subresource = item.resource.partition("/")
-        attributes = {
-            "verb": item.verb,
-            "group": item.group,
-            "resource": resource,
-            "subresource": subresource,
-            "namespace": item.namespace,
-            "name": item.name,
-        }
-        review: dict[str, Any] = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
-        }
-        if not api.request("POST", ACCESS_REVIEWS, body=review).json["status"].get("allowed"):
-            yield item

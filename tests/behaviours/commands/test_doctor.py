@@ -2,9 +2,11 @@
 
 import functools
 import json
+import time
 
 import pytest
 import yaml
+from kopf._cli.cluster_features import certificates_end, check_certificates
 from kopf.testing import Cluster
 
 from tests.support.accounts import grant, write_kubeconfig
@@ -66,6 +68,7 @@ def test_a_cluster_that_is_ready(run, operator):
     assert table["kinds"] == ["ok", "2 of 2 selectors are resolved"]
     assert table["access"] == ["ok", "8 permissions"]
     assert table["state"] == ["info", "0 objects"]
+    assert table["features"] == ["info", "streamed lists: yes; shard selectors: no"]
     assert lines[-1] == "no problems"
 
 
@@ -162,3 +165,133 @@ def test_the_printed_roles_are_enough_and_none_is_superfluous(operator, tmp_path
             assert yaml.safe_load(item["detail"]) == missing
             source = {"widgets": "publish() (sites.py:", "pods": "watch() (sites.py:"}.get(resource)
             assert source is None or f"needed by {source}" in item["text"], item
+
+
+def test_few_requests_find_the_permissions(cluster, run, operator):
+    before = len(cluster.requests)
+    assert run(str(operator), "-A").exit_code == 0
+    paths = [request.path for request in list(cluster.requests)[before:]]
+    assert sum("selfsubjectrulesreviews" in path for path in paths) == 1
+    assert not any("selfsubjectaccessreviews" in path for path in paths)
+    assert len(paths) <= 50
+
+
+def test_a_failed_login_is_a_row(cluster, tmp_path, operator):
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "absent"}
+    }
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    args = ("doctor", str(operator), "-A")
+    result = call(cluster, *args, "-o", "json", environment={"KUBECONFIG": str(path)})
+    assert result.exit_code == 1
+    [text] = findings(result)["login", "fail"]
+    assert "absent" in text
+    result = call(cluster, *args, environment={"KUBECONFIG": str(path)})
+    assert result.stdout.splitlines()[-1] == "1 failure"
+
+
+def test_a_server_that_cannot_be_reached_is_a_row(cluster, tmp_path, operator):
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    result = call(cluster, "doctor", str(operator), "-o", "json", environment={"KUBECONFIG": str(path)})
+    assert result.exit_code == 1
+    [text] = findings(result)["server", "fail"]
+    assert "127.0.0.1:1" in text
+
+
+def test_the_webhooks_of_the_operator_are_checked(cluster, run, tmp_path):
+    operator = tmp_path / "sites.py"
+    operator.write_text(
+        OPERATOR.replace(
+            "    settings.posting",
+            "    settings.admission.server = kopf.WebhookServer()\n"
+            "    settings.admission.managed = 'ours.example.com'\n"
+            "    settings.posting",
+        )
+        + "@kopf.on.validate('widgets')\ndef admission(**_): ...\n"
+    )
+    service = {"name": "ours", "namespace": "default", "port": 443}
+    webhook = {
+        "name": "admission.ours.example.com",
+        "clientConfig": {"service": service},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+    }
+    configuration = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "ours.example.com"},
+        "webhooks": [webhook],
+    }
+    cluster.create(configuration)
+
+    def found():
+        return findings(run(str(operator), "-A", "-o", "json"))
+
+    [text] = found()["webhooks", "fail"]
+    assert text.startswith("admission.ours.example.com: the Service default/ours does not exist")
+    body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "ours", "namespace": "default"}}
+    cluster.create({**body, "spec": {"ports": [{"port": 8443}]}})
+    assert found()["webhooks", "fail"] == [
+        "admission.ours.example.com: the Service default/ours has no port 443"
+    ]
+    cluster.patch("services", "ours", {"spec": {"ports": [{"port": 443}]}})
+    rows = found()
+    assert ("webhooks", "fail") not in rows
+    assert rows["webhooks", "ok"] == ["1 webhook in ours.example.com"]
+
+
+def test_certificates_of_webhooks_expire(cluster):
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    bundle = config["clusters"][0]["cluster"]["certificate-authority-data"]
+    end = certificates_end(bundle)
+    assert end is not None and end > time.time()
+    webhook = {"name": "w", "clientConfig": {"caBundle": bundle}}
+
+    def levels(now):
+        return [(finding.level, finding.text) for finding in check_certificates(webhook, now)]
+
+    assert levels(end - 8 * 24 * 3600) == []
+    assert levels(end - 3600) == [("warn", "w: the certificate of its authority expires in 1h")]
+    assert levels(end + 3600) == [("fail", "w: the certificate of its authority has expired 1h ago")]
+
+
+READING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+
+
+@pytest.mark.parametrize("access", ["reading", "nothing"])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("status", "-A"),
+        ("explain", "widgets/home"),
+        ("doctor", "-A"),
+        ("release-finalizers", "-A"),
+        ("release-finalizers", "-A", "--yes"),
+        ("uninstall", "-A"),
+        ("uninstall", "-A", "--yes"),
+        ("manifests", "-A", "--image=x"),
+    ],
+)
+def test_commands_with_few_permissions_work_or_name_what_is_missing(operator, tmp_path, access, args):
+    """CLI-7"""
+    with Cluster("embedded", access=True) as cluster:
+        cluster.apply(WIDGETS)
+        metadata = {"name": "home", "finalizers": [FINALIZER]}
+        cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})
+        grant(cluster, READING if access == "reading" else [])
+        write_kubeconfig(cluster, tmp_path / "config")
+        environment = {"KUBECONFIG": str(tmp_path / "config")}
+        command, *options = args
+        result = call(cluster, command, *options, str(operator), environment=environment)
+        assert not isinstance(result.exception, Exception) or isinstance(result.exception, SystemExit)
+        is_explained = any(text in result.output for text in ("forbidden", "patch widgets", "is missing"))
+        assert result.exit_code in (0, 1) and (result.exit_code == 0 or is_explained), result.output
+        if access == "reading":
+            assert result.exit_code == (1 if command == "doctor" or "--yes" in args else 0), result.output
+        assert cluster.get("widgets", "home")["metadata"]["finalizers"] == [FINALIZER]

@@ -276,7 +276,9 @@ def test_subhandlers_of_earlier_calls_have_rows(cluster, run, tmp_path):
         cluster.create(widget("parts"))
         last = PREFIX + "build.third"
         cluster.wait_for(
-            "widgets", "parts", lambda body: "licence" in body["metadata"].get("annotations", {}).get(last, "")
+            "widgets",
+            "parts",
+            lambda body: "licence" in body["metadata"].get("annotations", {}).get(last, ""),
         )
     document = json.loads(run("widgets/parts", str(path), "-o", "json").stdout)
     assert [(it["id"], it["verdict"], it["code"], it["parent"]) for it in document["handlers"]] == [
