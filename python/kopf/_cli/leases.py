@@ -7,9 +7,12 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from kopf._cli.cluster_session import Session
 from kopf._cli.kubeconfigs import default_namespace
 from kopf._cli.tables import format_age
+from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
+from kopf._objects.apierrors import ApiError
 from kopf._runtime.client.sync_api import SyncApi
 
 LEASES = "leases.coordination.k8s.io"
@@ -35,13 +38,24 @@ class Holder:
         """Whether there is a holder that has renewed the Lease in time."""
         return self.identity is not None and (self.age is None or self.age <= self.duration)
 
+    def to_json(self) -> dict[str, Any]:
+        """The Lease in the output of `-o json`."""
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "holder": self.identity,
+            "term": self.term,
+            "live": self.is_live,
+        }
+
     def describe(self) -> str:
         """Describe the Lease and its holder."""
         place = f"lease {self.namespace}/{self.name}"
         if self.identity is None:
             return f"{place} has no holder"
+        term = "" if self.term is None else f", term {self.term}"
         renewed = "" if self.age is None else f", renewed {format_age(max(self.age, 0))} ago"
-        return f"{place} is held by {self.identity}{renewed}"
+        return f"{place} is held by {self.identity}{term}{renewed}"
 
 
 def lease_namespace(settings: OperatorSettings) -> str | None:
@@ -65,3 +79,13 @@ def find_holder(api: SyncApi, settings: OperatorSettings, now: float) -> Holder 
         float(spec.get("leaseDurationSeconds") or 0),
         spec.get("leaseTransitions"),
     )
+
+
+def find_lease(session: Session, now: float) -> Holder | None:
+    """The Lease of the operator, if it elects a leader; None if it cannot be read. `now` is in seconds."""
+    if not has_leader_election(session.settings):
+        return None
+    try:
+        return find_holder(session.api, session.settings, now)
+    except ApiError:
+        return None  # the permissions of the operator are not those of this command

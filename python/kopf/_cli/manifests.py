@@ -145,7 +145,7 @@ def generate_uninstall_job(operator: Operator) -> list[Document]:
     with connect_sync() as api:
         resources = api.resources()
         resolved = resolve(registry, resources)
-        permissions = list(uninstall_permissions(api, registry, resolved, namespaces, settings))
+        permissions = list(uninstall_permissions(api, registry, resolved, namespaces, settings, home))
     sources = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
     sources += [f"--module={module}" for module in operator.modules]
     workload = Workload(operator.name, home, operator.image, args=[])

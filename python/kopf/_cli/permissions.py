@@ -166,8 +166,11 @@ def uninstall_permissions(
     resolved: Resolved,
     namespaces: Collection[str],
     settings: OperatorSettings,
+    home: str,
 ) -> Iterator[Permission]:
-    """The permissions of `kopf uninstall`: for the handled objects, webhook configurations and peerings."""
+    """The permissions of `kopf uninstall`: for the handled objects, webhook configurations, peerings, and the
+    Lease in the namespace `home` of the operator.
+    """
     served = _known_namespaces(namespaces)
     for kind, selected in resolved.items():
         for resource in sorted(selected, key=repr) if kind.is_written else ():
@@ -178,6 +181,8 @@ def uninstall_permissions(
         for plural in WEBHOOKS:
             for verb in ("get", "delete"):
                 yield Permission(verb, plural, WEBHOOK_GROUP, name=settings.admission.managed)
+    lease = lease_permissions(settings, home, ("get", "delete"))
+    yield from (permission for permission in lease if permission.verb != "create")
     yield from peering_permissions(api, api.resources(), namespaces, settings)
 
 

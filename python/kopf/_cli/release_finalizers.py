@@ -17,6 +17,7 @@ import click
 from kopf._cli import peering_records
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.inspected_kinds import InspectedKind, list_pages, select_kinds, to_text
+from kopf._cli.leases import Holder, find_lease
 from kopf._cli.peering_records import LivePeer
 from kopf._cli.tables import format_age
 from kopf._intents import serialization
@@ -96,6 +97,13 @@ class Report:
     kinds: Sequence[KindReport]
     peers: Sequence[LivePeer]
     is_applied: bool
+    leader: Holder | None = None
+    """The live leader of the operator's leader election."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether an operator is running."""
+        return bool(self.peers) or self.leader is not None
 
     @property
     def failed(self) -> bool:
@@ -123,7 +131,7 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
 
 def exit_code(report: Report, *, force: bool) -> int:
     """The exit code for a report."""
-    if report.peers and not force:
+    if report.is_live and not force:
         return 3
     return 1 if report.failed else 0
 
@@ -132,7 +140,8 @@ def release_all(session: Session, kinds: Sequence[InspectedKind], options: Optio
     """Release all objects of these kinds; only find them without `--yes`, or if an operator is live."""
     now = Attempt.now()
     peers = peering_records.find_live(session, options.namespaces, now)
-    is_applied = options.apply and (options.force or not peers)
+    leader = find_leader(session, now)
+    is_applied = options.apply and (options.force or not (peers or leader))
     reports = []
     for kind in kinds:
         report = KindReport(kind)
@@ -141,11 +150,17 @@ def release_all(session: Session, kinds: Sequence[InspectedKind], options: Optio
             report.total += len(page)
             for body in page:
                 if session.interrupted.is_set():
-                    return Report(now, reports, peers, is_applied)
+                    return Report(now, reports, peers, is_applied, leader)
                 release = _release(session, kind, body, options, is_applied=is_applied)
                 if release is not None:
                     report.releases.append(release)
-    return Report(now, reports, peers, is_applied)
+    return Report(now, reports, peers, is_applied, leader)
+
+
+def find_leader(session: Session, now: int) -> Holder | None:
+    """The live leader of the operator's leader election. The time is in microseconds since the epoch."""
+    holder = find_lease(session, now / 1e6)
+    return holder if holder is not None and holder.is_live else None
 
 
 def _release(
@@ -227,6 +242,7 @@ def to_json(report: Report) -> dict[str, Any]:
         "applied": report.is_applied,
         "objects": [release.to_json() for kind in report.kinds for release in kind.releases],
         "peers": [peer.to_json() for peer in report.peers],
+        "lease": report.leader.to_json() if report.leader is not None else None,
     }
 
 
@@ -281,7 +297,9 @@ def format_end(report: Report, *, force: bool) -> Iterator[str]:
     """The live operators, and what has to be done to apply the changes."""
     for peer in report.peers:
         yield f"peering {peer.peering}: {peer.id} is running."
-    if report.peers and not force:
+    if report.leader is not None:
+        yield f"{report.leader.describe()}."
+    if report.is_live and not force:
         yield "A running operator would add the finalizers again. Stop it, or use --force."
     if not report.is_applied:
-        yield "Nothing was changed." + ("" if report.peers and not force else " Use --yes to apply.")
+        yield "Nothing was changed." + ("" if report.is_live and not force else " Use --yes to apply.")

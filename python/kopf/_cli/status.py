@@ -20,6 +20,7 @@ import click
 from kopf._cli import peering_records
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.inspected_kinds import InspectedKind, inspect_page, list_pages, select_kinds
+from kopf._cli.leases import Holder, find_lease
 from kopf._cli.peering_records import LivePeer
 from kopf._cli.tables import WIDTH, count_words, format_age, format_table
 from kopf._objects.bodies import Body
@@ -96,11 +97,14 @@ class Report:
     counts: dict[tuple[Any, str], int]
     """The numbers of all objects, by their resources and states."""
     peers: Sequence[LivePeer]
+    lease: Holder | None = None
+    """The Lease of the operator, if it elects a leader."""
 
     def to_compare(self) -> list[Any]:
         """The parts that `--watch` compares: all except ages."""
         peers = [(peer.peering, peer.id, peer.priority) for peer in self.peers]
-        return [[(row.kind.resource, row.text) for row in self.rows], self.counts, peers]
+        holder = self.lease.identity if self.lease is not None else None
+        return [[(row.kind.resource, row.text) for row in self.rows], self.counts, peers, holder]
 
 
 def run(paths: Collection[str], modules: Collection[str], options: Options) -> int:
@@ -142,7 +146,7 @@ def _inspect(session: Session, kinds: Sequence[InspectedKind], options: Options)
                 if not options.only_problems or found["state"] in PROBLEMS:
                     rows.append(_make_row(kind, body, found, options, now))
     peers = peering_records.find_live(session, options.namespaces, now)
-    return Report(now, kinds, rows, dict(counts), peers)
+    return Report(now, kinds, rows, dict(counts), peers, find_lease(session, now / 1e6))
 
 
 def _make_row(kind: InspectedKind, body: Body, found: dict[str, Any], options: Options, now: int) -> Row:
@@ -183,7 +187,8 @@ def _summarize(report: Report) -> dict[str, Any]:
         resource = _resource_name(kind.resource)
         counts.append({"resource": resource, "total": sum(states.values()), "states": states})
     peers = [{**peer.to_json(), "seen": _format_time(peer.seen)} for peer in report.peers]
-    return {"counts": counts, "peers": peers}
+    lease = report.lease.to_json() if report.lease is not None else None
+    return {"counts": counts, "peers": peers, "lease": lease}
 
 
 def _format_time(micros: int) -> str:
@@ -215,6 +220,8 @@ def _format_lines(report: Report, *, is_wide: bool) -> Iterator[str]:
     for peer in report.peers:
         age = format_age((report.now - peer.seen) / 1e6)
         yield f"peering {peer.peering}: {peer.id}, priority {peer.priority}, renewed {age} ago"
+    if report.lease is not None:
+        yield report.lease.describe()
 
 
 def _columns(report: Report, *, is_wide: bool) -> tuple[list[str], list[list[str]]]:

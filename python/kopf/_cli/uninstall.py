@@ -16,8 +16,10 @@ from kopf._cli import peering_records
 from kopf._cli import release_finalizers as releasing
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.inspected_kinds import select_kinds
+from kopf._cli.leases import LEASES, lease_namespace
 from kopf._cli.permissions import WEBHOOKS
 from kopf._cli.release_finalizers import Options
+from kopf._intents.serialization import has_leader_election
 from kopf._objects.apierrors import Forbidden
 from kopf._runtime import bridge
 from kopf._runtime.bridge import Attempt
@@ -38,7 +40,8 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
 def _run(session: Session, options: Options, stdout: Any) -> int:
     kinds = select_kinds(session, ())
     live = peering_records.find_live(session, options.namespaces, Attempt.now())
-    is_applied = options.apply and (options.force or not live)
+    leader = releasing.find_leader(session, Attempt.now())
+    is_applied = options.apply and (options.force or not (live or leader))
     # Webhooks of a stopped operator reject the requests that follow.
     for line in _remove_webhooks(session, is_applied=is_applied):
         click.echo(line, file=stdout)
@@ -47,6 +50,8 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
         click.echo(line, file=stdout)
     if not report.failed:
         for line in _remove_peers(session, options, is_applied=is_applied):
+            click.echo(line, file=stdout)
+        for line in _remove_lease(session, is_applied=is_applied):
             click.echo(line, file=stdout)
     for line in releasing.format_end(report, force=options.force):
         click.echo(line, file=stdout)
@@ -89,3 +94,15 @@ def _remove_peers(session: Session, options: Options, *, is_applied: bool) -> It
                 session.api.patch(resource, name, patch, namespace, subresource=subresource)
         place = "/".join(text for text in (body.metadata.namespace, body.metadata.name) if text)
         yield f"{verb} {', '.join(sorted(removed))} from the peering {place}"
+
+
+def _remove_lease(session: Session, *, is_applied: bool) -> Iterator[str]:
+    """Remove the Lease of the leader election; the next operator creates it again."""
+    if not has_leader_election(session.settings):
+        return
+    name, namespace = session.settings.leadership.name, lease_namespace(session.settings)
+    if name is None or namespace is None or session.api.find(LEASES, name, namespace) is None:
+        return
+    if is_applied:
+        session.api.delete(LEASES, name, namespace, missing_ok=True)
+    yield f"{'removed' if is_applied else 'would remove'} the lease {namespace}/{name}"

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kopf._cli.cluster_session import Session
-from kopf._cli.leases import Holder, find_holder
+from kopf._cli.leases import find_lease
 from kopf._cli.tables import format_age
-from kopf._intents.serialization import has_leader_election
-from kopf._objects.apierrors import ApiError
 from kopf._objects.bodies import Body
 
 LED_KINDS = ("change", "event", "daemon", "timer", "reconciler")
@@ -88,7 +86,7 @@ def _seconds(moment: Any) -> float:
 
 def with_fence(session: Session, verdicts: Sequence[Verdict], now: float) -> list[Verdict]:
     """The verdicts, if no replica leads: then no handler is called but those of indices."""
-    holder = _holder(session, now)
+    holder = find_lease(session, now)
     if holder is None or holder.is_live:
         return list(verdicts)
     why = f"no replica leads: {holder.describe()}"
@@ -98,12 +96,3 @@ def with_fence(session: Session, verdicts: Sequence[Verdict], now: float) -> lis
         else verdict
         for verdict in verdicts
     ]
-
-
-def _holder(session: Session, now: float) -> Holder | None:
-    if not has_leader_election(session.settings):
-        return None
-    try:
-        return find_holder(session.api, session.settings, now)
-    except ApiError:
-        return None  # its permissions are those of the operator, not of this command

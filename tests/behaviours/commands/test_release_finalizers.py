@@ -1,5 +1,6 @@
 """`kopf release-finalizers` and `kopf uninstall`: only the traces of the operator are removed."""
 
+import datetime
 import functools
 import json
 import re
@@ -292,3 +293,47 @@ def test_a_live_operator_is_not_uninstalled(cluster, run, tmp_path):
     assert forced.exit_code == 0, forced.output
     assert "removed a-dead-one, the-operator from the peering default" in forced.stdout.splitlines()
     assert finalizers(cluster, "a") == []
+
+
+LEADING = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.leadership.enabled = True
+    settings.leadership.name = "shared"
+    settings.leadership.namespace = "default"
+
+@kopf.on.delete("widgets")
+def delete(**_): ...
+"""
+
+
+def test_a_live_leader_prevents_the_release_and_a_dead_one_is_removed(cluster, tmp_path):
+    path = tmp_path / "operator.py"
+    path.write_text(LEADING)
+    metadata = {"name": "led", "finalizers": [FINALIZER]}
+    cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {
+        "holderIdentity": "pod_1f2e",
+        "leaseDurationSeconds": 15,
+        "renewTime": now,
+        "leaseTransitions": 12,
+    }
+    metadata = {"name": "shared", "namespace": "default"}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+    cluster.create({**lease, "spec": {**spec, "renewTime": now}})
+    shown = "lease default/shared is held by pod_1f2e, term 12, renewed "
+    assert shown in call(cluster, "status", str(path), "-A").stdout
+    for command in ("release-finalizers", "uninstall"):
+        result = call(cluster, command, str(path), "-A", "--yes")
+        assert result.exit_code == 3, result.output
+        assert shown in result.stdout and "Nothing was changed." in result.stdout
+    assert cluster.get("widgets", "led")["metadata"]["finalizers"] == [FINALIZER]
+    cluster.patch("leases", "shared", {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
+    result = call(cluster, "uninstall", str(path), "-A", "--yes")
+    assert result.exit_code == 0, result.output
+    assert "removed the lease default/shared" in result.stdout
+    assert "finalizers" not in cluster.get("widgets", "led")["metadata"]
+    assert cluster.find("leases", "shared") is None
