@@ -1,6 +1,6 @@
 //! The metrics of one operator: what its parts count while they work.
 //!
-//! Each part resolves its counters once, and then only adds to atomics. [`text`] writes them when they are scraped. No label has a
+//! Each part resolves its counters once, and then only adds to atomics. `metrics/text.rs` writes them when they are scraped. No label has a
 //! value from an object of a user.
 
 pub(crate) mod handler;

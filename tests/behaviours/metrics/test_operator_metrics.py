@@ -23,16 +23,22 @@ LABEL = r'[a-z]+="[^"\n]*"'
 SAMPLE = re.compile(rf"(?P<name>[a-z_]+)(\{{(?P<labels>{LABEL}(,{LABEL})*)\}})? (?P<value>\S+)\n")
 
 
+def free_address() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
 class Served:
     """A running operator in a thread; its handler blocks the event loop until `release` is set."""
 
-    def __init__(self, cluster) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
+    def __init__(self, cluster, status_address: str | None = None) -> None:
+        self.url = f"http://{free_address()}"
+        self.status_address = status_address
         self.blocked, self.release, self.stop = threading.Event(), threading.Event(), threading.Event()
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(kopf.login_with_kubeconfig)
+        kopf.on.startup(registry=registry)(self.configure)
         kopf.on.event("configmaps", annotations={"block": "yes"}, registry=registry)(self.block)
         kopf.on.create("configmaps", annotations={"count": "yes"}, id="count", registry=registry)(self.count)
         settings = kopf.OperatorSettings()
@@ -42,6 +48,9 @@ class Served:
         self.thread = threading.Thread(target=kopf.run, kwargs=options)
         self.thread.start()
 
+    async def configure(self, settings, **_) -> None:
+        settings.health.address = self.status_address
+
     async def block(self, **_) -> None:
         self.blocked.set()
         self.release.wait(LIMIT)
@@ -49,9 +58,9 @@ class Served:
     async def count(self, patch, **_) -> None:
         patch.metadata.labels["counted"] = "yes"
 
-    def get(self, path: str) -> str:
+    def get(self, path: str, url: str | None = None) -> str:
         try:
-            with urllib.request.urlopen(self.url + path, timeout=LIMIT) as response:
+            with urllib.request.urlopen((url or self.url) + path, timeout=LIMIT) as response:
                 return response.read().decode()
         except urllib.error.URLError:
             return ""
@@ -196,3 +205,17 @@ def test_two_operators_in_one_process_have_separate_metrics(cluster, served):
     finally:
         other.stop.set()
         other.thread.join(LIMIT)
+
+
+def test_a_startup_handler_sets_the_address_of_the_status_endpoints(cluster, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    address = free_address()
+    operator = Served(cluster, address)
+    try:
+        operator.wait_until(lambda: operator.get("/readyz", f"http://{address}") == "ok")
+        assert "kopf_build_info" in operator.get("/metrics", f"http://{address}")
+        assert operator.get("/healthz") == "{}"
+        assert operator.get("/metrics") == "" == operator.get("/healthz", f"http://{address}")
+    finally:
+        operator.stop.set()
+        operator.thread.join(LIMIT)

@@ -36,18 +36,15 @@ impl Client {
         self.counts.to_attempts()
     }
 
-    /// The repetitions of requests by their cause, the durations of attempts by their method, and the number of requests that wait
-    /// for a permit.
-    pub(crate) fn usage(
-        &self,
-    ) -> ([(&'static str, u64); RETRY_CAUSES.len()], Vec<(&'static str, &Histogram)>, usize) {
+    /// The use of requests so far, apart from the attempts.
+    pub(crate) fn usage(&self) -> RequestUsage<'_> {
         let RequestCounts { durations, retries, waiting, .. } = &*self.counts;
-        let mut counts = RETRY_CAUSES.map(|cause| (cause, 0));
-        for ((_, count), counter) in counts.iter_mut().zip(retries) {
-            *count = counter.get();
-        }
         let timed = METHODS.into_iter().zip(durations).filter(|(_, histogram)| histogram.count() > 0);
-        (counts, timed.collect(), waiting.load(Ordering::Relaxed))
+        RequestUsage {
+            retries: RETRY_CAUSES.into_iter().zip(retries).map(|(cause, it)| (cause, it.get())).collect(),
+            durations: timed.collect(),
+            waiting: waiting.load(Ordering::Relaxed),
+        }
     }
 
     /// The numbers of successful and of failed logins.
@@ -83,6 +80,16 @@ impl Client {
     pub fn current_server(&self) -> String {
         self.credential_store.server()
     }
+}
+
+/// The use of requests.
+pub(crate) struct RequestUsage<'a> {
+    /// The repetitions, by their cause.
+    pub(crate) retries: Vec<(&'static str, u64)>,
+    /// The durations of attempts, by their method.
+    pub(crate) durations: Vec<(&'static str, &'a Histogram)>,
+    /// The number of requests that wait for a permit.
+    pub(crate) waiting: usize,
 }
 
 /// The causes for which requests are repeated.

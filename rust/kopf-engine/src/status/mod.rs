@@ -100,11 +100,14 @@ pub struct StatusServer(Arc<Shared>);
 /// A host and a port.
 type Place = (String, u16);
 
+/// A later address, and the result of listening at all addresses.
+type Listening = (Option<Place>, Result<Vec<SocketAddr>, Failure>);
+
 struct Shared {
     options: StatusOptions,
     connected: OnceLock<Connected>,
     /// The result of listening, and the later address that it includes.
-    listening: watch::Sender<Option<(Option<Place>, Result<Vec<SocketAddr>, Failure>)>>,
+    listening: watch::Sender<Option<Listening>>,
     /// The address of the status endpoints, if it was set later.
     later: watch::Sender<Option<Place>>,
     stopping: CancellationToken,
@@ -172,8 +175,7 @@ impl StatusServer {
     pub async fn listening(&self) -> Result<Vec<SocketAddr>, Failure> {
         let mut listening = self.0.listening.subscribe();
         let later = self.0.later.borrow().clone();
-        let is_current =
-            |result: &Option<(Option<Place>, _)>| result.as_ref().is_some_and(|it| it.0 == later);
+        let is_current = |result: &Option<Listening>| result.as_ref().is_some_and(|it| it.0 == later);
         let result = match listening.wait_for(is_current).await {
             Ok(result) => result.clone().map(|(_, result)| result),
             Err(_) => None,

@@ -110,7 +110,9 @@ fn the_number_of_series_depends_only_on_kinds_and_handlers() {
         let declared: Vec<_> = ids.iter().map(|id| (id.as_str(), "timer")).collect();
         let metrics = metrics(&declared);
         let held: Vec<_> = (0..kinds).map(|number| metrics.resources.named(&format!("r{number}"))).collect();
-        held.iter().for_each(|one| one.is_handled.store(true, Ordering::Relaxed));
+        for one in &held {
+            one.is_handled.store(true, Ordering::Relaxed);
+        }
         let dispatchers = (0..kinds).flat_map(|number| {
             // One per namespace.
             (0..3).map(move |_| DispatcherSample {

@@ -74,8 +74,12 @@ impl Dispatcher {
         }
         let Some(CycleEffect::Run(activation)) = running.effect() else { return };
         if let Some(slot) = slots.get(key) {
-            let (id, opened, _token) = (running.id, running.opened(), self.shared.workers.token());
-            let detached_cycle = DetachedCycle { id, opened, is_listed, _token };
+            let detached_cycle = DetachedCycle {
+                id: running.id,
+                opened: running.opened(),
+                is_listed,
+                _token: self.shared.workers.token(),
+            };
             slot.execution.get_or_insert_default().detached_cycle = Some(detached_cycle);
         }
         drop(slots);

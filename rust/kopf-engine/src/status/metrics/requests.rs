@@ -1,6 +1,7 @@
 //! The metrics of requests to the API server.
 
 use crate::client::Client;
+use crate::client::usage::RequestUsage;
 use crate::metrics::instruments::{add_all, add_histograms};
 use crate::metrics_text::{add_family, add_sample};
 use crate::status::monitor::Gauges;
@@ -16,7 +17,7 @@ pub(super) fn add_requests(text: &mut String, gauges: &Gauges, client: &Client) 
         let labels = [("code", code.as_str()), ("method", attempts.method), ("host", host)];
         add_sample(text, name, &labels, attempts.count);
     }
-    let (retries, durations, waiting) = client.usage();
+    let RequestUsage { retries, durations, waiting } = client.usage();
     let help = "Seconds from an attempt to the end of its response; without watches.";
     let durations =
         durations.into_iter().map(|(method, histogram)| (vec![("verb", method), ("host", host)], histogram));
@@ -30,7 +31,7 @@ pub(super) fn add_requests(text: &mut String, gauges: &Gauges, client: &Client) 
         add_sample(text, "kopf_requests_limit", &[], limit);
     }
     let repeated = ("kopf_request_retries_total", "counter", "Requests that were repeated after a failure.");
-    add_all(text, repeated, retries.map(|(cause, count)| ([("cause", cause)], count)));
+    add_all(text, repeated, retries.into_iter().map(|(cause, count)| ([("cause", cause)], count)));
     let [succeeded, failed] = client.logins();
     let logins = ("kopf_logins_total", "counter", "Logins by login handlers, and without them.");
     add_all(text, logins, [([("result", "ok")], succeeded), ([("result", "failed")], failed)]);
