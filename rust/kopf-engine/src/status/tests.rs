@@ -186,7 +186,7 @@ async fn the_health_of_streams_is_served_next_to_the_probes() {
     assert!(streams.contains("\"trouble\":\"refused\""), "{streams}");
     let metrics = ask(address, "GET /metrics").await;
     for family in ["kopf_watch_events_total", "kopf_handler_calls_total", "kopf_logins_total"] {
-        assert!(metrics.contains(&format!("# TYPE {family} counter\n")), "{family}: {metrics}");
+        assert!(metrics.contains(&format!("# type {family} counter\n")), "{family}: {metrics}");
     }
     for sample in ["kopf_border_waiting 0", "kopf_border_oldest_seconds 0", "kopf_requests_active 0"] {
         assert!(metrics.contains(&format!("\n{sample}\n")), "{sample}: {metrics}");
