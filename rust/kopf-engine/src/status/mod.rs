@@ -124,9 +124,11 @@ impl StatusServer {
             stopping: CancellationToken::new(),
         }));
         let this = server.clone();
+        // The address can be set before the task begins.
+        let later = server.0.later.subscribe();
         runtime.spawn(async move {
             let stopping = this.0.stopping.clone();
-            let serving = guarded("The server of probes", this.serve());
+            let serving = guarded("The server of probes", this.serve(later));
             if let Some(Err(panicked)) = stopping.run_until_cancelled(serving).await
                 && let Some(connected) = this.0.connected.get()
             {
@@ -188,12 +190,11 @@ impl StatusServer {
         self.0.stopping.cancel();
     }
 
-    async fn serve(&self) {
+    async fn serve(&self, mut later: watch::Receiver<Option<Place>>) {
         let (askers, receiver) = channel(MAX_WAITING);
         let mut tasks = JoinSet::new();
         tasks.spawn(probing::collect(Arc::clone(&self.0), receiver));
         let connection_limit = ConnectionLimit::new(serving::CONNECTIONS);
-        let mut later = self.0.later.subscribe();
         let (mut place, mut addresses, mut found) = (None::<Place>, vec![], self.listen().await);
         loop {
             let result = found.map(|listeners| {

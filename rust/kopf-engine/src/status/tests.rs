@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::probing::collect;
 use super::*;
@@ -120,6 +120,15 @@ async fn an_address_that_is_set_later_replaces_that_of_the_probes() {
     assert!(ask(status, "GET /healthz").await.starts_with("http/1.1 404 "));
     assert!(ask(own, "GET /healthz").await.starts_with("http/1.1 200 "));
     assert!(ask(own, "GET /metrics").await.starts_with("http/1.1 404 "));
+    server.stop();
+}
+
+#[tokio::test]
+async fn an_address_that_is_set_before_the_server_has_begun_is_served_too() {
+    let server = StatusServer::start(&Handle::current(), liveness("/healthz"));
+    server.serve_status_at("127.0.0.1".to_owned(), 0);
+    let addresses = timeout(Duration::from_secs(30), server.listening()).await.unwrap().unwrap();
+    assert!(addresses.len() >= 2, "{addresses:?}");
     server.stop();
 }
 
