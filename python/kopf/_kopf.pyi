@@ -173,7 +173,6 @@ class HandlerCall(Coroutine[Any, Any, HandlerCall]):
         attempt: Attempt,
         kwargs: dict[str, Any],
         logger: Any,
-        *,
         results: list[Any] | None = None,
         after_call: Callable[[], Any] | None = None,
         keep_error: bool = False,
@@ -702,7 +701,7 @@ class LineWriter:
 
     def __new__(cls, logger: Logger, classes: Any, handler: type, poster: type, term: Any) -> LineWriter: ...
     def write(self, adapter: LoggerAdapter[Any], source: Mapping[str, Any], level: int, text: str, /) -> bool:
-        """Write the line if it is enabled; false if it needs a log record, and is not written."""
+        """Write a line whose level is enabled; false if it needs a log record, and is not written."""
 
 @final
 class Log:
