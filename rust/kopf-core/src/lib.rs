@@ -47,6 +47,7 @@ pub mod persistence;
 pub mod predicate;
 pub mod readiness;
 pub mod relations;
+pub mod request_error;
 pub mod resource;
 pub mod schedule;
 pub mod selectors;
