@@ -1,0 +1,123 @@
+//! Parts that the server has rejected before: the status and the rest in one request each, without retries.
+
+use super::body::BodyWrite;
+use super::documents::PatchPart;
+use super::identity::is_gone;
+use super::rejection::Rejection;
+use super::sending::Pending;
+use super::status::{SplitStatus, StatusWritten, as_patch};
+use super::{Input, Scope};
+use crate::json::merge_patch::subtract;
+use crate::json::value::{Map, Value};
+use crate::object::Object;
+use bytes::Bytes;
+
+/// The writing of the parts that were rejected before. It cannot fail: parts that are rejected again are rejections of the outcome.
+#[derive(Clone, Debug)]
+pub(super) struct RejectedMerge {
+    patch: Map<String, Value>,
+    stage: Stage,
+}
+
+#[derive(Clone, Debug)]
+enum Stage {
+    Begun,
+    Status(SplitStatus),
+    Body(BodyWrite, Map<String, Value>),
+}
+
+impl RejectedMerge {
+    /// Begins with the first request. Returns none if there is none.
+    pub(super) fn begin(patch: Map<String, Value>, scope: &mut Scope<'_>) -> Option<Self> {
+        if scope.outcome.latest.as_deref().is_some_and(is_released) {
+            return None;
+        }
+        let mut merge = Self { patch, stage: Stage::Begun };
+        if let Some(status) = scope.separate_status().and_then(|key| merge.patch.get(key)) {
+            merge.stage = Stage::Status(SplitStatus::new(status, scope.latest(), false, scope));
+            return Some(merge);
+        }
+        merge.begin_body(scope).then_some(merge)
+    }
+
+    pub(super) fn pending(&self) -> Option<Pending<'_>> {
+        match &self.stage {
+            Stage::Begun => None,
+            Stage::Status(status) => Some(status.pending()),
+            Stage::Body(body, _) => Some(body.pending()),
+        }
+    }
+
+    /// Returns whether there is another request.
+    pub(super) fn on(&mut self, input: Input, scope: &mut Scope<'_>) -> bool {
+        match &mut self.stage {
+            Stage::Begun => false,
+            Stage::Status(status) => {
+                let Some(written) = status.on(input, scope) else { return true };
+                self.after_status(written, scope);
+                self.begin_body(scope)
+            }
+            Stage::Body(body, part) => {
+                let Some(sent) = body.on(input, &PatchPart(part, None), scope) else { return true };
+                let patch = std::mem::take(part);
+                match sent {
+                    Ok(response) => accepted(&response, patch, scope),
+                    Err(error) => reject(Rejection { patch, is_status: false, error }, scope),
+                }
+                false
+            }
+        }
+    }
+
+    fn after_status(&self, StatusWritten { response, rejection }: StatusWritten, scope: &mut Scope<'_>) {
+        let Some(status) = self.patch.get("status") else { return };
+        let mut written = as_patch(status);
+        if let Some(rejection) = rejection {
+            written = subtract(written, &rejection.patch);
+            reject(rejection, scope);
+        }
+        if let Some(response) = response {
+            accepted(&response, written, scope);
+        }
+    }
+
+    /// Sends the part for the body. Returns whether there is one.
+    fn begin_body(&mut self, scope: &mut Scope<'_>) -> bool {
+        let body = PatchPart(&self.patch, scope.separate_status());
+        if body.is_empty() || scope.outcome.gone {
+            return false;
+        }
+        let mut patch = body.to_map();
+        // Also progress that was kept for an older diff-base waits for a newer one.
+        let mut rejections = std::mem::take(&mut scope.outcome.rejections);
+        for rejection in &mut rejections {
+            patch = scope.defer_progress(patch, rejection);
+        }
+        scope.outcome.rejections = rejections;
+        if patch.is_empty() {
+            return false;
+        }
+        let body = BodyWrite::new(&PatchPart(&patch, None), None, true, scope);
+        self.stage = Stage::Body(body, patch);
+        true
+    }
+}
+
+fn reject(rejection: Rejection, scope: &mut Scope<'_>) {
+    scope.outcome.gone |= is_gone(&rejection.error);
+    scope.outcome.rejections.push(rejection);
+}
+
+fn accepted(response: &Bytes, written: Map<String, Value>, scope: &mut Scope<'_>) {
+    match scope.read(response) {
+        Ok(latest) => {
+            scope.outcome.latest = Some(latest);
+            scope.outcome.merge(written);
+        }
+        Err(error) => scope.outcome.gone |= is_gone(&error),
+    }
+}
+
+fn is_released(latest: &Object) -> bool {
+    latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none()
+}
