@@ -6,7 +6,7 @@ use super::documents::PatchPart;
 use super::identity::is_gone;
 use super::merged::{Ended, Parts, Sent, merged, unmerged, unmerged_without_object};
 use super::ordered::{OrderedMerge, ordered_requests};
-use super::outcome::is_rejection;
+use super::outcome::{is_outcome_unknown, is_rejection};
 use super::sending::Pending;
 use super::status::{SplitStatus, StatusWrite, StatusWritten, as_patch, may_follow_body};
 use super::{Input, Scope};
@@ -141,7 +141,10 @@ impl Merge {
                     let parts = Parts::unwritten(std::mem::take(&mut self.patch));
                     Some(unmerged(parts, std::mem::take(&mut self.sent), error, scope))
                 }
-                Err(_) => Some(self.merged(scope)),
+                Err(error) => {
+                    scope.outcome.lost |= is_outcome_unknown(&error);
+                    Some(self.merged(scope))
+                }
             },
         }
     }

@@ -22,6 +22,8 @@ pub struct WriteOutcome {
     pub functions_rejected: bool,
     /// The JSON patch had a conflict, and the latest state cannot be read for lack of permissions.
     pub must_retry: bool,
+    /// A part of the status was sent again after its rejection, and there is no response.
+    pub lost: bool,
     /// The accepted changes as a merge patch, including the finalizers and the results of the functions.
     pub merged: Map<String, Value>,
     /// The merge patch that was not accepted, or for which no response was received; without the rejected parts.
@@ -85,7 +87,7 @@ impl WriteOutcome {
 
     /// Whether the server may have applied a rejected part although it has not responded.
     pub fn is_in_doubt(&self) -> bool {
-        self.rejections.iter().any(|rejection| is_outcome_unknown(&rejection.error))
+        self.lost || self.rejections.iter().any(|rejection| is_outcome_unknown(&rejection.error))
     }
 }
 
@@ -150,7 +152,7 @@ pub(super) fn is_final(error: &RequestError) -> bool {
     matches!(error.status(), Some(400..=428 | 430..=499))
 }
 
-fn is_outcome_unknown(error: &RequestError) -> bool {
+pub(super) fn is_outcome_unknown(error: &RequestError) -> bool {
     !matches!(error, RequestError::Login(_) | RequestError::Fenced)
         && matches!(error.status(), None | Some(504))
 }

@@ -6,7 +6,7 @@
 //! the completed handling waits with it; the rest of the patch does not.
 
 use super::identity::{StatusDocument, changed, is_gone, may_conflict};
-use super::outcome::is_final;
+use super::outcome::{is_final, is_outcome_unknown};
 use super::rejection::{Rejection, named_fields};
 use super::request::Document;
 use super::sending::{Pending, Reading, STATUS_RETRIES, Sending, is_temporary};
@@ -189,7 +189,10 @@ impl SplitStatus {
                     invalid.map(|(_, named, error)| Rejection { patch: named, is_status: true, error });
                 return Some(StatusWritten { response: Some(response), rejection });
             }
-            (Err(_), Some((patch, _, error))) => Rejection { patch, is_status: true, error },
+            (Err(last), Some((patch, _, error))) => {
+                scope.outcome.lost |= is_outcome_unknown(&last);
+                Rejection { patch, is_status: true, error }
+            }
             (Err(error), None) => {
                 let whole = std::mem::take(&mut self.write.patch);
                 let named =

@@ -131,6 +131,42 @@ fn functions_are_called_again_with_the_latest_state() {
     assert!(!outcome.carry && outcome.failure.is_some_and(|failure| failure.is_exception()));
 }
 
+/// A status with an invalid field.
+#[test]
+fn a_lost_response_to_a_part_of_a_status_is_in_doubt() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    let status = json!({"kind": "Status", "details": {"causes": [{"field": "status.bad"}]}}).to_string();
+    let invalid = RequestError::Api(Box::new(ApiError::from_response(422, None, status.as_bytes())));
+    let mut writing = Writing::new(object("x"), change(&json!({"status": {"bad": 1, "good": 1}})), &rules);
+    writing.on_response(Err(invalid), &rules);
+    assert!(next(&mut writing, &rules).ends_with(r#""status":{"good":1}}"#));
+    writing.on_response(Err(RequestError::Timeout), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    let outcome = writing.finish();
+    assert!(outcome.is_in_doubt() && outcome.rejections[0].error.status() == Some(422));
+}
+
+/// A status that is written after the body.
+#[test]
+fn a_lost_response_to_a_status_after_the_body_is_in_doubt() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    let mut writing =
+        Writing::new(object("x"), change(&json!({"status": {"a": 1}, "spec": {"b": 1}})), &rules);
+    while !next(&mut writing, &rules).contains("things/x {") {
+        match writing.next(&rules) {
+            Some(Action::Wait(_)) => writing.on_waited(&rules),
+            _ => writing.on_response(rejected(503), &rules),
+        }
+    }
+    writing.on_response(Ok(Bytes::from(object("x").raw().to_owned())), &rules);
+    writing.on_response(Err(RequestError::Timeout), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    let outcome = writing.finish();
+    assert!(outcome.is_in_doubt() && outcome.rejections[0].error.status() == Some(503));
+}
+
 #[test]
 fn names_are_escaped_in_the_query_of_a_list() {
     let resource = resource();

@@ -203,8 +203,8 @@ impl Cluster {
 
     /// The object after a JSON patch, if it is the version that the patch is for.
     pub fn body_after(&self, operations: &Value) -> Option<Value> {
-        let versions = self.history.iter().rev().map(|version| version.body.clone());
-        versions.filter_map(|mut body| apply(&mut body, operations).then_some(body)).next()
+        let mut versions = self.history.iter().rev().map(|version| version.body.clone());
+        versions.find_map(|mut body| apply(&mut body, operations).then_some(body))
     }
 
     /// Another object gets the name of the deleted one.

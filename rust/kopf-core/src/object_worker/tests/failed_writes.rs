@@ -1,6 +1,7 @@
 //! States from before our last write, after a write of which only a part has reached the API server.
 
 use super::*;
+use crate::persistence::essence::essence;
 use crate::writes::{WriteContext, Writing};
 
 fn with_labels(version: u64, labels: &Value) -> Arc<Object> {
@@ -71,7 +72,8 @@ fn the_final_progress_of_a_failed_write_is_written_with_its_repetition() {
     let annotations = |record: Value| json!({"metadata": {"annotations": {"kopf.zalando.org/h": record}}});
     let of = |value: Value| crate::json::merge_patch::Patch(value.as_object().cloned().unwrap());
     let mut patch = annotations(Value::Null);
-    patch["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"] = json!("{}");
+    let handled = essence(&object(1), &scene.config.settings.persistence, &[]).to_string();
+    patch["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"] = json!(handled);
     let final_progress = of(annotations(record.into()));
     let decision =
         Decision { patch: of(patch), final_progress: final_progress.clone(), ..Decision::default() };
