@@ -64,7 +64,8 @@ impl PartialMerge {
             None => kept,
         };
         if kept.is_empty() {
-            return Some(self.written(rest, scope));
+            self.written(rest, scope);
+            return Some(Ok(()));
         }
         let (merging, ended) = Merging::begin(kept, &Map::new(), false, scope);
         self.current = Some((merging, rest));
@@ -74,7 +75,10 @@ impl PartialMerge {
     fn after_part(&mut self, ended: Ended, scope: &mut Scope<'_>) -> Option<Ended> {
         let (_, rest) = self.current.take()?;
         match ended {
-            Ok(()) => Some(self.written(rest, scope)),
+            Ok(()) => {
+                self.written(rest, scope);
+                Some(Ok(()))
+            }
             Err(failure) if failure.is_rejection() => self.proceed(scope),
             Err(WriteFailure::Request(error)) if error.status() != Some(404) => {
                 scope.outcome.unwritten = std::mem::take(&mut self.whole);
@@ -85,12 +89,11 @@ impl PartialMerge {
         }
     }
 
-    fn written(&mut self, rest: Map<String, Value>, scope: &mut Scope<'_>) -> Ended {
+    fn written(&self, rest: Map<String, Value>, scope: &mut Scope<'_>) {
         if !rest.is_empty() {
             let error = self.cause.clone();
             scope.outcome.rejections.push(Rejection { patch: rest, is_status: false, error });
         }
-        Ok(())
     }
 }
 

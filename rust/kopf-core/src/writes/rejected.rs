@@ -10,6 +10,7 @@ use super::{Input, Scope};
 use crate::json::merge_patch::subtract;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
+use crate::request_error::RequestError;
 use bytes::Bytes;
 
 /// The writing of the parts that were rejected before. It cannot fail: parts that are rejected again are rejections of the outcome.
@@ -17,6 +18,8 @@ use bytes::Bytes;
 pub(super) struct RejectedMerge {
     patch: Map<String, Value>,
     stage: Stage,
+    /// The status, if its subresource does not exist any more: then it is an ordinary field.
+    missing: Option<Rejection>,
 }
 
 #[derive(Clone, Debug)]
@@ -32,12 +35,13 @@ impl RejectedMerge {
         if scope.outcome.latest.as_deref().is_some_and(is_released) {
             return None;
         }
-        let mut merge = Self { patch, stage: Stage::Begun };
+        let mut merge = Self { patch, stage: Stage::Begun, missing: None };
         if let Some(status) = scope.separate_status().and_then(|key| merge.patch.get(key)) {
             merge.stage = Stage::Status(SplitStatus::new(status, scope.latest(), false, scope));
             return Some(merge);
         }
-        merge.begin_body(scope).then_some(merge)
+        let separate = scope.separate_status();
+        merge.begin_body(separate, scope).then_some(merge)
     }
 
     pub(super) fn pending(&self) -> Option<Pending<'_>> {
@@ -54,16 +58,19 @@ impl RejectedMerge {
             Stage::Begun => false,
             Stage::Status(status) => {
                 let Some(written) = status.on(input, scope) else { return true };
+                let is_missing = |it: &Rejection| it.error.status() == Some(404) && !is_gone(&it.error);
+                if written.response.is_none() && written.rejection.as_ref().is_some_and(is_missing) {
+                    self.missing = written.rejection;
+                    return self.begin_body(None, scope);
+                }
                 self.after_status(written, scope);
-                self.begin_body(scope)
+                let separate = scope.separate_status();
+                self.begin_body(separate, scope)
             }
             Stage::Body(body, part) => {
                 let Some(sent) = body.on(input, &PatchPart(part, None), scope) else { return true };
                 let patch = std::mem::take(part);
-                match sent {
-                    Ok(response) => accepted(&response, patch, scope),
-                    Err(error) => reject(Rejection { patch, is_status: false, error }, scope),
-                }
+                self.after_body(sent, patch, scope);
                 false
             }
         }
@@ -81,9 +88,28 @@ impl RejectedMerge {
         }
     }
 
+    fn after_body(
+        &mut self,
+        sent: Result<Bytes, RequestError>,
+        patch: Map<String, Value>,
+        scope: &mut Scope<'_>,
+    ) {
+        let response = match sent {
+            Ok(response) => response,
+            Err(error) => return reject(Rejection { patch, is_status: false, error }, scope),
+        };
+        accepted(&response, patch, scope);
+        if let Some(status) = self.missing.take()
+            && !scope.outcome.latest.as_ref().is_some_and(|latest| latest.contains_patch(&status.patch))
+        {
+            scope.outcome.merged = subtract(std::mem::take(&mut scope.outcome.merged), &status.patch);
+            reject(status, scope);
+        }
+    }
+
     /// Sends the part for the body. Returns whether there is one.
-    fn begin_body(&mut self, scope: &mut Scope<'_>) -> bool {
-        let body = PatchPart(&self.patch, scope.separate_status());
+    fn begin_body(&mut self, separate: Option<&'static str>, scope: &mut Scope<'_>) -> bool {
+        let body = PatchPart(&self.patch, separate);
         if body.is_empty() || scope.outcome.gone {
             return false;
         }

@@ -167,6 +167,33 @@ fn a_lost_response_to_a_status_after_the_body_is_in_doubt() {
     assert!(outcome.is_in_doubt() && outcome.rejections[0].error.status() == Some(503));
 }
 
+/// The subresource was removed from the CRD while a part of the status was rejected: it was sent there again and again.
+#[test]
+fn without_the_subresource_a_rejected_status_is_a_field_of_the_body() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    for is_kept in [true, false] {
+        let rejected_patch = json!({"status": {"a": 1}}).as_object().cloned().unwrap();
+        let request = WriteRequest { rejected_patch: rejected_patch.clone(), ..WriteRequest::default() };
+        let mut writing = Writing::new(object("x"), request, &rules);
+        assert!(next(&mut writing, &rules).contains("/status"));
+        writing.on_response(rejected(404), &rules);
+        assert_eq!(
+            next(&mut writing, &rules),
+            r#"merge once things/x {"metadata":{"uid":"u"},"status":{"a":1}}"#
+        );
+        let mut body = object("x").to_value();
+        if is_kept {
+            body["status"] = json!({"a": 1});
+        }
+        writing.on_response(Ok(Bytes::from(body.to_string())), &rules);
+        assert_eq!(next(&mut writing, &rules), "none");
+        let outcome = writing.finish();
+        let kept = (outcome.merged == rejected_patch, outcome.rejections.is_empty());
+        assert_eq!(kept, (is_kept, is_kept));
+    }
+}
+
 #[test]
 fn names_are_escaped_in_the_query_of_a_list() {
     let resource = resource();

@@ -237,7 +237,8 @@ impl Transform {
         if error.status() == Some(422) || (error.status() == Some(409) && !compat) {
             self.stage = Stage::Rejected(operations, error, Reading::new());
             if compat || self.attempts >= CONFLICTS {
-                return Some(self.left_to_next_cycle(scope));
+                self.leave_to_next_cycle(scope);
+                return Some(Ok(()));
             }
             return None;
         }
@@ -260,7 +261,8 @@ impl Transform {
             Ok(Some(latest)) => latest,
             Ok(None) => {
                 scope.outcome.must_retry = true;
-                return Some(self.left_to_next_cycle(scope));
+                self.leave_to_next_cycle(scope);
+                return Some(Ok(()));
             }
             Err(error) => return Some(Err(error.into())),
         };
@@ -295,7 +297,7 @@ impl Transform {
     }
 
     /// There are too many conflicts, or the latest state cannot be read.
-    fn left_to_next_cycle(&self, scope: &mut Scope<'_>) -> Ended {
+    fn leave_to_next_cycle(&self, scope: &mut Scope<'_>) {
         scope.outcome.carry = self.has_functions;
         if let Stage::Rejected(Operations { document, .. }, ..) = &self.stage {
             scope.debug(|_| {
@@ -306,7 +308,6 @@ impl Transform {
                 )
             });
         }
-        Ok(())
     }
 
     /// All is written, apart from a rejected result of the functions.

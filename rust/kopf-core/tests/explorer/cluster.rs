@@ -163,9 +163,9 @@ impl Cluster {
     }
 
     /// A list with the object of this name, if there is one.
-    pub fn list(&self) -> Answer {
+    pub fn list(&self) -> Value {
         let items = if self.exists || self.is_replaced { vec![self.named()] } else { vec![] };
-        Ok(json!({"kind": "KopfExampleList", "apiVersion": "kopf.dev/v1", "metadata": {}, "items": items}))
+        json!({"kind": "KopfExampleList", "apiVersion": "kopf.dev/v1", "metadata": {}, "items": items})
     }
 
     /// The operator's merge patch: for all of the object, or for its status or the rest, if the status is a subresource.
@@ -188,7 +188,7 @@ impl Cluster {
         }
         let mut after = body.clone();
         merge(&mut after, &patch);
-        self.write(&body, after, is_status)
+        Ok(self.write(&body, after, is_status))
     }
 
     /// The operator's JSON patch.
@@ -198,7 +198,7 @@ impl Cluster {
         if !apply(&mut after, operations) {
             return Err((422, None));
         }
-        self.write(&body, after, is_status)
+        Ok(self.write(&body, after, is_status))
     }
 
     /// The object after a JSON patch, if it is the version that the patch is for.
@@ -226,7 +226,7 @@ impl Cluster {
         if self.exists || self.is_replaced { Ok(self.named()) } else { Err((404, None)) }
     }
 
-    fn write(&mut self, before: &Value, mut after: Value, is_status: Option<bool>) -> Answer {
+    fn write(&mut self, before: &Value, mut after: Value, is_status: Option<bool>) -> Value {
         match is_status {
             Some(true) => {
                 let status = after.get("status").cloned();
@@ -237,14 +237,14 @@ impl Cluster {
             None => {}
         }
         if self.is_replaced {
-            return Ok(after);
+            return after;
         }
         let (before, ours) = (self.latest.number, self.ours);
         self.put(after);
         let is_changed = self.latest.number != before;
         self.writes += u32::from(is_changed);
         self.ours = is_changed || ours;
-        Ok(self.latest.body.clone())
+        self.latest.body.clone()
     }
 
     fn put(&mut self, body: Value) {

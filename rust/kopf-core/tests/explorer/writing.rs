@@ -187,7 +187,7 @@ impl Operator {
         let is_separate = scenario.has_subresource() && !scenario.lacks_subresource;
         let part = is_separate.then_some(is_status);
         let answer = match kind {
-            Kind::List => cluster.list(),
+            Kind::List => Ok(cluster.list()),
             _ if lacks_endpoint => Err((404, None)),
             Kind::Merge => cluster.merge_patch(&content, part),
             Kind::Operations => cluster.json_patch(&content, part),
