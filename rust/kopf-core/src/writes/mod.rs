@@ -91,6 +91,10 @@ impl WriteContext<'_> {
         self.resource.url(object.namespace(), object.name(), is_status.then_some("status"))
     }
 
+    fn is_known_deleted(&self) -> bool {
+        !self.compat && (self.is_deleted)()
+    }
+
     /// The path of a list with this object only.
     fn list_url(&self, object: &Object) -> String {
         let name = object.name().unwrap_or_default();
@@ -132,7 +136,7 @@ enum Stage {
     Merging(Merging),
     Transform(Transform),
     Rejected(RejectedMerge),
-    Partial(PartialMerge),
+    Partial(Box<PartialMerge>),
     Over,
 }
 
@@ -158,7 +162,7 @@ impl Writing {
         let carry = request.functions && !context.compat;
         let outcome = WriteOutcome { carry, ..WriteOutcome::default() };
         let mut writing = Self { object, request, outcome, stage: Stage::Over, log: Vec::new() };
-        if writing.is_known_deleted(context) {
+        if context.is_known_deleted() {
             writing.end(Err(gone().into()), context);
         } else {
             writing.begin(context);
@@ -168,7 +172,7 @@ impl Writing {
 
     /// The next action; none if the write is over.
     pub fn next(&mut self, context: &WriteContext<'_>) -> Option<Action<'_>> {
-        while matches!(self.pending(), Some(Pending::Patch(_))) && self.is_known_deleted(context) {
+        while matches!(self.pending(), Some(Pending::Patch(_))) && context.is_known_deleted() {
             self.on(Input::Response(Err(gone())), context);
         }
         let object = &self.object;
@@ -203,10 +207,6 @@ impl Writing {
 
     fn pending(&self) -> Option<Pending<'_>> {
         pending(&self.stage)
-    }
-
-    fn is_known_deleted(&self, context: &WriteContext<'_>) -> bool {
-        !context.compat && (context.is_deleted)()
     }
 
     fn on(&mut self, input: Input, context: &WriteContext<'_>) {
@@ -284,7 +284,7 @@ impl Writing {
                 let Self { object, outcome, stage, log, .. } = self;
                 let mut scope = Scope { object, context, outcome, log };
                 let (partial, ended) = PartialMerge::begin(cause, persistence, &mut scope);
-                *stage = Stage::Partial(partial);
+                *stage = Stage::Partial(Box::new(partial));
                 if let Some(ended) = ended {
                     self.end_partial(ended, context);
                 }

@@ -41,6 +41,7 @@ pub(super) struct OrderedMerge {
 
 /// The current request, and its part of the patch.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, and it is not moved")]
 enum Stage {
     Begun,
     Status(SplitStatus, Map<String, Value>),
@@ -120,7 +121,7 @@ impl OrderedMerge {
 
     /// Begins the next request. Returns the end if there is none.
     pub(super) fn proceed(&mut self, scope: &mut Scope<'_>) -> Option<Ended> {
-        while let Some(MergeRequest { is_status, patch: part }) = self.requests.next() {
+        for MergeRequest { is_status, patch: part } in self.requests.by_ref() {
             if let Some(status) = part.get("status").filter(|_| is_status) {
                 if let Some(rejection) = &mut self.sent.rejection {
                     // The rest of the status is sent together with the rejected part, later.

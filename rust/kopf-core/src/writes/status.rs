@@ -167,8 +167,15 @@ impl StatusWritten {
 pub(super) struct SplitStatus {
     write: StatusWrite,
     known: Arc<Object>,
-    /// The whole patch, its invalid fields, and the reason, once it is rejected.
-    invalid: Option<(Map<String, Value>, Map<String, Value>, RequestError)>,
+    invalid: Option<InvalidStatus>,
+}
+
+/// The rejection of a status because of some of its fields.
+#[derive(Clone, Debug)]
+struct InvalidStatus {
+    whole: Map<String, Value>,
+    named: Map<String, Value>,
+    error: RequestError,
 }
 
 impl SplitStatus {
@@ -185,11 +192,14 @@ impl SplitStatus {
         let sent = self.write.on(input, scope)?;
         let rejection = match (sent, self.invalid.take()) {
             (Ok(response), invalid) => {
-                let rejection =
-                    invalid.map(|(_, named, error)| Rejection { patch: named, is_status: true, error });
+                let rejection = invalid.map(|InvalidStatus { named, error, .. }| Rejection {
+                    patch: named,
+                    is_status: true,
+                    error,
+                });
                 return Some(StatusWritten { response: Some(response), rejection });
             }
-            (Err(last), Some((patch, _, error))) => {
+            (Err(last), Some(InvalidStatus { whole: patch, error, .. })) => {
                 scope.outcome.lost |= is_outcome_unknown(&last);
                 Rejection { patch, is_status: true, error }
             }
@@ -199,7 +209,7 @@ impl SplitStatus {
                     if error.status() == Some(422) { named_fields(&error, &whole) } else { Map::new() };
                 let rest = if named.is_empty() { Map::new() } else { subtract(whole.clone(), &named) };
                 if rest.contains_key("status") {
-                    self.invalid = Some((whole, named, error));
+                    self.invalid = Some(InvalidStatus { whole, named, error });
                     self.write = StatusWrite::new(rest, &self.known, false, scope);
                     return None;
                 }

@@ -312,13 +312,11 @@ impl Transform {
 
     /// All is written, apart from a rejected result of the functions.
     fn end(&mut self, scope: &mut Scope<'_>) -> Ended {
-        match self.rejection.take() {
-            Some(rejection) => Err(rejection),
-            None => {
-                scope.outcome.carry = false;
-                Ok(())
-            }
+        if let Some(rejection) = self.rejection.take() {
+            return Err(rejection);
         }
+        scope.outcome.carry = false;
+        Ok(())
     }
 }
 
