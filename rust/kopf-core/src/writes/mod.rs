@@ -132,11 +132,12 @@ pub struct Writing {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, and it is not moved")]
 enum Stage {
     Merging(Merging),
     Transform(Transform),
     Rejected(RejectedMerge),
-    Partial(Box<PartialMerge>),
+    Partial(PartialMerge),
     Over,
 }
 
@@ -284,7 +285,7 @@ impl Writing {
                 let Self { object, outcome, stage, log, .. } = self;
                 let mut scope = Scope { object, context, outcome, log };
                 let (partial, ended) = PartialMerge::begin(cause, persistence, &mut scope);
-                *stage = Stage::Partial(Box::new(partial));
+                *stage = Stage::Partial(partial);
                 if let Some(ended) = ended {
                     self.end_partial(ended, context);
                 }

@@ -44,7 +44,6 @@ pub enum Defect {
     ForgetsVersion,
     ForgetsUnwritten,
     ForgetsFinalProgress,
-    ForgetsAccepted,
     RepeatsRefused,
     TakesMissingForSuccess,
     KeepsTransformed,
@@ -258,12 +257,7 @@ pub const CASES: &[Case] = &[
     case(
         Defect::ForgetsFinalProgress,
         "after a failed write, the final progress is not written with the repeated patch (ours, found here)",
-        &[("progress in the status", "")],
-    ),
-    case(
-        Defect::ForgetsAccepted,
-        "the part of a patch that was accepted before a failure is not ours any more (ours)",
-        &[("results", "")],
+        &[("progress in the status", "other clients are blamed for our changes")],
     ),
     case(
         Defect::RepeatsRefused,

@@ -347,7 +347,6 @@ fn spoil_outcome(scenario: &Scenario, end: &End, outcome: &mut WriteOutcome) {
         }
         Some(Defect::ForgetsUnwritten) => outcome.unwritten.clear(),
         Some(Defect::ForgetsFinalProgress) => outcome.final_progress.clear(),
-        Some(Defect::ForgetsAccepted) if end.is_failed => outcome.merged.clear(),
         _ => {}
     }
 }
