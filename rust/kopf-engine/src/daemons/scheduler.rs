@@ -116,7 +116,7 @@ impl Scheduler {
                 self.returned(object_daemons, run, reply, out);
             }
             SchedulerCommand::Written { object_daemons, run, outcome, written } => {
-                self.written(&object_daemons, run, &outcome, written, out);
+                self.written(&object_daemons, run, &outcome, *written, out);
             }
             SchedulerCommand::Flush(reply) => {
                 // The receiver may be dropped.
@@ -204,6 +204,7 @@ impl Scheduler {
                 }
                 patch = left;
             };
+            let written = Box::new(written);
             shared.manager.send(SchedulerCommand::Written { object_daemons, run, outcome, written });
         };
         let giving_up = self.shared.manager.giving_up.clone();

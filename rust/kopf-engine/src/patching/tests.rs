@@ -45,6 +45,7 @@ struct PatchFailure {
     error: WriteFailure,
 }
 
+#[expect(clippy::result_large_err, reason = "it is matched by tests")]
 fn result_of(mut applied: WriteOutcome) -> Result<WriteOutcome, PatchFailure> {
     match applied.failure.take() {
         None => Ok(applied),

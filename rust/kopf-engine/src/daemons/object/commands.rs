@@ -27,7 +27,7 @@ pub(crate) enum SchedulerCommand {
     /// A call is over.
     Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: Option<CallDaemonReply> },
     /// The patch of a call was written, or has failed.
-    Written { object_daemons: Arc<ObjectDaemons>, run: RunId, outcome: Outcome, written: WriteOutcome },
+    Written { object_daemons: Arc<ObjectDaemons>, run: RunId, outcome: Outcome, written: Box<WriteOutcome> },
     /// Ordering barrier: replies once all earlier commands are processed.
     Flush(oneshot::Sender<()>),
     /// Wakes up the cycles of these objects.
