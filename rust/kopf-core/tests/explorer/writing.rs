@@ -214,7 +214,7 @@ impl Operator {
         match answer {
             Ok(_) if reply == Reply::Lost => Err(RequestError::Timeout),
             Ok(body) => Ok(Bytes::from(body.to_string())),
-            Err((status, field)) => Err(rejected(status, field.map(str::to_owned))),
+            Err((status, field)) => Err(rejected(status, field)),
         }
     }
 
@@ -291,6 +291,7 @@ impl Operator {
 }
 
 /// The facts about the end of a write.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 struct End {
     is_gone: bool,
     is_failed: bool,
@@ -363,17 +364,17 @@ fn names_another(content: &Value) -> bool {
 }
 
 /// An error response, which names a field or none.
-fn rejected(status: u16, field: Option<String>) -> RequestError {
+fn rejected(status: u16, field: Option<&str>) -> RequestError {
     let causes: Vec<_> = field.iter().map(|field| json!({"field": field})).collect();
     let body = json!({"kind": "Status", "message": "no", "details": {"causes": causes}});
     RequestError::Api(Box::new(ApiError::from_response(status, None, body.to_string().as_bytes())))
 }
 
 /// The field that a schema rejects: not one of the metadata.
-fn invalid_field(sent: &Sent) -> Option<String> {
+fn invalid_field(sent: &Sent) -> Option<&str> {
     match &sent.content {
-        Value::Object(patch) => patch.keys().find(|key| *key != "metadata").cloned(),
-        _ => sent.is_status.then(|| "status".to_owned()),
+        Value::Object(patch) => patch.keys().map(String::as_str).find(|key| *key != "metadata"),
+        _ => sent.is_status.then_some("status"),
     }
 }
 
