@@ -32,7 +32,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::TryFutureExt as _;
 use http::{HeaderMap, Method, Response, StatusCode, header};
-use kopf_core::backoff::override_text;
+use kopf_core::backoff::{override_text, parse_retry_after};
 use kopf_core::log_level::Level;
 use kopf_core::object::redaction::is_discreet_path;
 use kopf_core::settings::{ErrorBackoffs, Settings};
@@ -53,7 +53,7 @@ pub use crate::client::user_requests::Received;
 use crate::error::{ApiError, RequestError};
 use crate::fence::{Fence, Rejection};
 use crate::host::{Host, LogRecord};
-use crate::time::clock::Clock;
+use crate::time::clock::{Clock, system_time};
 use crate::time::virtual_time::Busy;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
@@ -396,9 +396,9 @@ async fn read_error(
 ) -> Result<ApiError, RequestError> {
     let status = response.status().as_u16();
     let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = header.map(str::to_owned);
+    let retry_after = header.and_then(|text| parse_retry_after(text, system_time()));
     let response = read_whole(response, MAX_BODY).await?;
-    let error = ApiError::from_response(status, retry_after.as_deref(), response.body());
+    let error = ApiError::from_response(status, retry_after, response.body());
     let error = error.of_request(head.method, head.url);
     Ok(if is_discreet_path(head.url) { error.redacted() } else { error })
 }
