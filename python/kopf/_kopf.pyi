@@ -51,18 +51,6 @@ def release_patch(
 ) -> list[dict[str, Any]] | None:
     """The JSON patch that removes the finalizers; with settings, also the annotations with the state."""
 @final
-class ObjectArguments:
-    """The arguments that a cause has: those about its object, and its attributes with these names.
-
-    The logger and the patch are those of the cause; the others are made of its source, if it has one. If it
-    is kept, the cause has the same dict at each access.
-    """
-
-    def __new__(cls, *names: str, keep: bool = True) -> ObjectArguments: ...
-    def __set_name__(self, owner: type, name: str, /) -> None: ...
-    def __get__(self, cause: Any, owner: type | None = None, /) -> dict[str, Any]: ...
-
-@final
 class LazyAttribute:
     """An attribute of a cause, which is read from the source of the cause at the first access.
 
@@ -95,6 +83,9 @@ class Object(Mapping[str, Any]):
     def items(self) -> ItemsView[str, Any]: ...
     def get(self, key: object, default: Any = None, /) -> Any: ...
     def to_dict(self) -> dict[str, Any]: ...
+    def identity(self) -> tuple[str | None, str | None, str | None]:
+        """The uid, the name, and the namespace."""
+
     def release_values(self) -> None: ...
     @property
     def text(self) -> str: ...
@@ -182,7 +173,6 @@ class HandlerCall(Coroutine[Any, Any, HandlerCall]):
         attempt: Attempt,
         kwargs: dict[str, Any],
         logger: Any,
-        *,
         results: list[Any] | None = None,
         after_call: Callable[[], Any] | None = None,
         keep_error: bool = False,
@@ -711,7 +701,7 @@ class LineWriter:
 
     def __new__(cls, logger: Logger, classes: Any, handler: type, poster: type, term: Any) -> LineWriter: ...
     def write(self, adapter: LoggerAdapter[Any], source: Mapping[str, Any], level: int, text: str, /) -> bool:
-        """Write the line if it is enabled; false if it needs a log record, and is not written."""
+        """Write a line whose level is enabled; false if it needs a log record, and is not written."""
 
 @final
 class Log:

@@ -115,3 +115,18 @@ def test_garbage_is_collected_when_the_authors_code_begins(tmp_path: pathlib.Pat
     *_, enabled, frozen = started(tmp_path)
     assert enabled
     assert frozen > 10_000
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [("", "10000"), ("gc.set_threshold(50)", "50"), ("gc.set_threshold(0)", "0")]
+)
+def test_an_author_may_decide_how_often_garbage_is_collected(
+    tmp_path: pathlib.Path, code: str, expected: str
+) -> None:
+    file = tmp_path / "operator.py"
+    file.write_text(
+        f"import gc, kopf._runtime.operator as o\n{code}\no.run = lambda **_: print(gc.get_threshold()[0])"
+    )
+    command = [sys.executable, "-m", "kopf", "run", "-A", str(file)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert printed.strip() == expected

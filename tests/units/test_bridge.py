@@ -13,6 +13,7 @@ class Engine:
     def __init__(self, *items: object) -> None:
         self.items = list(items)
         self.completed: list[object] = []
+        self.batches = 0
 
     def set_log_level(self, level: int) -> None:
         pass
@@ -26,6 +27,7 @@ class Engine:
 
     def complete(self, items: list[object]) -> None:
         self.completed += items
+        self.batches += 1
 
 
 class Loop:
@@ -33,6 +35,10 @@ class Loop:
 
     def __init__(self) -> None:
         self.callbacks: list[Callable[[], None]] = []
+        self.errors: list[Any] = []
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.errors.append(context["exception"])
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
@@ -84,3 +90,54 @@ def test_completions_are_sent_although_the_preparation_fails() -> None:
     with pytest.raises(LookupError):
         loop.turn()
     assert engine.completed == ["an item"]
+
+
+def test_the_last_completion_of_a_batch_sends_all_of_it_at_once() -> None:
+    engine: Any = Engine(1, 2)
+    loop: Any = Loop()
+    bridge = Bridge(engine, {int: lambda item: None}, loop=loop)
+    bridge.poll()
+    first: Any = 1
+    second: Any = 2
+    bridge.complete(first)
+    assert engine.completed == []
+    bridge.complete(second)
+    assert (engine.completed, engine.batches) == ([1, 2], 1)
+    loop.turn()
+    assert engine.batches == 1
+
+
+def test_a_single_item_is_completed_without_a_turn_of_the_event_loop() -> None:
+    engine: Any = Engine(1)
+    loop: Any = Loop()
+    bridge = Bridge(engine, {int: lambda item: None}, loop=loop)
+    bridge.poll()
+    item: Any = 1
+    bridge.complete(item)
+    assert (engine.completed, loop.callbacks) == ([1], [])
+
+
+def test_completions_wait_for_a_turn_while_others_of_the_batch_are_awaited() -> None:
+    engine: Any = Engine(1, 2)
+    loop: Any = Loop()
+    bridge = Bridge(engine, {int: lambda item: None}, loop=loop)
+    bridge.poll()
+    item: Any = 1
+    bridge.complete(item)
+    loop.turn()
+    assert engine.completed == [1]
+
+
+def test_errors_of_sending_are_no_errors_of_the_item() -> None:
+    def fail() -> None:
+        raise LookupError("no such setting")
+
+    engine: Any = Engine(1)
+    loop: Any = Loop()
+    bridge = Bridge(engine, {int: lambda item: None}, loop=loop)
+    bridge.before_completion = fail
+    bridge.poll()
+    item: Any = 1
+    bridge.complete(item)
+    assert engine.completed == [1]
+    assert [str(error) for error in loop.errors] == ["no such setting"]

@@ -36,7 +36,7 @@ def test_nothing_is_made_before_the_first_call() -> None:
         pass
 
     run = run_of(fn)
-    assert run._patch is run._stopper is run.daemon_object._logger is None
+    assert run.patch_or_none is run._stopper is run.daemon_object._logger is None
     assert run.daemon_object._memos._memos == {}
     assert run.daemon_object.body._meta is run.daemon_object.body._spec is None
 
@@ -47,7 +47,7 @@ def test_functions_get_all_arguments() -> None:
 
     index = object()
     run = run_of(fn, {"index": index})
-    arguments = run.cause.arguments
+    arguments = run.cause.arguments()
     all_names = {"logger", "memo", "resource", "patch", "body", "spec", "meta", "status", "uid", "name"}
     all_names |= {"namespace", "labels", "annotations", "stopped"}
     assert all_names <= arguments.keys()
@@ -63,7 +63,7 @@ def test_an_index_wins_over_the_flag() -> None:
     def fn(stopped: Any, **_: Any) -> None:
         pass
 
-    assert run_of(fn, {"stopped": "index"}).cause.arguments["stopped"] == "index"
+    assert run_of(fn, {"stopped": "index"}).cause.arguments()["stopped"] == "index"
 
 
 @pytest.mark.parametrize("carry", [True, False])
@@ -73,13 +73,13 @@ def test_the_next_call_gets_an_empty_patch(carry: bool) -> None:
 
     run = run_of(fn)
     run.reset_patch(carry)
-    patch = run.cause.arguments["patch"]
+    patch = run.cause.arguments()["patch"]
     run.reset_patch(carry)
-    assert run.cause.arguments["patch"] is patch  # nothing was done with it
+    assert run.cause.arguments()["patch"] is patch  # nothing was done with it
     patch.status["x"] = 1
     patch.fns.append(print)
     run.reset_patch(carry)
-    assert run.cause.arguments["patch"] is run.patch is run.cause.patch is not patch
+    assert run.cause.arguments()["patch"] is run.patch is run.cause.patch is not patch
     assert run.patch == {}
     assert run.patch.fns == ([print] if carry else [])
 
@@ -89,10 +89,10 @@ def test_the_views_follow_the_object() -> None:
         pass
 
     run = run_of(fn)
-    body = run.cause.arguments["body"]
+    body = run.cause.arguments()["body"]
     run.daemon_object.update(Object.decode(TEXT % "other"))
     assert body.metadata.name == "other"
-    assert run.cause.arguments["name"] == "other"
+    assert run.cause.arguments()["name"] == "other"
 
 
 def test_the_cause_is_in_the_context_of_the_calls() -> None:

@@ -12,6 +12,10 @@ from typing import Any
 from kopf._objects.typedefs import Annotations, Labels
 from kopf._objects.views import MappingView, ReplaceableMappingView
 
+_LABELS = ("metadata", "labels")
+_ANNOTATIONS = ("metadata", "annotations")
+_new: Any = object.__new__
+
 
 class Spec(MappingView[str, Any]):
     """The `spec` of an object; empty if there is none."""
@@ -45,14 +49,14 @@ class Meta(MappingView[str, Any]):
     def labels(self) -> Labels:
         """A live view of the labels; empty if there are none."""
         if self._labels is None:
-            self._labels = MappingView(self._src, ("metadata", "labels"))
+            self._labels = MappingView(self._src, _LABELS)
         return self._labels
 
     @property
     def annotations(self) -> Annotations:
         """A live view of the annotations; empty if there are none."""
         if self._annotations is None:
-            self._annotations = MappingView(self._src, ("metadata", "annotations"))
+            self._annotations = MappingView(self._src, _ANNOTATIONS)
         return self._annotations
 
     @property
@@ -133,6 +137,31 @@ class Body(ReplaceableMappingView[str, Any]):
         if self._status is None:
             self._status = Status(self)
         return self._status
+
+
+def argument_views(body: Body, /) -> tuple[Meta, Spec, Status, Labels, Annotations]:
+    """The views of a body that handlers get, the same as its properties; most calls need new ones.
+
+    They are made without calls of properties and of constructors: these are most of what a call would take.
+    """
+    meta, spec, status = body._meta, body._spec, body._status
+    if meta is None:
+        meta = body._meta = _new(Meta)
+        meta._src = body
+    if spec is None:
+        spec = body._spec = _new(Spec)
+        spec._src = body
+    if status is None:
+        status = body._status = _new(Status)
+        status._src = body
+    labels, annotations = meta._labels, meta._annotations
+    if labels is None:
+        labels = meta._labels = _new(MappingView)
+        labels._src, labels._path = body, _LABELS
+    if annotations is None:
+        annotations = meta._annotations = _new(MappingView)
+        annotations._src, annotations._path = body, _ANNOTATIONS
+    return meta, spec, status, labels, annotations
 
 
 def source_of(body: Body) -> Mapping[str, Any]:

@@ -162,6 +162,11 @@ class Patch(dict[str, Any]):
             dicts.ensure(target, path, copy.deepcopy(value))
 
 
+def is_empty(patch: Patch) -> bool:
+    """Whether the patch changes nothing: the same as its truth value, without calls of its methods."""
+    return len(patch) == 0 and not patch._fns
+
+
 def release_views(patch: Patch) -> None:
     """Drop the views of the patch: they refer back to the patch, and so keep it in memory."""
     patch._meta = patch._spec = patch._status = None

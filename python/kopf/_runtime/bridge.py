@@ -49,7 +49,6 @@ from kopf._kopf import (
     MatchNamespaces,
     MatchResources,
     Object,
-    ObjectArguments,
     ObjectDeleted,
     ObjectUpdated,
     Outcome,
@@ -135,7 +134,6 @@ __all__ = [
     "MatchNamespaces",
     "MatchResources",
     "Object",
-    "ObjectArguments",
     "ObjectDeleted",
     "ObjectUpdated",
     "Outcome",
@@ -230,6 +228,7 @@ class Bridge:
         self.before_completion: Callable[[], None] = lambda: None
         """Called before completions are sent, e.g. to push settings that a handler has changed."""
         self._polling = False
+        self._incomplete = 0  # number of items of the last batch whose completion may follow
         self._is_closed = False
         self._fileno: int | None = None
         self._levels: list[int] = []
@@ -264,6 +263,7 @@ class Bridge:
         self._polling = True
         try:
             items = self._engine.poll()
+            self._incomplete = len(items)
             for item in items:
                 try:
                     request_handlers[type(item)](item)
@@ -276,11 +276,19 @@ class Bridge:
         return bool(items)
 
     def complete(self, item: CompletableItem) -> None:
-        """Complete the item, together with the others of this turn of the event loop."""
-        # A flush in the same turn spares a turn, but makes smaller batches, which wake the engine more often.
-        if not self._completions and not self._polling:
-            self._loop.call_soon(self._flush)
+        """Complete the item, together with the others of its batch, or of this turn of the event loop."""
         self._completions.append(item)
+        self._incomplete -= 1
+        if self._polling:
+            return
+        # Without a turn in between if nothing more is expected. More flushes would wake the engine too often.
+        if self._incomplete == 0:
+            try:
+                self._flush()
+            except Exception as e:  # not of this item
+                self._loop.call_exception_handler({"message": "Completing items has failed.", "exception": e})
+        elif len(self._completions) == 1:
+            self._loop.call_soon(self._flush)
 
     def _push_log_level(self) -> None:
         """Set the log level of the engine: lines below it are not formatted."""

@@ -168,9 +168,13 @@ class CycleContext:
 
     def watching_cause(self) -> ResourceCause:
         """The cause for event handlers."""
-        if self._watching_cause is None:
-            self._watching_cause = make_cause(LazyWatchingCause, self)
-        return self._watching_cause
+        cause: Any = self._watching_cause
+        if cause is None:
+            cause = self._watching_cause = make_cause(LazyWatchingCause, self)
+            # These are arguments of all handlers. Reading them later takes several times as long.
+            cause.logger, cause.patch = self.local_logger, self.patch
+            cause.indices, cause.type = self.indices, self.type
+        return cause  # type: ignore[no-any-return]
 
     def spawning_cause(self) -> ResourceCause:
         """The cause for the filters of daemons and timers."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kopf._objects.bodies import Body, replace_source
-from kopf._objects.patches import Patch, release_views
+from kopf._objects.patches import Patch, is_empty, release_views
 from kopf._objects.resources import Resource
 from kopf._objects.stoppers import DaemonStopper, FlagSetter
 from kopf._runtime import bridge
@@ -63,7 +63,6 @@ class DaemonInstance:
     """
 
     __slots__ = (
-        "_patch",
         "_stopper",
         "call",
         "cancelled",
@@ -73,6 +72,7 @@ class DaemonInstance:
         "daemon_object",
         "error",
         "indices",
+        "patch_or_none",
         "prepared",
         "task",
         "waiter",
@@ -89,7 +89,7 @@ class DaemonInstance:
         self.prepared = prepared
         self.indices = indices
         self.waiter = waiter
-        self._patch: Patch | None = None
+        self.patch_or_none: Patch | None = None  # None if it was not used so far
         self._stopper: DaemonStopper | None = None
         self.cause: Any = make_cause(LazyDaemonCause, daemon_object, self)
         # One context for all calls: the next call gets the variables that a call has set.
@@ -116,29 +116,24 @@ class DaemonInstance:
     @property
     def patch(self) -> Patch:
         """The patch of the current call."""
-        if self._patch is None:
-            self._patch = Patch(None, body=self.daemon_object.body)
-        return self._patch
-
-    @property
-    def patch_or_none(self) -> Patch | None:
-        """The patch, or None if it was not used so far."""
-        return self._patch
+        if self.patch_or_none is None:
+            self.patch_or_none = Patch(None, body=self.daemon_object.body)
+        return self.patch_or_none
 
     def reset_patch(self, keep_fns: bool) -> None:
         """Create a patch for the next call; `keep_fns` keeps the functions that could not be applied."""
-        patch = self._patch
-        if patch is None or (len(patch) == 0 and not patch.fns):
+        patch = self.patch_or_none
+        if patch is None or is_empty(patch):
             return
-        self._patch = self.cause.patch = Patch(
+        self.patch_or_none = self.cause.patch = Patch(
             None, body=self.daemon_object.body, fns=patch.fns if keep_fns else ()
         )
 
     def close(self) -> None:
         """Break reference cycles, so that the objects are freed without the garbage collector."""
         del self.cause, self.context
-        if self._patch is not None:
-            release_views(self._patch)
+        if self.patch_or_none is not None:
+            release_views(self.patch_or_none)
 
 
 class VirtualWait:

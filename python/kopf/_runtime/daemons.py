@@ -14,6 +14,7 @@ from typing import Any
 from kopf._intents.handlers import ResourceHandler, SpawningHandler, TimerHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, release_views
+from kopf._objects.patches import is_empty
 from kopf._objects.resources import Resource
 from kopf._objects.stoppers import DaemonStoppingReason
 from kopf._objects.typedefs import HandlerId
@@ -126,11 +127,12 @@ class Daemons:
         instance.call = call
         if self._tracker is not None:
             self._report_running(call.run)
+        cause = instance.cause
         handler_call = self._invoker.invoke(
             instance.prepared,
             call.attempt,
-            instance.cause.arguments,
-            instance.daemon_object.logger,
+            cause.arguments(),
+            cause.logger,
             ended=functools.partial(self._finish_call, instance, call),
         )
         task = start_task(self._loop, handler_call, name=self._task_name(instance), context=instance.context)
@@ -169,7 +171,7 @@ class Daemons:
                     self._invoker.add_result(results, result, instance.prepared, logger)
                     store_results(instance.patch, results)
                 patch = instance.patch_or_none
-                if patch is None:
+                if patch is None or is_empty(patch):
                     call.reply(outcome)
                 else:
                     call.reply(outcome, patch if len(patch) else None, bool(patch.fns))

@@ -114,6 +114,20 @@ class Invoker:
             return prepared.fn
         return self.election.begin_call(prepared.handler, prepared.fn, is_async=prepared.is_async)
 
+    # One call of Python by native code: each of them takes several hundred instructions.
+    def begin_direct_call(
+        self, prepared: PreparedHandler, attempt: Attempt, logger: Logger
+    ) -> Callable[..., Any]:
+        """Log the beginning of a call in the event loop, set its context, and list it; the function to call.
+
+        Raises:
+            LeadershipLost: The call must not begin.
+        """
+        self.log_beginning(attempt, logger)
+        fn = self.begin_call(prepared)
+        self.running[attempt] = (prepared.handler, logger, time.monotonic())
+        return fn
+
     def invoke(
         self,
         prepared: PreparedHandler,
@@ -134,22 +148,13 @@ class Invoker:
         is not JSON, it is dropped.
         `ended` is called at the end, also if the call is cancelled before it begins.
         """
-        return HandlerCall(
-            self,
-            prepared,
-            attempt,
-            kwargs,
-            logger,
-            results=results,
-            after_call=after_call,
-            keep_error=keep_error,
-            ended=ended,
-        )
+        return HandlerCall(self, prepared, attempt, kwargs, logger, results, after_call, keep_error, ended)
 
     async def execute(
         self, prepared: PreparedHandler, attempt: Attempt, kwargs: dict[str, Any], logger: Logger
     ) -> Any:
         """Call a function in a thread, or one with optional arguments; return what it returns."""
+        self.log_beginning(attempt, logger)
         finish: Callable[[], None] | None = None
         try:
             if prepared.names_api and self.api is not None and API not in kwargs:
@@ -200,9 +205,13 @@ class Invoker:
         logger.warning(f"{attempt.label} is cancelled. Will escalate.")
 
     @staticmethod
-    def log_line(logger: Logger, level: int, text: str) -> None:
-        """Log an outcome without an error."""
-        log_framework_line(logger, level, text)
+    def log_beginning(attempt: Attempt, logger: Logger) -> None:
+        """Log that the handler is called."""
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(f"{attempt.label} is invoked.")
+
+    log_line = staticmethod(log_framework_line)
+    """Log an outcome without an error."""
 
     @staticmethod
     def kept_error(outcome: Outcome, error: BaseException | None) -> BaseException:

@@ -217,7 +217,7 @@ class Reconcilers:
     async def _invoke(self, call: ReconcilerCall) -> tuple[str, float | None]:
         """Call the function; the result for the engine, with its delay."""
         prepared, invoker = call.prepared, self._invoker
-        kwargs = call.cause.arguments
+        kwargs = call.cause.arguments()
         try:
             if invoker.api is not None and "api" not in kwargs:
                 kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
@@ -296,7 +296,7 @@ class Reconcilers:
         if not callable(backoff) or isinstance(backoff, Backoff):
             return None
         try:
-            delay = float(backoff(**{**call.cause.arguments, "exception": error}))
+            delay = float(backoff(**{**call.cause.arguments(), "exception": error}))
         except Exception as e:
             call.logger.exception(f"{call.prepared.label} cannot compute its backoff: {e}")
             return None

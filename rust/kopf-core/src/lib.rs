@@ -3,8 +3,8 @@
 //! This crate reads no clock, environment, file, network or randomness: time and entropy are arguments. It never sees Python.
 //! Every rule that can be a pure function is in this crate, so that its tests run in microseconds.
 //!
-//! Modules import downwards: [`object_worker`] handles the events of one object, and its [`cycle`] decides about one of them. They
-//! use the commands to the host ([`activation`]), the rules of daemons ([`daemon`]) and of attempts ([`handling`]), the persisted
+//! Modules import downwards: [`object_worker`] handles the events of one object, and its [`cycle`] decides about one of them;
+//! [`writes`] sends the decision. They use the commands to the host ([`activation`]), the rules of daemons ([`daemon`]) and of attempts ([`handling`]), the persisted
 //! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
 //! objects ([`object`]), and JSON ([`json`]). The checks of the operator itself are in [`health`].
 //!
@@ -47,6 +47,7 @@ pub mod persistence;
 pub mod predicate;
 pub mod readiness;
 pub mod relations;
+pub mod request_error;
 pub mod resource;
 pub mod schedule;
 pub mod selectors;
@@ -55,3 +56,4 @@ pub mod settings;
 pub mod testing;
 pub mod time;
 pub mod user_request;
+pub mod writes;

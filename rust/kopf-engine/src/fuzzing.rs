@@ -10,12 +10,14 @@
     reason = "a violated property ends the run"
 )]
 
+use kopf_core::backoff::parse_retry_after;
 use kube::config::{Kubeconfig, KubeconfigError};
 
 use crate::client::config::config_of;
 use crate::client::redact::explained;
 use crate::error::ApiError;
 use crate::host::credentials::Credentials;
+use crate::time::clock::system_time;
 
 /// A marker of secrets, which must not occur in messages.
 const PLANT: &str = "planted";
@@ -46,7 +48,7 @@ pub fn kubeconfigs(data: &[u8]) {
         }
     }
     for status in [400, 409, 422, 500] {
-        let error = ApiError::from_response(status, Some(text), data);
+        let error = ApiError::from_response(status, parse_retry_after(text, system_time()), data);
         assert!(error.retry_after.is_none_or(|pause| pause.is_finite() && pause >= 0.0), "a pause");
         let _ = error.to_string();
         let redacted = error.redacted();

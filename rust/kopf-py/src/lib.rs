@@ -74,8 +74,6 @@ mod _kopf {
         IndexerCall, SelectHandlers,
     };
     #[pymodule_export]
-    use crate::commands::arguments::{LazyAttribute, ObjectArguments};
-    #[pymodule_export]
     use crate::commands::attempt::{AttemptView, OutcomeView};
     #[pymodule_export]
     use crate::commands::caching::ComputeKeys;
@@ -83,6 +81,8 @@ mod _kopf {
     use crate::commands::change::ChangeView;
     #[pymodule_export]
     use crate::commands::daemons::{CallDaemon, DaemonEnded, GetInitialDelay, ObjectUpdated, StopDaemons};
+    #[pymodule_export]
+    use crate::commands::lazy_attribute::LazyAttribute;
     #[pymodule_export]
     use crate::commands::login::Login;
     #[pymodule_export]

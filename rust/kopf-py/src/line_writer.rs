@@ -69,7 +69,7 @@ impl LineWriter {
         })
     }
 
-    /// Writes the line if it is enabled; false if it needs a log record, and is not written. `adapter` is the logger of an
+    /// Writes a line whose level is enabled; false if it needs a log record, and is not written. `adapter` is the logger of an
     /// object, `source` the mapping with the values of the object.
     #[pyo3(signature = (adapter, source, level, text, /))]
     fn write(
@@ -96,9 +96,6 @@ impl LineWriter {
     ) -> PyResult<bool> {
         let py = adapter.py();
         let Some(class) = class_of(adapter, &self.adapters) else { return Ok(false) };
-        if !adapter.call_method1(intern!(py, "isEnabledFor"), (level,))?.is_truthy()? {
-            return Ok(true);
-        }
         if !class.is_original(py)? || self.is_patched(py)? {
             return Ok(false);
         }

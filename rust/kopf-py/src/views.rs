@@ -258,6 +258,11 @@ impl ObjectView {
         Ok(dict)
     }
 
+    /// The uid, the name, and the namespace.
+    fn identity(&self) -> (Option<&str>, Option<&str>, Option<&str>) {
+        (self.uid(), self.name(), self.namespace())
+    }
+
     /// Drops the converted values, which take several times the memory of the JSON; they are converted again on access.
     fn release_values(&self, py: Python<'_>) {
         for values in [&self.stanzas, &self.parts] {

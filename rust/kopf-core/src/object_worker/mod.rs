@@ -34,7 +34,7 @@ use std::sync::Arc;
 pub use log::{WorkerLog, WorkerMessage};
 pub use queue::{NextAction, OperatorState, Reaction, SleepKind, Transition};
 pub use running::{CycleEffect, RunningCycle};
-pub use write_result::{DecidedWrite, DecisionResult, Finished, WriteFailure, WriteOutcome};
+pub use write_result::{DecidedWrite, DecisionResult, Finished};
 
 use queue::Queue;
 

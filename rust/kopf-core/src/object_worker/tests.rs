@@ -5,8 +5,10 @@ use crate::cycle::Decision;
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::json::value::Map;
+use crate::request_error::{ApiError, RequestError};
 use crate::resource::Resource;
 use crate::settings::Settings;
+use crate::writes::{Rejection, WriteFailure, WriteOutcome};
 use serde_json::{Value, json};
 
 mod failed_writes;
@@ -124,7 +126,7 @@ impl Scene {
         self.worker.on_decision(&running, decision, context, at(now))
     }
 
-    fn written(&mut self, write: DecidedWrite, outcome: WriteOutcome<'_>, now: f64) -> Finished {
+    fn written(&mut self, write: DecidedWrite, outcome: WriteOutcome, now: f64) -> Finished {
         let (resource_handlers, config) = self.context();
         let context = WorkerContext {
             resource_handlers: &resource_handlers,
@@ -152,6 +154,20 @@ fn write_of(result: DecisionResult) -> DecidedWrite {
         DecisionResult::Write(write) => *write,
         DecisionResult::Finished(finished) => panic!("nothing to write: {finished:?}"),
     }
+}
+
+/// The failure of a request that the server may have applied or not.
+fn failed(is_outcome_unknown: bool) -> WriteFailure {
+    error(if is_outcome_unknown { 504 } else { 503 }).into()
+}
+
+fn error(status: u16) -> RequestError {
+    RequestError::Api(Box::new(ApiError::from_response(status, None, b"")))
+}
+
+/// A part that the server has rejected, or whose result is unknown.
+fn rejection(patch: Map<String, Value>, status: u16) -> Rejection {
+    Rejection { patch, is_status: true, error: error(status) }
 }
 
 fn messages(step: &Transition) -> Vec<WorkerMessage> {
@@ -253,8 +269,11 @@ fn the_event_of_an_own_write_is_awaited() {
     let first = started(scene.take(event(1)));
     let write = write_of(scene.conclude(first, Decision { delay: Some(9.0), ..patch() }, 0.0));
     let latest = object(2);
-    let outcome =
-        WriteOutcome { latest: Some(&latest), merged: write.patch.0.clone(), ..WriteOutcome::default() };
+    let outcome = WriteOutcome {
+        latest: Some(latest),
+        merged: write.request.patch.0.clone(),
+        ..WriteOutcome::default()
+    };
     let finished = scene.written(write, outcome, 0.0);
     assert_eq!(finished.log.map(|line| line.message), Some(WorkerMessage::SkippedSleep(9.0)));
     assert!(!scene.worker.needs_driver(), "the watch event starts the next cycle");
@@ -269,11 +288,12 @@ fn a_failed_write_is_repeated_after_the_back_off() {
     for is_outcome_unknown in [false, true] {
         let first = QueuedEvent { requeued: false, ..event(1) };
         let write = write_of(scene.conclude(first, patch(), 0.0));
-        let failure = WriteFailure { text: "503".to_owned(), is_outcome_unknown, ..WriteFailure::default() };
-        let unwritten = write.patch.0.clone();
+        let failure = failed(is_outcome_unknown);
+        let text = format!("error: {failure}");
+        let unwritten = write.request.patch.0.clone();
         let outcome = WriteOutcome { unwritten, failure: Some(failure), ..WriteOutcome::default() };
         let finished = scene.written(write, outcome, 0.0);
-        assert!(finished.log.is_some_and(|line| line.text().ends_with("error: 503")));
+        assert!(finished.log.is_some_and(|line| line.text().ends_with(&text)));
         assert_eq!(scene.worker.consistency.is_some(), is_outcome_unknown);
         assert!(scene.worker.needs_driver());
         assert!(matches!(scene.next(2.0).next, NextAction::Start(event) if event.requeued));
@@ -285,8 +305,8 @@ fn rejected_parts_are_written_again_after_a_pause() {
     let mut scene = Scene::new("changing", &json!({}));
     let first = started(scene.take(event(1)));
     let write = write_of(scene.conclude(first, patch(), 0.0));
-    let rejected = write.patch.clone();
-    let finished = scene.written(write, WriteOutcome { rejected, ..WriteOutcome::default() }, 0.0);
+    let rejections = vec![rejection(write.request.patch.0.clone(), 422)];
+    let finished = scene.written(write, WriteOutcome { rejections, ..WriteOutcome::default() }, 0.0);
     let delay = finished.delay.unwrap();
     assert!(matches!(scene.next(0.0).next, NextAction::Sleep { until, .. } if until == at(delay)));
 }
@@ -298,7 +318,7 @@ fn functions_are_given_up_after_repeated_rejections() {
         .map(|_| {
             let write =
                 write_of(scene.conclude(event(1), Decision { fns: true, ..Decision::default() }, 0.0));
-            let failure = Some(WriteFailure::default());
+            let failure = Some(failed(false));
             let outcome =
                 WriteOutcome { functions_rejected: true, carry: true, failure, ..WriteOutcome::default() };
             scene.written(write, outcome, 0.0).carry
@@ -405,7 +425,7 @@ fn the_touch_annotation_is_written_before_the_next_cycle_in_compat_mode() {
             live_config: &config,
         };
         let latest = object(2);
-        let latest = is_written.then_some(&*latest);
+        let latest = is_written.then_some(latest);
         let outcome = WriteOutcome { latest, merged: Map::new(), ..WriteOutcome::default() };
         scene.worker.on_touched(&touched.object, &outcome, context, at(1.0));
         // Without a watch event of the touch, the cycle starts at once.

@@ -6,14 +6,12 @@ use super::{
 };
 use crate::cause::EventType;
 use crate::cycle::Decision;
-use crate::json::merge_patch::Patch;
 use crate::json::value::Map;
-use crate::json::value::Value;
 use crate::object::Object;
 use crate::persistence::consistency::Written;
-use crate::persistence::finalizer::Edit;
-use crate::persistence::memory::{Accepted, HandlingStatus, ObjectMemory, Unwritten};
+use crate::persistence::memory::{HandlingStatus, ObjectMemory, Unwritten};
 use crate::time::Timestamp;
+use crate::writes::{Rejection, WriteOutcome, WriteRequest};
 use std::sync::Arc;
 
 /// Seconds until a retry after a conflict, if the newer state may not be read and may not come as an event.
@@ -34,74 +32,19 @@ pub enum DecisionResult {
 
 /// The changes that a cycle has decided to write.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct DecidedWrite {
-    /// The merge patch.
-    pub patch: Patch,
-    /// See [`Decision::final_progress`].
-    pub final_progress: Patch,
-    /// The edit of our finalizer.
-    pub finalizer: Option<Edit>,
-    /// Whether the handlers have left transformation functions.
-    pub fns: bool,
-    /// A patch that the API server rejected before, to be sent separately.
-    pub rejected_patch: Map<String, Value>,
-    /// Deletion handlers have finished.
-    pub deletion_handled: bool,
+    /// The changes.
+    pub request: WriteRequest,
     /// Whether parts of the patch may be written if it is rejected as a whole.
     pub may_be_partial: bool,
     /// The event of the cycle.
     pub event: QueuedEvent,
     /// The object that the cycle decided about.
     pub object: Arc<Object>,
+    deletion_handled: bool,
     stays_deletion_handled: bool,
     delay: Option<f64>,
     handling_status: HandlingStatus,
-}
-
-impl DecidedWrite {
-    fn is_empty(&self) -> bool {
-        self.patch.is_empty() && self.rejected_patch.is_empty() && self.finalizer.is_none() && !self.fns
-    }
-}
-
-/// The result of a write.
-#[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
-pub struct WriteOutcome<'a> {
-    /// The object after the last accepted request; none if no request was accepted.
-    pub latest: Option<&'a Object>,
-    /// The object does not exist any more.
-    pub gone: bool,
-    /// The functions have to be called again in the next cycle.
-    pub carry: bool,
-    /// The server has rejected the result of the functions.
-    pub functions_rejected: bool,
-    /// There was a conflict, and the newer state cannot be read.
-    pub must_retry: bool,
-    /// The server may have applied a change although it has not responded.
-    pub in_doubt: bool,
-    /// The accepted changes.
-    pub merged: Map<String, Value>,
-    /// The patch that was not accepted, or for which no response was received; without the rejected parts.
-    pub unwritten: Map<String, Value>,
-    /// The parts that were rejected while the rest was written.
-    pub rejected: Patch,
-    /// Why the changes are not written in full; none if they are, apart from the rejected parts.
-    pub failure: Option<WriteFailure>,
-}
-
-/// The reason why changes are not written in full.
-#[derive(Clone, Debug, Default)]
-pub struct WriteFailure {
-    /// The text of the error.
-    pub text: String,
-    /// The server rejects the content: a retry would fail, too.
-    pub is_rejection: bool,
-    /// The server may have applied the change.
-    pub is_outcome_unknown: bool,
-    /// The last exception of the cycle belongs to it.
-    pub with_exception: bool,
 }
 
 /// The end of a cycle.
@@ -111,8 +54,19 @@ pub struct Finished {
     pub carry: bool,
     /// Seconds until the rejected parts are written again; none if they are not.
     pub delay: Option<f64>,
+    /// The rejected parts, to be logged.
+    pub rejections: Vec<Rejection>,
     /// The message to be logged.
     pub log: Option<WorkerLog>,
+}
+
+impl Finished {
+    fn of(outcome: WriteOutcome, delay: Option<f64>, log: Option<WorkerLog>) -> Self {
+        if outcome.gone {
+            return Self { carry: outcome.carry, log, ..Self::default() };
+        }
+        Self { carry: outcome.carry, delay, rejections: outcome.rejections, log }
+    }
 }
 
 impl ObjectWorker {
@@ -144,18 +98,21 @@ impl ObjectWorker {
             stays_deletion_handled: decision
                 .deletion_handled_after_failed_write(&context.startup_config.settings),
             deletion_handled: decision.deletion_handled,
-            patch: decision.patch,
-            final_progress: decision.final_progress,
-            finalizer: decision.finalizer,
-            fns: decision.fns,
-            rejected_patch: decision.rejected_patch.map_or_else(Map::new, |patch| patch.0),
+            request: WriteRequest {
+                patch: decision.patch,
+                final_progress: decision.final_progress,
+                finalizer: decision.finalizer,
+                deletion_handled: decision.deletion_handled,
+                functions: decision.fns,
+                rejected_patch: decision.rejected_patch.map_or_else(Map::new, |patch| patch.0),
+            },
             may_be_partial: self.may_be_partial(context),
             object: Arc::clone(running.object()),
             event,
             delay: decision.delay,
             handling_status: decision.handling_status,
         };
-        if write.is_empty() {
+        if write.request.is_empty() {
             let finished = self.finish(write, WriteOutcome::default(), context, now);
             return DecisionResult::Finished(finished);
         }
@@ -167,7 +124,7 @@ impl ObjectWorker {
     pub fn on_write_result(
         &mut self,
         write: DecidedWrite,
-        outcome: WriteOutcome<'_>,
+        outcome: WriteOutcome,
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> Finished {
@@ -183,7 +140,7 @@ impl ObjectWorker {
     fn finish(
         &mut self,
         write: DecidedWrite,
-        mut outcome: WriteOutcome<'_>,
+        mut outcome: WriteOutcome,
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> Finished {
@@ -193,35 +150,47 @@ impl ObjectWorker {
             self.memory.remaining_fns = outcome.carry;
             self.memory.deletion_handled = write.deletion_handled;
             self.memory.rejected_fns = 0;
-            let accepted = Accepted { patch: &outcome.merged, latest: outcome.latest };
-            self.memory.record_write(&object, accepted, handling_status, settings, context.resource_handlers);
-            let retry_delay = self.record_rejected(&mut outcome, context, now);
+            self.memory.record_write(
+                &object,
+                outcome.accepted(),
+                handling_status,
+                settings,
+                context.resource_handlers,
+            );
+            let retry_delay = self.record_rejected(&outcome, context, now);
             self.backoff = None;
             let delay = if outcome.must_retry { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
             let delay = delay.into_iter().chain(retry_delay).min_by(f64::total_cmp);
             let log = self.requeue_delayed(event, &outcome, delay, now);
-            return Finished { carry: outcome.carry, delay: retry_delay.filter(|_| !outcome.gone), log };
+            return Finished::of(outcome, retry_delay, log);
         };
         let given_up = self.count_function_rejection(&object, &mut outcome);
         self.memory.remaining_fns = outcome.carry;
         self.memory.deletion_handled = write.stays_deletion_handled;
         if outcome.unwritten.is_empty() {
-            let accepted = Accepted { patch: &outcome.merged, latest: outcome.latest };
-            self.memory.record_write(&object, accepted, handling_status, settings, context.resource_handlers);
+            self.memory.record_write(
+                &object,
+                outcome.accepted(),
+                handling_status,
+                settings,
+                context.resource_handlers,
+            );
         } else {
-            let (patch, final_progress) = (std::mem::take(&mut outcome.unwritten), write.final_progress.0);
-            let unwritten = Unwritten { patch, final_progress, is_rejected: failure.is_rejection };
+            let unwritten = Unwritten {
+                patch: std::mem::take(&mut outcome.unwritten),
+                final_progress: std::mem::take(&mut outcome.final_progress),
+                is_rejected: failure.is_rejection(),
+            };
             self.memory.failed(&object, unwritten, handling_status, settings, context.resource_handlers);
-            let accepted = Accepted { patch: &outcome.merged, latest: outcome.latest };
-            self.memory.record_part(&object, accepted, settings, context.resource_handlers);
+            self.memory.record_part(&object, outcome.accepted(), settings, context.resource_handlers);
         }
-        if failure.is_outcome_unknown {
+        if failure.is_outcome_unknown() {
             self.mark_unknown(context, now);
         }
-        let delay = self.record_rejected(&mut outcome, context, now).filter(|_| !outcome.gone);
-        let text = format!("{}{given_up}", failure.text);
-        let log = Some(self.requeue_failed(event, text, failure.with_exception, context, now));
-        Finished { carry: outcome.carry, delay, log }
+        let delay = self.record_rejected(&outcome, context, now);
+        let text = format!("{failure}{given_up}");
+        let log = Some(self.requeue_failed(event, text, failure.is_exception(), context, now));
+        Finished::of(outcome, delay, log)
     }
 
     /// Records the result of writing the touch annotation: see [`super::NextAction::Touch`]. If its watch event will come, the sleep is
@@ -229,7 +198,7 @@ impl ObjectWorker {
     pub fn on_touched(
         &mut self,
         object: &Object,
-        outcome: &WriteOutcome<'_>,
+        outcome: &WriteOutcome,
         context: WorkerContext<'_>,
         now: Timestamp,
     ) {
@@ -268,7 +237,7 @@ impl ObjectWorker {
     }
 
     /// Drops the functions whose result is rejected too often, or holds up a deletion. Returns the sentence for the log line.
-    fn count_function_rejection(&mut self, object: &Object, outcome: &mut WriteOutcome<'_>) -> &'static str {
+    fn count_function_rejection(&mut self, object: &Object, outcome: &mut WriteOutcome) -> &'static str {
         if !outcome.functions_rejected {
             return "";
         }
@@ -284,20 +253,19 @@ impl ObjectWorker {
     /// Keeps the rejected parts for a later attempt; returns the delay in seconds.
     fn record_rejected(
         &mut self,
-        outcome: &mut WriteOutcome<'_>,
+        outcome: &WriteOutcome,
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> Option<f64> {
         self.memory.accepted(&outcome.merged);
-        let rejected = std::mem::take(&mut outcome.rejected);
-        self.memory.rejected(rejected.0, now, &context.startup_config.settings)
+        self.memory.rejected(outcome.rejected().0, now, &context.startup_config.settings)
     }
 
     /// The next handling of the same state after a delay, if any.
     fn requeue_delayed(
         &mut self,
         event: QueuedEvent,
-        outcome: &WriteOutcome<'_>,
+        outcome: &WriteOutcome,
         delay: Option<f64>,
         now: Timestamp,
     ) -> Option<WorkerLog> {
@@ -343,19 +311,19 @@ impl ObjectWorker {
     fn record_version(
         &mut self,
         object: &Object,
-        outcome: &WriteOutcome<'_>,
+        outcome: &WriteOutcome,
         context: WorkerContext<'_>,
         now: Timestamp,
     ) {
         // An object that is gone only waits for its deletion event; until then, no state of it is reliable.
-        if outcome.gone || (outcome.latest.is_none() && outcome.in_doubt) {
+        if outcome.gone || (outcome.latest.is_none() && outcome.is_in_doubt()) {
             return self.mark_unknown(context, now);
         }
-        let Some(latest) = outcome.latest else { return };
+        let Some(latest) = &outcome.latest else { return };
         let Some(version) = latest.resource_version() else { return };
         let vanishing = latest.deletion_timestamp().is_some() && latest.finalizers().next().is_none();
         let timeout = context.live_config.settings.persistence.consistency_timeout;
-        self.memory.has_unknown_writes |= outcome.in_doubt || timeout <= 0.0;
+        self.memory.has_unknown_writes |= outcome.is_in_doubt() || timeout <= 0.0;
         self.consistency.get_or_insert_default().record_write(
             Written { version, vanishing },
             object.resource_version(),
@@ -373,6 +341,6 @@ impl ObjectWorker {
 }
 
 /// Whether the write has changed the object, so that a watch event will come.
-fn is_changed(object: &Object, outcome: &WriteOutcome<'_>) -> bool {
-    outcome.latest.is_some_and(|latest| latest.resource_version() != object.resource_version())
+fn is_changed(object: &Object, outcome: &WriteOutcome) -> bool {
+    outcome.latest.as_ref().is_some_and(|latest| latest.resource_version() != object.resource_version())
 }

@@ -79,19 +79,18 @@ pub struct QueuedEvent {
     pub by: Timestamp,
 }
 
-/// A rejection of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    /// Status 404.
-    Gone,
-    /// Status 409 or 422: another client has changed the object.
-    Conflict,
-}
+/// The answer to a request: the body, or the status with the field that it names.
+pub type Answer = Result<Value, (u16, Option<&'static str>)>;
+
+/// The uid of an object with the same name that follows a deleted one.
+const SUCCESSOR: &str = "another";
 
 #[derive(Clone, Debug)]
 pub struct Cluster {
     pub latest: Arc<Version>,
     pub exists: bool,
+    /// Whether another object has the name of the deleted one now.
+    pub is_replaced: bool,
     pub stream: VecDeque<QueuedEvent>,
     pub now: Timestamp,
     /// Maximum delay of watch events, in seconds.
@@ -117,6 +116,7 @@ impl Cluster {
         Self {
             latest,
             exists: true,
+            is_replaced: false,
             stream: VecDeque::from([event]),
             now,
             lag,
@@ -162,31 +162,89 @@ impl Cluster {
         self.put(body);
     }
 
-    /// The operator's merge patch.
-    pub fn merge_patch(&mut self, patch: &Value) -> Result<(), Rejection> {
-        let mut body = self.latest.body.clone();
-        merge(&mut body, patch);
-        self.write(body)
+    /// A list with the object of this name, if there is one.
+    pub fn list(&self) -> Value {
+        let items = if self.exists || self.is_replaced { vec![self.named()] } else { vec![] };
+        json!({"kind": "KopfExampleList", "apiVersion": "kopf.dev/v1", "metadata": {}, "items": items})
     }
 
-    /// The effect of a JSON patch of the operator: made for one version, and rejected for any other.
-    pub fn replace(&mut self, made_for: u64, body: Value) -> Result<(), Rejection> {
-        if self.exists && made_for != self.latest.number {
-            return Err(Rejection::Conflict);
+    /// The operator's merge patch: for all of the object, or for its status or the rest, if the status is a subresource.
+    pub fn merge_patch(&mut self, patch: &Value, is_status: Option<bool>) -> Answer {
+        let body = self.existing()?;
+        let mut patch = patch.clone();
+        if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
+            // The uid in the patch of a status subresource is ignored.
+            let uid = metadata.shift_remove("uid").filter(|_| is_status != Some(true));
+            if uid.is_some_and(|uid| uid != body["metadata"]["uid"]) {
+                return Err((422, Some("metadata.uid")));
+            }
+            let version = metadata.shift_remove("resourceVersion");
+            if version.is_some_and(|version| version != body["metadata"]["resourceVersion"]) {
+                return Err((409, None));
+            }
+            if metadata.is_empty() {
+                patch.as_object_mut().unwrap().shift_remove("metadata");
+            }
         }
-        self.write(body)
+        let mut after = body.clone();
+        merge(&mut after, &patch);
+        Ok(self.write(&body, after, is_status))
     }
 
-    fn write(&mut self, body: Value) -> Result<(), Rejection> {
-        if !self.exists {
-            return Err(Rejection::Gone);
+    /// The operator's JSON patch.
+    pub fn json_patch(&mut self, operations: &Value, is_status: Option<bool>) -> Answer {
+        let body = self.existing()?;
+        let mut after = body.clone();
+        if !apply(&mut after, operations) {
+            return Err((422, None));
+        }
+        Ok(self.write(&body, after, is_status))
+    }
+
+    /// The object after a JSON patch, if it is the version that the patch is for.
+    pub fn body_after(&self, operations: &Value) -> Option<Value> {
+        let mut versions = self.history.iter().rev().map(|version| version.body.clone());
+        versions.find_map(|mut body| apply(&mut body, operations).then_some(body))
+    }
+
+    /// Another object gets the name of the deleted one.
+    pub fn replace(&mut self) {
+        self.is_replaced = true;
+    }
+
+    /// The object with this name.
+    fn named(&self) -> Value {
+        let mut body = self.latest.body.clone();
+        if self.is_replaced {
+            body["metadata"]["uid"] = json!(SUCCESSOR);
+            body["metadata"]["resourceVersion"] = json!(SUCCESSOR);
+        }
+        body
+    }
+
+    fn existing(&self) -> Result<Value, (u16, Option<&'static str>)> {
+        if self.exists || self.is_replaced { Ok(self.named()) } else { Err((404, None)) }
+    }
+
+    fn write(&mut self, before: &Value, mut after: Value, is_status: Option<bool>) -> Value {
+        match is_status {
+            Some(true) => {
+                let status = after.get("status").cloned();
+                after = before.clone();
+                set_status(&mut after, status);
+            }
+            Some(false) => set_status(&mut after, before.get("status").cloned()),
+            None => {}
+        }
+        if self.is_replaced {
+            return after;
         }
         let (before, ours) = (self.latest.number, self.ours);
-        self.put(body);
+        self.put(after);
         let is_changed = self.latest.number != before;
         self.writes += u32::from(is_changed);
         self.ours = is_changed || ours;
-        Ok(())
+        self.latest.body.clone()
     }
 
     fn put(&mut self, body: Value) {
@@ -224,5 +282,51 @@ fn merge(target: &mut Value, patch: &Value) {
     if let Some(metadata) = target.get_mut("metadata").and_then(Value::as_object_mut) {
         let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
         metadata.retain(|key, value| !(matches!(key.as_str(), "labels" | "annotations") && is_empty(value)));
+    }
+}
+
+fn set_status(body: &mut Value, status: Option<Value>) {
+    let body = body.as_object_mut().unwrap();
+    match status {
+        Some(status) => body.insert("status".to_owned(), status),
+        None => body.shift_remove("status"),
+    };
+}
+
+/// Applies a JSON patch; false if a test fails, or if a path does not exist.
+fn apply(body: &mut Value, operations: &Value) -> bool {
+    operations.as_array().unwrap().iter().all(|operation| apply_one(body, operation).is_some())
+}
+
+fn apply_one(body: &mut Value, operation: &Value) -> Option<()> {
+    let (path, value) = (operation["path"].as_str()?, operation.get("value").cloned().unwrap_or_default());
+    if operation["op"] == "test" {
+        return (body.pointer(path) == Some(&value)).then_some(());
+    }
+    let (parent, key) = path.rsplit_once('/')?;
+    let key = key.replace("~1", "/").replace("~0", "~");
+    match (operation["op"].as_str()?, body.pointer_mut(parent)?) {
+        ("remove", Value::Object(map)) => map.shift_remove(&key).map(drop),
+        ("remove", Value::Array(items)) => {
+            let index: usize = key.parse().ok()?;
+            (index < items.len()).then(|| drop(items.remove(index)))
+        }
+        (_, Value::Object(map)) => {
+            map.insert(key, value);
+            Some(())
+        }
+        ("add", Value::Array(items)) if key == "-" => {
+            items.push(value);
+            Some(())
+        }
+        ("add", Value::Array(items)) => {
+            let index: usize = key.parse().ok()?;
+            (index <= items.len()).then(|| items.insert(index, value))
+        }
+        ("replace", Value::Array(items)) => {
+            *items.get_mut(key.parse::<usize>().ok()?)? = value;
+            Some(())
+        }
+        _ => None,
     }
 }

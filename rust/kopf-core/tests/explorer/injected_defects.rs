@@ -40,6 +40,13 @@ pub enum Defect {
     LeavesSubHandlers,
     StoresNoProgress,
     ForgetsRejectedPart,
+    ForgetsIdentity,
+    ForgetsVersion,
+    ForgetsUnwritten,
+    ForgetsFinalProgress,
+    RepeatsRefused,
+    TakesMissingForSuccess,
+    KeepsTransformed,
 }
 
 /// A defect, its origin, and the violations that it must cause.
@@ -231,5 +238,40 @@ pub const CASES: &[Case] = &[
         Defect::ForgetsRejectedPart,
         "the rejected part of a patch is dropped, when the rest is written (as in Kopf 1.45)",
         &[("results", "a result is lost")],
+    ),
+    case(
+        Defect::ForgetsIdentity,
+        "a status is written without the uid of its object: into a successor of the same name (ours)",
+        &[("results", "another object of the same name is changed")],
+    ),
+    case(
+        Defect::ForgetsVersion,
+        "a JSON patch does not test the version that it is computed from",
+        &[("plain", "a finalizer of another controller was added or removed")],
+    ),
+    case(
+        Defect::ForgetsUnwritten,
+        "after a failed request, the outcome of the write does not contain what is unwritten",
+        &[("plain", "is called again for the same")],
+    ),
+    case(
+        Defect::ForgetsFinalProgress,
+        "after a failed write, the final progress is not written with the repeated patch (ours, found here)",
+        &[("progress in the status", "other clients are blamed for our changes")],
+    ),
+    case(
+        Defect::RepeatsRefused,
+        "a rejected part is sent again and again",
+        &[("results", "a write sends requests without end")],
+    ),
+    case(
+        Defect::TakesMissingForSuccess,
+        "a missing status subresource is taken for a written status",
+        &[("no subresource", "a result is lost")],
+    ),
+    case(
+        Defect::KeepsTransformed,
+        "after a conflict, the functions are not called with the fresh object",
+        &[("transforming", "a change of another client is undone")],
     ),
 ];

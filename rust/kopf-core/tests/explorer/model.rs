@@ -8,7 +8,6 @@ use crate::scenarios::Scenario;
 use kopf_core::cause::EventType;
 use kopf_core::object_worker::QueuedEvent;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -27,6 +26,8 @@ pub enum Act {
     ForeignFinalizer(bool),
     /// Another client deletes the object.
     Delete,
+    /// Another client creates an object with the name of the deleted one.
+    Replace,
     /// The watch delivers the next event.
     Deliver,
     /// The watch is interrupted, and the object relisted.
@@ -58,6 +59,7 @@ pub struct Budget {
     pub crashes: u8,
     pub pauses: u8,
     pub refusals: u8,
+    pub replacements: u8,
 }
 
 impl Budget {
@@ -76,6 +78,7 @@ impl Budget {
             crashes: figure(self.crashes),
             pauses: figure(self.pauses),
             refusals: figure(self.refusals),
+            replacements: figure(self.replacements),
         }
     }
 
@@ -87,6 +90,7 @@ impl Budget {
             Act::Strip => &mut self.strips,
             Act::ForeignFinalizer(true) => &mut self.foreign_finalizers,
             Act::Delete => &mut self.deletes,
+            Act::Replace => &mut self.replacements,
             Act::Relist => &mut self.relists,
             Act::Step(Reply::Rejected) => &mut self.rejections,
             Act::Step(Reply::Lost) => &mut self.lost_replies,
@@ -194,6 +198,8 @@ impl Model {
             if !latest.is_deleting() {
                 acts.push(Act::Delete);
             }
+        } else if !self.cluster.is_replaced {
+            acts.push(Act::Replace);
         }
         if self.operator.up {
             if !self.operator.paused {
@@ -231,6 +237,7 @@ impl Model {
             }
             Act::ForeignFinalizer(on) => cluster.set_foreign_finalizer(on),
             Act::Delete => cluster.delete(),
+            Act::Replace => cluster.replace(),
             Act::Deliver => {
                 if let Some(event) = cluster.stream.pop_front() {
                     operator.deliver(scenario, event.kind, &event.version);
@@ -356,7 +363,7 @@ impl Model {
             (event.kind, event.requeued).hash(hasher);
             add(&cluster.version_of(&event.object), hasher);
         };
-        ((cluster.exists, cluster.ours), budget, oracle, cluster.now).hash(&mut hasher);
+        ((cluster.exists, cluster.is_replaced, cluster.ours), budget, oracle, cluster.now).hash(&mut hasher);
         oracle.awaited().map(|number| newest - number).hash(&mut hasher);
         add(&cluster.latest, &mut hasher);
         for event in &cluster.stream {
@@ -386,15 +393,10 @@ impl Model {
                 add_event(waiting.running.event(), &mut hasher);
             }
             Stage::Writing(writing) => {
-                let what = format!("{:?}{:?}", writing.write.patch, writing.write.final_progress);
-                let edits =
-                    format!("{:?}{}{:?}", writing.write.finalizer, writing.write.fns, writing.rejected);
-                (4, writing.merged, writing.recomposed, what, edits).hash(&mut hasher);
+                4.hash(&mut hasher);
+                writing.hash_state(newest, &mut hasher);
                 add_event(&writing.write.event, &mut hasher);
-                writing.requests.as_ref().map(VecDeque::len).hash(&mut hasher);
-                if let Some(latest) = &writing.latest {
-                    add(latest, &mut hasher);
-                }
+                add(&cluster.version_of(&writing.write.object), &mut hasher);
             }
         }
         hasher.finish()

@@ -9,20 +9,20 @@ use crate::host;
 use crate::injected_defects::Defect;
 use crate::oracle::Oracle;
 use crate::scenarios::Scenario;
+use crate::writing::Writing;
 use kopf_core::cause::EventType;
 use kopf_core::cycle::Decision;
 use kopf_core::daemon;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::object_worker::{
-    CycleEffect, DecidedWrite, DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent,
-    Reaction, RunningCycle, WorkerContext,
+    CycleEffect, DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent, Reaction,
+    RunningCycle, WorkerContext,
 };
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::HandlingStatus;
 use kopf_core::persistence::pending_state::ObservedEssences;
 use kopf_core::time::Timestamp;
 use serde_json::{Map, Value};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The state of the driver between two effects.
@@ -45,23 +45,6 @@ pub struct Waiting {
     pub running: RunningCycle,
     pub opened: Timestamp,
     patch: Map<String, Value>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Writing {
-    pub write: DecidedWrite,
-    /// Remaining merge patches, once computed.
-    pub requests: Option<VecDeque<Value>>,
-    /// Whether all merge patches are sent.
-    pub merged: bool,
-    /// Changes by the JSON patch to the latest version.
-    pub transformed: Map<String, Value>,
-    /// The version in the last response.
-    pub latest: Option<Arc<Version>>,
-    /// Whether the JSON patch was rejected with a conflict and computed again.
-    pub recomposed: bool,
-    /// The parts that were rejected while the rest was written.
-    pub rejected: Patch,
 }
 
 /// The result of a request.
@@ -381,7 +364,7 @@ impl Operator {
     fn conclude(
         &mut self,
         scenario: &Scenario,
-        cluster: &Cluster,
+        cluster: &mut Cluster,
         oracle: &mut Oracle,
         (running, version): (&RunningCycle, &Version),
         mut decision: Decision,
@@ -411,13 +394,7 @@ impl Operator {
                 oracle.succeeded();
                 self.on_idle();
             }
-            DecisionResult::Write(write) => {
-                let (requests, merged, latest, recomposed) = (None, false, None, false);
-                let transformed = Map::new();
-                let (write, rejected) = (*write, Patch::default());
-                let writing = Writing { write, requests, merged, transformed, latest, recomposed, rejected };
-                self.stage = Stage::Writing(Box::new(writing));
-            }
+            DecisionResult::Write(write) => self.begin_write(scenario, cluster, oracle, *write),
         }
     }
 }

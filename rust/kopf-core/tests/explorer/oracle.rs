@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+/// The largest number of requests of one write, even after conflicts and failures.
+const MOST_REQUESTS: usize = 30;
+
 /// The last one of the error delays of all scenarios, in seconds.
 const LONGEST_DELAY: f64 = 3.0;
 
@@ -420,6 +423,10 @@ impl Oracle {
         if latest.has_theirs() != before.has_theirs() {
             self.report_violation("a finalizer of another controller was added or removed");
         }
+        // Patch functions of the model change only the status.
+        if latest.essence != before.essence {
+            self.report_violation("a change of another client is undone");
+        }
         if latest.is_deleting() && !latest.is_blocked() && before.is_blocked() {
             let wants = |id: &&Arc<str>| {
                 scenario.holds_deletion(id, before) && !self.deletions_finished.contains(*id)
@@ -430,6 +437,13 @@ impl Oracle {
             if running {
                 self.report_violation("a deletion is released while a daemon runs");
             }
+        }
+    }
+
+    /// Checks the number of requests of a write.
+    pub fn requested(&mut self, requests: usize) {
+        if requests > MOST_REQUESTS {
+            self.report_violation("a write sends requests without end");
         }
     }
 

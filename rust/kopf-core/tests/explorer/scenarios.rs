@@ -10,15 +10,13 @@ use kopf_core::handler::registry::{Registry, ResourceHandlers};
 use kopf_core::handler::{ErrorsMode, Handler, Kind};
 use kopf_core::handling::attempt::{Attempt, CallResult};
 use kopf_core::handling::sub_handlers::SubHandler;
-use kopf_core::object_worker::DecidedWrite;
 use kopf_core::persistence::Persistence;
 use kopf_core::persistence::diffbase::DiffBaseStorage;
-use kopf_core::persistence::merge_requests::merge_requests;
 use kopf_core::persistence::progress::ProgressStorage;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
-use serde_json::{Map, Value, json};
-use std::collections::VecDeque;
+use kopf_core::writes::WriteContext;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The configuration of an operator, and the defect injected into it.
@@ -55,6 +53,10 @@ pub struct Scenario {
     pub custom: bool,
     /// The API server may reject parts of a patch.
     pub partial: bool,
+    /// The API server has no status subresource any more, although the operator has discovered it.
+    pub lacks_subresource: bool,
+    /// Patches have the resource version, as with leader election.
+    pub versioned: bool,
     /// The handler that leaves a patch function.
     pub leaves_function: Option<&'static str>,
 }
@@ -114,6 +116,8 @@ impl Scenario {
             nested: Vec::new(),
             custom: false,
             partial: false,
+            lacks_subresource: false,
+            versioned: false,
             leaves_function: None,
         }
     }
@@ -135,6 +139,9 @@ impl Scenario {
             Self::nested(defect),
             Self::custom(defect),
             Self::results(defect),
+            Self { name: "no subresource", lacks_subresource: true, ..Self::results(defect) },
+            Self { name: "versioned", versioned: true, ..Self::plain(defect) },
+            Self { name: "versioned results", versioned: true, ..Self::results(defect) },
         ]
     }
 
@@ -381,19 +388,30 @@ impl Scenario {
         self.partial && self.returning.contains(&id)
     }
 
-    /// The merge patches of a decision.
-    pub fn requests(&self, write: &DecidedWrite) -> VecDeque<Value> {
-        let DecidedWrite { patch, final_progress, object, .. } = write;
-        if !self.resource_handlers.resource.has_subresource("status") || patch.is_empty() {
-            return (!patch.is_empty()).then(|| Value::Object(patch.0.clone())).into_iter().collect();
+    /// Whether the status is a subresource, as far as the operator knows.
+    pub fn has_subresource(&self) -> bool {
+        self.resource_handlers.resource.has_subresource("status")
+    }
+
+    /// The rules of writes, as the engine sets them.
+    pub fn write_context<'a>(
+        &'a self,
+        may_be_partial: bool,
+        is_deleted: &'a (dyn Fn() -> bool + Send + Sync),
+    ) -> WriteContext<'a> {
+        let persistence = &self.config.settings.persistence;
+        let is_careless = matches!(self.defect, Some(Defect::RemovesFirst | Defect::TrustsFreshest));
+        WriteContext {
+            resource: &self.resource_handlers.resource,
+            finalizer: &persistence.finalizer,
+            compat: false,
+            is_versioned: self.versioned,
+            release_cleanup: (!self.custom && !is_careless)
+                .then_some((&*self.resource_handlers, persistence)),
+            partial: may_be_partial.then_some(persistence),
+            is_deleted,
+            is_verbose: false,
         }
-        if self.defect == Some(Defect::RemovesFirst) {
-            let (status, rest): (Map<_, _>, Map<_, _>) =
-                patch.0.clone().into_iter().partition(|(key, _)| key == "status");
-            return [status, rest].into_iter().filter(|part| !part.is_empty()).map(Value::Object).collect();
-        }
-        let requests = merge_requests(object, &patch.0, &final_progress.0, &self.config.settings.persistence);
-        requests.into_iter().map(|request| Value::Object(request.patch)).collect()
     }
 
     /// Whether the handler requires the deletion of this version to be blocked.

@@ -1,25 +1,134 @@
-//! The writes of the operator: the requests of a decision, and the report of their result to the object's worker.
+//! The writes of the operator: a driver of the core's `Writing`, which sends its requests to the model's API server.
 
-use crate::cluster::{BASE, Cluster, OURS, Rejection, Version};
+use crate::cluster::{BASE, Cluster, Version};
 use crate::injected_defects::Defect;
-use crate::operator::{Operator, Reply, Stage, Writing, context};
+use crate::operator::{Operator, Reply, Stage, context};
 use crate::oracle::Oracle;
 use crate::scenarios::Scenario;
-use kopf_core::json::json_patch::{apply_merge, merge_patch};
-use kopf_core::json::merge_patch::{Patch, subtract};
+use bytes::Bytes;
 use kopf_core::object::Object;
-use kopf_core::object_worker::{DecidedWrite, WriteFailure, WriteOutcome};
+use kopf_core::object_worker::DecidedWrite;
 use kopf_core::persistence::consistency::{Consistency, Written};
-use kopf_core::persistence::finalizer::{self, Edit};
-use kopf_core::persistence::{own_annotations, pending_state};
-use serde_json::{Map, Value, json};
+use kopf_core::request_error::{ApiError, RequestError};
+use kopf_core::writes::{self, Action, Content, WriteContext, WriteFailure, WriteOutcome};
+use serde_json::{Value, json};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Consistency timeout, in seconds.
 const WINDOW: f64 = 5.0;
 
+/// A write of the changes of a decision.
+#[derive(Clone, Debug)]
+pub struct Writing {
+    pub write: DecidedWrite,
+    machine: writes::Writing,
+    /// The responses so far. With the decision, they determine the state of the machine.
+    responses: Vec<Response>,
+    /// The first result of the functions (`Defect::KeepsTransformed`).
+    transformed: Option<Value>,
+    /// Whether the server has rejected the content of a request (`Defect::RepeatsRefused`).
+    is_blocked: bool,
+}
+
+/// The response to a request: the version in it, or the kind of the failure.
+#[derive(Clone, Debug)]
+enum Response {
+    Accepted(Arc<Version>),
+    Failed(Option<u16>),
+}
+
+/// A request of the machine.
+struct Sent {
+    content: Value,
+    kind: Kind,
+    is_status: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    List,
+    Merge,
+    Operations,
+}
+
+impl Writing {
+    fn new(write: DecidedWrite, rules: &WriteContext<'_>) -> Self {
+        let machine = writes::Writing::new(Arc::clone(&write.object), write.request.clone(), rules);
+        Self { write, machine, responses: Vec::new(), transformed: None, is_blocked: false }
+    }
+
+    /// Executes the actions until the next request. Returns whether there is one.
+    fn settle(&mut self, scenario: &Scenario, cluster: &mut Cluster, rules: &WriteContext<'_>) -> bool {
+        loop {
+            match self.machine.next(rules) {
+                None => return false,
+                Some(Action::Send(_)) => return true,
+                Some(Action::Transform(latest)) => {
+                    let mut body = latest.to_value();
+                    body["status"] = json!({"done": cluster.version_of(latest).number});
+                    if scenario.defect == Some(Defect::KeepsTransformed) {
+                        body = self.transformed.get_or_insert(body).clone();
+                    }
+                    self.machine.on_transformed(Ok(body), rules);
+                }
+                Some(Action::Wait(seconds)) => {
+                    cluster.now = cluster.now.plus(seconds);
+                    self.machine.on_waited(rules);
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, rules: &WriteContext<'_>) -> Option<Sent> {
+        let Some(Action::Send(request)) = self.machine.next(rules) else { return None };
+        let (kind, content) = match request.content {
+            Content::List => (Kind::List, Value::Null),
+            Content::MergePatch(text) => (Kind::Merge, serde_json::from_slice(text).unwrap()),
+            Content::JsonPatch(text) => (Kind::Operations, serde_json::from_slice(text).unwrap()),
+        };
+        Some(Sent { content, kind, is_status: request.is_status })
+    }
+
+    /// Adds the state to the hash of the model. Versions matter only by their order.
+    pub fn hash_state(&self, newest: u64, hasher: &mut impl Hasher) {
+        format!("{:?}", self.write.request).hash(hasher);
+        (self.write.may_be_partial, self.is_blocked).hash(hasher);
+        for response in &self.responses {
+            match response {
+                Response::Accepted(version) => (version.digest, newest - version.number).hash(hasher),
+                Response::Failed(status) => status.hash(hasher),
+            }
+        }
+    }
+}
+
 impl Operator {
-    /// Sends the next request of a decision, or finishes the writing.
+    /// Begins to write the changes of a decision.
+    pub fn begin_write(
+        &mut self,
+        scenario: &Scenario,
+        cluster: &mut Cluster,
+        oracle: &mut Oracle,
+        write: DecidedWrite,
+    ) {
+        let is_deleted = self.is_deleted();
+        let is_deleted = || is_deleted;
+        let rules = scenario.write_context(write.may_be_partial, &is_deleted);
+        let mut writing = Writing::new(write, &rules);
+        if writing.settle(scenario, cluster, &rules) {
+            self.stage = Stage::Writing(Box::new(writing));
+        } else {
+            self.ended(scenario, cluster, oracle, writing);
+        }
+    }
+
+    /// Whether the deletion of the object was received.
+    fn is_deleted(&self) -> bool {
+        self.worker.pending().any(|event| event.kind == kopf_core::cause::EventType::Deleted)
+    }
+
+    /// Sends the next request of a write, or finishes it.
     pub fn write(
         &mut self,
         scenario: &Scenario,
@@ -28,205 +137,152 @@ impl Operator {
         mut writing: Writing,
         reply: Reply,
     ) {
-        if !writing.merged {
-            let requests = writing.requests.get_or_insert_with(|| scenario.requests(&writing.write));
-            let patch = requests.pop_front();
-            writing.merged = requests.is_empty();
-            if let Some(mut patch) = patch {
-                if scenario.defect == Some(Defect::KeepsFreshest) {
-                    freshen(&mut patch, cluster);
-                }
-                let is_last = writing.merged && writing.write.finalizer.is_none() && !writing.write.fns;
-                let before = Arc::clone(&cluster.latest);
-                let sent = self.send(cluster, reply, |cluster| cluster.merge_patch(&patch));
-                if matches!(sent, Ok(_) | Err(Failure::Lost)) {
-                    oracle.wrote(scenario, cluster, &before);
-                }
-                match sent {
-                    Ok(version) => writing.latest = Some(version),
-                    Err(Failure::Refused) if may_be_split(&writing.write, &patch) => {
-                        split(scenario, cluster, oracle, &mut writing, &patch);
-                    }
-                    Err(failure) => {
-                        writing.merged = false;
-                        return self.ended(scenario, cluster, oracle, writing, Some(failure));
-                    }
-                }
-                if matches!(reply, Reply::Accepted | Reply::Refused) && !is_last {
-                    self.stage = Stage::Writing(Box::new(writing));
-                    return;
-                }
-            }
+        let is_deleted = self.is_deleted();
+        let is_deleted = || is_deleted;
+        let rules = scenario.write_context(writing.write.may_be_partial, &is_deleted);
+        let Some(sent) = writing.request(&rules) else {
+            return self.ended(scenario, cluster, oracle, writing);
+        };
+        writing.is_blocked |= reply == Reply::Refused && scenario.defect == Some(Defect::RepeatsRefused);
+        let reply = if writing.is_blocked { Reply::Refused } else { reply };
+        let response = self.exchange(scenario, cluster, oracle, (&writing, sent), reply);
+        writing.responses.push(match &response {
+            Ok(_) => Response::Accepted(Arc::clone(&cluster.latest)),
+            Err(error) => Response::Failed(error.status()),
+        });
+        oracle.requested(writing.responses.len());
+        if !writing.is_blocked {
+            writing.machine.on_response(response, &rules);
         }
-        let mut failure = None;
-        if let Some((base, body)) = transform(scenario, cluster, oracle, &writing) {
-            let desired_body = body.clone();
-            let before = Arc::clone(&cluster.latest);
-            let sent = match scenario.defect {
-                Some(Defect::OverwritesFinalizers) => {
-                    let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
-                    let patch = json!({"metadata": {"finalizers": finalizers}});
-                    self.send(cluster, reply, |cluster| cluster.merge_patch(&patch))
-                }
-                _ => self.send(cluster, reply, |cluster| cluster.replace(base.number, body)),
-            };
-            let is_rejected = matches!(sent, Err(Failure::Rejected(_)));
-            if is_rejected && writing.write.deletion_handled && cluster.ours && !self.in_doubt {
-                oracle.report_violation("a released deletion is released again");
-            }
-            if matches!(sent, Ok(_) | Err(Failure::Lost)) {
-                oracle.edited(scenario, cluster, &before, !self.running.is_empty());
-            }
-            match sent {
-                Ok(version) => {
-                    writing.latest = Some(version);
-                    writing.transformed = merge_patch(&base.body, &desired_body);
-                }
-                Err(Failure::Rejected(Rejection::Conflict)) if !writing.recomposed => {
-                    // The JSON patch is computed again from the latest version.
-                    let latest = Some(Arc::clone(&cluster.latest));
-                    self.stage = Stage::Writing(Box::new(Writing { latest, recomposed: true, ..writing }));
-                    return;
-                }
-                Err(error) => failure = Some(error),
-            }
-        }
-        if failure.is_none() && !writing.write.rejected_patch.is_empty() {
-            self.write_pending(cluster, &mut writing, reply);
-        }
-        self.ended(scenario, cluster, oracle, writing, failure);
-    }
-
-    /// Sends the parts that were rejected before.
-    fn write_pending(&self, cluster: &mut Cluster, writing: &mut Writing, reply: Reply) {
-        let rejected_patch = Value::Object(writing.write.rejected_patch.clone());
-        match self.send(cluster, reply, |cluster| cluster.merge_patch(&rejected_patch)) {
-            Ok(version) => {
-                writing.latest = Some(version);
-                writing.transformed = merged(&writing.transformed, &writing.write.rejected_patch);
-            }
-            Err(_) => writing.rejected.merge(writing.write.rejected_patch.clone()),
+        if writing.settle(scenario, cluster, &rules) {
+            self.stage = Stage::Writing(Box::new(writing));
+        } else {
+            self.ended(scenario, cluster, oracle, writing);
         }
     }
 
-    #[expect(clippy::unused_self, reason = "a request belongs to the operator")]
-    fn send(
+    /// Executes a request, and has the result checked.
+    fn exchange(
         &self,
+        scenario: &Scenario,
         cluster: &mut Cluster,
+        oracle: &mut Oracle,
+        (writing, mut sent): (&Writing, Sent),
         reply: Reply,
-        request: impl FnOnce(&mut Cluster) -> Result<(), Rejection>,
-    ) -> Result<Arc<Version>, Failure> {
+    ) -> Result<Bytes, RequestError> {
         match reply {
-            Reply::Rejected => return Err(Failure::Error),
-            Reply::Refused => return Err(Failure::Refused),
+            Reply::Rejected => return Err(rejected(500, None)),
+            Reply::Refused if sent.kind == Kind::List => return Err(rejected(403, None)),
+            Reply::Refused => return Err(rejected(422, invalid_field(&sent))),
             Reply::Accepted | Reply::Lost => {}
         }
-        request(cluster).map_err(Failure::Rejected)?;
-        if reply == Reply::Lost { Err(Failure::Lost) } else { Ok(Arc::clone(&cluster.latest)) }
+        let is_edit = sent.kind == Kind::Operations && !sent.is_status;
+        spoil_request(scenario, cluster, &mut sent);
+        let before = Arc::clone(&cluster.latest);
+        let Sent { content, kind, is_status } = sent;
+        if kind != Kind::List && cluster.is_replaced && !names_another(&content) {
+            oracle.report_violation("another object of the same name is changed");
+        }
+        let lacks_endpoint = is_status && scenario.lacks_subresource;
+        let is_separate = scenario.has_subresource() && !scenario.lacks_subresource;
+        let part = is_separate.then_some(is_status);
+        let answer = match kind {
+            Kind::List => Ok(cluster.list()),
+            _ if lacks_endpoint => Err((404, None)),
+            Kind::Merge => cluster.merge_patch(&content, part),
+            Kind::Operations => cluster.json_patch(&content, part),
+        };
+        if scenario.defect == Some(Defect::TakesMissingForSuccess) && is_status && answer == Err((404, None))
+        {
+            return Ok(Bytes::from(cluster.latest.body.to_string()));
+        }
+        if is_edit
+            && answer.is_err()
+            && writing.write.request.deletion_handled
+            && cluster.ours
+            && !self.in_doubt
+        {
+            oracle.report_violation("a released deletion is released again");
+        }
+        if answer.is_ok() {
+            match kind {
+                Kind::List => {}
+                _ if is_edit => oracle.edited(scenario, cluster, &before, !self.running.is_empty()),
+                _ => oracle.wrote(scenario, cluster, &before),
+            }
+        }
+        match answer {
+            Ok(_) if reply == Reply::Lost => Err(RequestError::Timeout),
+            Ok(body) => Ok(Bytes::from(body.to_string())),
+            Err((status, field)) => Err(rejected(status, field)),
+        }
     }
 
-    /// The writing has ended: reports its result to the object's worker.
-    fn ended(
-        &mut self,
-        scenario: &Scenario,
-        cluster: &Cluster,
-        oracle: &mut Oracle,
-        mut writing: Writing,
-        failure: Option<Failure>,
-    ) {
-        let is_gone = failure == Some(Failure::Rejected(Rejection::Gone));
-        let has_conflict = failure == Some(Failure::Rejected(Rejection::Conflict));
-        let is_failed = failure.is_some() && !is_gone && !has_conflict;
-        if is_failed {
+    /// The write has ended: reports its outcome to the object's worker.
+    fn ended(&mut self, scenario: &Scenario, cluster: &Cluster, oracle: &mut Oracle, writing: Writing) {
+        let Writing { write, machine, .. } = writing;
+        let mut outcome = machine.finish();
+        let latest = outcome.latest.as_ref().map(|latest| cluster.version_of(latest));
+        let end = End {
+            is_gone: outcome.gone,
+            is_failed: outcome.failure.is_some(),
+            is_lost: outcome.failure.as_ref().is_some_and(WriteFailure::is_outcome_unknown)
+                || outcome.is_in_doubt(),
+            has_patch: !write.request.patch.is_empty(),
+            seen: cluster.version_of(&write.event.object),
+            latest,
+        };
+        if end.is_failed {
             oracle.failed(cluster.now);
         } else {
             oracle.succeeded();
         }
-        let patch = std::mem::take(&mut writing.write.patch);
-        let is_merged = writing.merged || patch.is_empty();
-        let written = subtract(patch.0.clone(), &writing.rejected.0);
-        let mut merged = if is_merged && !is_gone { Patch(written) } else { Patch::default() };
-        merged.merge(std::mem::take(&mut writing.transformed));
-        let stale =
-            writing.latest.as_ref().map(|latest| stale_copy(writing.write.event.object.raw(), latest));
-        let latest = writing.latest.as_ref().map(|latest| match (&stale, scenario.defect) {
-            (Some(stale), Some(Defect::TakesOwnForOthers)) => stale,
-            _ => &*latest.object,
-        });
-        let outcome = WriteOutcome {
-            latest,
-            gone: is_gone,
-            carry: (is_failed || has_conflict) && writing.write.fns,
-            merged: merged.0,
-            unwritten: if is_failed && !is_merged { patch.0.clone() } else { Map::new() },
-            rejected: if scenario.defect == Some(Defect::ForgetsRejectedPart) {
-                Patch::default()
-            } else {
-                writing.rejected.clone()
-            },
-            failure: is_failed.then(|| WriteFailure {
-                is_rejection: failure == Some(Failure::Refused),
-                is_outcome_unknown: failure == Some(Failure::Lost)
-                    && scenario.defect != Some(Defect::TrustsFailure),
-                ..WriteFailure::default()
-            }),
-            ..WriteOutcome::default()
-        };
+        spoil_outcome(scenario, &end, &mut outcome);
         let before = self.worker.consistency.clone();
-        if is_failed && scenario.defect == Some(Defect::NeverSlower) {
+        if end.is_failed && scenario.defect == Some(Defect::NeverSlower) {
             self.worker.backoff = None;
         }
-        let write = writing.write.clone();
         self.worker.on_write_result(write, outcome, context(scenario), cluster.now);
-        self.note_doubt(cluster, &writing, failure);
-        self.spoil(scenario, cluster, &writing, (before, failure, is_failed, !patch.is_empty()));
+        self.note_doubt(&end);
+        self.spoil(scenario, cluster, &end, before);
         self.on_idle();
     }
 
     /// Whether the watch event that the worker awaits may never come.
-    fn note_doubt(&mut self, cluster: &Cluster, writing: &Writing, failure: Option<Failure>) {
-        if let Some(latest) = &writing.latest {
-            let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
-            let is_same = latest.number == cluster.version_of(&writing.write.event.object).number;
-            self.in_doubt = vanishing || (self.in_doubt && is_same);
+    fn note_doubt(&mut self, end: &End) {
+        if let Some(latest) = &end.latest {
+            self.in_doubt = is_vanishing(latest) || (self.in_doubt && latest.number == end.seen.number);
         }
-        let is_gone = failure == Some(Failure::Rejected(Rejection::Gone));
-        self.in_doubt |= is_gone || failure == Some(Failure::Lost);
+        self.in_doubt |= end.is_gone || end.is_lost;
     }
 
     /// Injects the defects in what remains after a write.
-    fn spoil(
-        &mut self,
-        scenario: &Scenario,
-        cluster: &Cluster,
-        writing: &Writing,
-        (before, failure, is_failed, has_patch): (Option<Box<Consistency>>, Option<Failure>, bool, bool),
-    ) {
-        let is_gone = failure == Some(Failure::Rejected(Rejection::Gone));
+    fn spoil(&mut self, scenario: &Scenario, cluster: &Cluster, end: &End, before: Option<Box<Consistency>>) {
         match scenario.defect {
             Some(Defect::ForgetsHandledDeletion) => self.worker.memory.deletion_handled = false,
-            Some(Defect::ForgetsHandledDeletionAfterPatch) if is_failed && has_patch => {
+            Some(Defect::ForgetsHandledDeletionAfterPatch) if end.is_failed && end.has_patch => {
                 self.worker.memory.deletion_handled = false;
             }
             Some(Defect::ForgetsFunctions) => self.worker.memory.remaining_fns = false,
-            Some(Defect::ForgetsMissing) if is_gone => self.worker.consistency = before,
-            Some(Defect::ForgetsHalf) if is_failed && failure != Some(Failure::Lost) => {
+            Some(Defect::ForgetsMissing) if end.is_gone => self.worker.consistency = before,
+            Some(Defect::ForgetsHalf) if end.is_failed && !end.is_lost => {
                 self.worker.consistency = before;
             }
-            Some(Defect::ForgetsFailed) if is_failed && self.worker.pending().all(|event| event.requeued) => {
+            Some(Defect::ForgetsFailed)
+                if end.is_failed && self.worker.pending().all(|event| event.requeued) =>
+            {
                 self.worker.release();
             }
-            Some(Defect::ExpectsEvent) if writing.latest.is_some() => self.worker.on_pause(),
-            Some(Defect::SkipsNext) => self.skipping |= writing.latest.is_some(),
+            Some(Defect::ExpectsEvent) if end.latest.is_some() => self.worker.on_pause(),
+            Some(Defect::SkipsNext) => self.skipping |= end.latest.is_some(),
             Some(Defect::ExactVersion | Defect::AwaitsNoop) => {
-                let Some(latest) = &writing.latest else { return };
-                let vanishing = latest.is_deleting() && latest.object.finalizers().next().is_none();
+                let Some(latest) = &end.latest else { return };
                 let version = format!("v{}", latest.number);
-                let seen = writing.write.event.object.resource_version().map(|number| format!("v{number}"));
-                let seen = seen.filter(|_| scenario.defect == Some(Defect::ExactVersion));
+                let seen = format!("v{}", end.seen.number);
+                let seen = (scenario.defect == Some(Defect::ExactVersion)).then_some(&*seen);
                 let mut consistency = Consistency::default();
-                let written = Written { version: &version, vanishing };
-                consistency.record_write(written, seen.as_deref(), WINDOW, cluster.now);
+                let written = Written { version: &version, vanishing: is_vanishing(latest) };
+                consistency.record_write(written, seen, WINDOW, cluster.now);
                 self.worker.consistency = Some(Box::new(consistency));
             }
             _ => {}
@@ -234,81 +290,92 @@ impl Operator {
     }
 }
 
-fn is_status(patch: &Value) -> bool {
-    patch.get("status").is_some()
+/// The facts about the end of a write.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+struct End {
+    is_gone: bool,
+    is_failed: bool,
+    /// Whether a response was lost.
+    is_lost: bool,
+    has_patch: bool,
+    /// The version of the event.
+    seen: Arc<Version>,
+    /// The version in the last response.
+    latest: Option<Arc<Version>>,
 }
 
-/// Whether a part of the rejected patch is kept for later, and the rest is written.
-fn may_be_split(write: &DecidedWrite, patch: &Value) -> bool {
-    is_status(patch) || write.may_be_partial
+fn is_vanishing(version: &Version) -> bool {
+    version.is_deleting() && version.object.finalizers().next().is_none()
 }
 
-/// Writes the acceptable part of a rejected patch, which are our annotations, and keeps the rest for later.
-fn split(
-    scenario: &Scenario,
-    cluster: &mut Cluster,
-    oracle: &mut Oracle,
-    writing: &mut Writing,
-    patch: &Value,
-) {
-    let Value::Object(patch) = patch else { return };
-    let persistence = &scenario.config.settings.persistence;
-    let kept = own_annotations::own_annotations(&writing.write.object, patch, persistence);
-    let before = Arc::clone(&cluster.latest);
-    if !kept.is_empty() && cluster.merge_patch(&Value::Object(kept.clone())).is_ok() {
-        oracle.wrote(scenario, cluster, &before);
-        writing.latest = Some(Arc::clone(&cluster.latest));
-    }
-    writing.rejected.merge(subtract(subtract(patch.clone(), &kept), &writing.write.final_progress.0));
-}
-
-fn merged(one: &Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
-    let mut both = Patch(one.clone());
-    both.merge(other.clone());
-    both.0
-}
-
-/// The latest version known to the writing, and its body with the JSON patch; none if that changes nothing.
-fn transform(
-    scenario: &Scenario,
-    cluster: &Cluster,
-    oracle: &mut Oracle,
-    writing: &Writing,
-) -> Option<(Arc<Version>, Value)> {
-    let write = &writing.write;
-    if write.finalizer.is_none() && !write.fns {
-        return None;
-    }
-    let base = writing.latest.clone().unwrap_or_else(|| cluster.version_of(&write.event.object));
-    let mut body = base.body.clone();
-    if write.fns {
-        body["status"] = json!({"done": base.number});
-    }
-    let persistence = &scenario.config.settings.persistence;
-    let holds = |edit: &Edit| {
-        scenario.custom
-            || scenario.defect == Some(Defect::TrustsFreshest)
-            || finalizer::holds(
-                *edit,
-                &write.object,
-                &base.object,
-                persistence,
-                &scenario.resource_handlers.extra_fields,
-            )
+/// Injects the defects in a request.
+fn spoil_request(scenario: &Scenario, cluster: &Cluster, sent: &mut Sent) {
+    let drop_tests = |sent: &mut Sent| {
+        if let Some(operations) = sent.content.as_array_mut() {
+            operations.retain(|operation| operation["op"] != "test");
+        }
     };
-    if let Some(edit) = write.finalizer.filter(|edit| write.deletion_handled || holds(edit)) {
-        finalizer::edit(&mut body, OURS, edit);
-        if edit == Edit::Allow && base.is_deleting() && !scenario.custom {
-            let looked_at = writing.latest.as_ref().map_or(&write.object, |latest| &latest.object);
-            let stale = pending_state::stale_progress(looked_at, persistence, &scenario.resource_handlers);
-            if stale != pending_state::stale_progress(&base.object, persistence, &scenario.resource_handlers)
-            {
-                oracle.report_violation("progress is to be removed that is not on the object");
+    match (scenario.defect, sent.kind) {
+        (Some(Defect::KeepsFreshest), Kind::Merge) => freshen(&mut sent.content, cluster),
+        (Some(Defect::OverwritesFinalizers), Kind::Operations) if !sent.is_status => {
+            if let Some(body) = cluster.body_after(&sent.content) {
+                let finalizers = body["metadata"].get("finalizers").cloned().unwrap_or_default();
+                sent.content = json!({"metadata": {"finalizers": finalizers}});
+                sent.kind = Kind::Merge;
             }
-            apply_merge(&mut body, &stale.0);
+        }
+        (Some(Defect::ForgetsVersion), Kind::Operations) if !sent.is_status => drop_tests(sent),
+        (Some(Defect::ForgetsIdentity), Kind::Operations) if sent.is_status => drop_tests(sent),
+        (Some(Defect::ForgetsIdentity), Kind::Merge) if sent.is_status => {
+            sent.content.as_object_mut().unwrap().shift_remove("metadata");
+        }
+        _ => {}
+    }
+}
+
+/// Injects the defects in the outcome of a write.
+fn spoil_outcome(scenario: &Scenario, end: &End, outcome: &mut WriteOutcome) {
+    match scenario.defect {
+        Some(Defect::TakesOwnForOthers) => {
+            outcome.latest =
+                end.latest.as_ref().map(|latest| Arc::new(stale_copy(end.seen.object.raw(), latest)));
+        }
+        Some(Defect::ForgetsRejectedPart) => outcome.rejections.clear(),
+        Some(Defect::TrustsFailure) if end.is_lost => {
+            let known = rejected(500, None);
+            outcome.rejections.iter_mut().for_each(|rejection| rejection.error = known.clone());
+            outcome.failure = outcome.failure.take().map(|_| known.into());
+        }
+        Some(Defect::ForgetsUnwritten) => outcome.unwritten.clear(),
+        Some(Defect::ForgetsFinalProgress) => outcome.final_progress.clear(),
+        _ => {}
+    }
+}
+
+/// Whether a patch is for another object than the one that has its name now.
+fn names_another(content: &Value) -> bool {
+    match content {
+        Value::Array(operations) => operations.iter().any(|operation| operation["op"] == "test"),
+        patch => {
+            let metadata = patch.get("metadata");
+            metadata.is_some_and(|it| it.get("uid").or(it.get("resourceVersion")).is_some())
         }
     }
-    (body != base.body).then_some((base, body))
+}
+
+/// An error response, which names a field or none.
+fn rejected(status: u16, field: Option<&str>) -> RequestError {
+    let causes: Vec<_> = field.iter().map(|field| json!({"field": field})).collect();
+    let body = json!({"kind": "Status", "message": "no", "details": {"causes": causes}});
+    RequestError::Api(Box::new(ApiError::from_response(status, None, body.to_string().as_bytes())))
+}
+
+/// The field that a schema rejects: not one of the metadata.
+fn invalid_field(sent: &Sent) -> Option<&str> {
+    match &sent.content {
+        Value::Object(patch) => patch.keys().map(String::as_str).find(|key| *key != "metadata"),
+        _ => sent.is_status.then_some("status"),
+    }
 }
 
 /// The old state with the version of the new one.
@@ -316,16 +383,6 @@ fn stale_copy(old: &str, latest: &Version) -> Object {
     let mut body: Value = serde_json::from_str(old).unwrap();
     body["metadata"]["resourceVersion"] = json!(latest.number.to_string());
     Object::decode(&body.to_string()).unwrap()
-}
-
-/// The failure of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    Rejected(Rejection),
-    Error,
-    Lost,
-    /// The content is rejected.
-    Refused,
 }
 
 /// Replaces the diff-base with the essence of the latest version.

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "it is a module of several test binaries")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
+use bytes::Bytes;
 use kopf_core::activation::log::LogMessage;
 use kopf_core::activation::{
     Activation, Command, CommandResult, Completion, FetchedState, FilterResult, StoreRequest,
@@ -20,16 +21,18 @@ use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::FieldPath;
 use kopf_core::object::Object;
 use kopf_core::object_worker::{
-    CycleEffect, DecisionResult, ObjectWorker, QueuedEvent, RunningCycle, WorkerContext, WriteOutcome,
+    CycleEffect, DecisionResult, ObjectWorker, QueuedEvent, RunningCycle, WorkerContext,
 };
 use kopf_core::persistence::Persistence;
 use kopf_core::persistence::consistency::Consistency;
 use kopf_core::persistence::essence::essence;
-use kopf_core::persistence::finalizer::{self, Edit};
+use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::ObjectMemory;
+use kopf_core::request_error::{ApiError, RequestError};
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_core::time::Timestamp;
+use kopf_core::writes::{Action, Content, Request, WriteContext, Writing};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -69,7 +72,7 @@ pub struct Simulation {
     pub exit_delay: Option<f64>,
     /// Whether handlers leave transformation functions in the patch.
     pub fns: bool,
-    /// The API server rejects the next edit of the finalizers with a conflict.
+    /// The API server rejects the next JSON patch with a conflict, and the operator may not read the object.
     pub conflict: bool,
 }
 
@@ -212,21 +215,45 @@ impl Simulation {
                 }
             }
         }
-        self.apply(&mut run);
-        self.record(&run, &running, context);
+        self.describe(&mut run);
+        self.write(&mut run, &running, context);
         run
     }
 
-    /// Reports the decision and the accepted write to the object's worker, as the engine does.
-    fn record(&mut self, run: &Run, running: &RunningCycle, context: WorkerContext<'_>) {
-        let carry = self.worker.memory.remaining_fns;
-        let latest = self.object();
+    /// Reports the decision to the object's worker, and writes it, as the engine does.
+    fn write(&mut self, run: &mut Run, running: &RunningCycle, context: WorkerContext<'_>) {
         let result = self.worker.on_decision(running, run.decision.clone(), context, self.now);
-        if let DecisionResult::Write(write) = result {
-            let latest = run.changed.then_some(&*latest);
-            let outcome =
-                WriteOutcome { latest, carry, merged: write.patch.0.clone(), ..WriteOutcome::default() };
-            self.worker.on_write_result(*write, outcome, context, self.now);
+        if let DecisionResult::Write(mut write) = result {
+            let before = self.version;
+            let persistence = &context.live_config.settings.persistence;
+            let keeps_state = !context.live_config.settings.compat && !persistence.has_custom_storage();
+            let rules = WriteContext {
+                resource: &context.resource_handlers.resource,
+                finalizer: &persistence.finalizer,
+                compat: context.live_config.settings.compat,
+                is_versioned: false,
+                release_cleanup: keeps_state.then_some((context.resource_handlers, persistence)),
+                partial: write.may_be_partial.then_some(persistence),
+                is_deleted: &|| false,
+                is_verbose: false,
+            };
+            let request = std::mem::take(&mut write.request);
+            let mut writing = Writing::new(Arc::clone(&write.object), request, &rules);
+            while let Some(action) = writing.next(&rules) {
+                match action {
+                    Action::Send(request) => {
+                        let response = self.respond(&request);
+                        writing.on_response(response, &rules);
+                    }
+                    Action::Transform(latest) => {
+                        let value = latest.to_value();
+                        writing.on_transformed(Ok(value), &rules);
+                    }
+                    Action::Wait(_) => writing.on_waited(&rules),
+                }
+            }
+            run.changed = self.version != before;
+            self.worker.on_write_result(*write, writing.finish(), context, self.now);
         }
         // Each cycle of a scenario is started by its command, without sleeps.
         self.worker.release();
@@ -269,7 +296,8 @@ impl Simulation {
         (delay, assessed.holds)
     }
 
-    fn apply(&mut self, run: &mut Run) {
+    /// Adds the decision to the transcript.
+    fn describe(&self, run: &mut Run) {
         let decision = &run.decision;
         let mut lines = Vec::new();
         if let Some(error) = &decision.error {
@@ -292,18 +320,39 @@ impl Simulation {
         if decision.fully_handled_once && !self.worker.memory.fully_handled_once {
             lines.push("fully handled once".to_owned());
         }
-        if self.exists {
-            let mut body = self.body.clone();
-            merge(&mut body, &Value::Object(decision.patch.0.clone()));
-            if let Some(edit) = decision.finalizer.filter(|_| !std::mem::take(&mut self.conflict)) {
-                finalizer::edit(&mut body, &self.settings.persistence.finalizer, edit);
-            }
-            run.changed = self.put(body);
-        }
         if lines.is_empty() {
             lines.push("nothing".to_owned());
         }
         run.transcript.append(&mut lines);
+    }
+
+    /// The response of the API server to a request of a write.
+    fn respond(&mut self, request: &Request<'_>) -> Result<Bytes, RequestError> {
+        if !self.exists {
+            return Err(rejected(404));
+        }
+        let mut body = self.body.clone();
+        match request.content {
+            Content::List => {
+                // The operator may not read the object, so it learns of the conflict by the watch.
+                return Err(rejected(403));
+            }
+            Content::MergePatch(text) => {
+                let mut patch: Value = serde_json::from_slice(text).unwrap();
+                if let Some(Value::Object(metadata)) = patch.get_mut("metadata") {
+                    metadata.shift_remove("uid");
+                }
+                merge(&mut body, &patch);
+            }
+            Content::JsonPatch(text) => {
+                if std::mem::take(&mut self.conflict) {
+                    return Err(rejected(422));
+                }
+                json_patch(&mut body, &serde_json::from_slice(text).unwrap());
+            }
+        }
+        self.put(body);
+        Ok(Bytes::from(self.body.to_string()))
     }
 
     fn id(&self, handler: usize) -> String {
@@ -459,6 +508,29 @@ pub fn resource() -> Arc<Resource> {
         }))
         .unwrap(),
     )
+}
+
+fn rejected(status: u16) -> RequestError {
+    RequestError::Api(Box::new(ApiError::from_response(status, None, b"no")))
+}
+
+/// Applies the operations of a JSON patch that a finalizer needs.
+fn json_patch(body: &mut Value, operations: &Value) {
+    for operation in operations.as_array().unwrap() {
+        let path = operation["path"].as_str().unwrap();
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        let key = key.replace("~1", "/").replace("~0", "~");
+        match (operation["op"].as_str().unwrap(), body.pointer_mut(parent).unwrap()) {
+            ("test", parent) => assert_eq!(parent.get(&key), operation.get("value")),
+            ("remove", Value::Array(items)) => drop(items.remove(key.parse().unwrap())),
+            ("remove", parent) => drop(parent.as_object_mut().unwrap().shift_remove(&key)),
+            ("add", Value::Array(items)) if key == "-" => items.push(operation["value"].clone()),
+            ("add", Value::Array(items)) => {
+                items.insert(key.parse().unwrap(), operation["value"].clone());
+            }
+            (_, parent) => parent[key] = operation["value"].clone(),
+        }
+    }
 }
 
 /// Applies a merge patch as the API server does.

@@ -4,12 +4,14 @@ use bytes::Bytes;
 use http::{Method, Response, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Frame;
+use kopf_core::backoff::parse_retry_after;
 use kopf_core::object::redaction::is_discreet_path;
 
 use super::compression::read_whole;
 use super::connection::{MAX_BODY, RequestHead};
 use super::http1::ResponseBody;
 use crate::error::{ApiError, RequestError};
+use crate::time::clock::system_time;
 
 /// Lists of objects with their metadata only, or full objects from servers that do not support that. Supporting servers
 /// distinguish strictly between lists and single objects.
@@ -91,9 +93,9 @@ pub(super) async fn read_error(
 ) -> Result<ApiError, RequestError> {
     let status = response.status().as_u16();
     let header = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-    let retry_after = header.map(str::to_owned);
+    let retry_after = header.and_then(|text| parse_retry_after(text, system_time()));
     let response = read_whole(response, MAX_BODY).await?;
-    let error = ApiError::from_response(status, retry_after.as_deref(), response.body());
+    let error = ApiError::from_response(status, retry_after, response.body());
     let error = error.of_request(head.method, head.url);
     Ok(if is_discreet_path(head.url) { error.redacted() } else { error })
 }

@@ -33,8 +33,8 @@ use crate::time::duration::seconds;
 
 pub use channel::CommandSender;
 pub use object::ObjectDaemons;
+pub(crate) use scheduler::WRITE_RETRIES;
 pub use scheduler::run_scheduler;
-pub(crate) use scheduler::{WRITE_RETRIES, rejected};
 
 use object::commands::SchedulerCommand;
 use object::effects::Effects;

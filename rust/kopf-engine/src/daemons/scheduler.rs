@@ -11,14 +11,14 @@ use kopf_core::handling::attempt::Outcome;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
 use kopf_core::time::Timestamp;
+use kopf_core::writes::{WriteOutcome, WriteRequest};
 
 use super::object::commands::{ScheduledRun, SchedulerCommand};
 use super::object::effects::Effects;
 use super::object::{ObjectDaemons, Run, RunState, State, declared};
 use crate::daemons::DaemonContext;
-use crate::error::RequestError;
 use crate::host::{CallDaemonReply, LogRecord, RunId};
-use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
+use crate::patching::Patching;
 use crate::time::duration::seconds;
 
 /// Maximum number of commands that are processed at once.
@@ -118,8 +118,8 @@ impl Scheduler {
             SchedulerCommand::Returned { object_daemons, run, reply } => {
                 self.returned(object_daemons, run, reply, out);
             }
-            SchedulerCommand::Written { object_daemons, run, outcome, result } => {
-                self.written(&object_daemons, run, &outcome, result, out);
+            SchedulerCommand::Written { object_daemons, run, outcome, written } => {
+                self.written(&object_daemons, run, &outcome, *written, out);
             }
             SchedulerCommand::Flush(reply) => {
                 // The receiver may be dropped.
@@ -187,7 +187,6 @@ impl Scheduler {
         drop(state);
         let shared = Arc::clone(&self.shared);
         let writing = async move {
-            let change = WriteRequest { patch, functions: reply.fns, ..WriteRequest::of(run) };
             let is_deleted = || object_daemons.is_deleted();
             let owner = object_daemons.owner();
             let patching = Patching {
@@ -199,31 +198,24 @@ impl Scheduler {
                 is_versioned: shared.base.startup_config.settings.has_preconditions(),
                 is_deleted: &is_deleted,
                 release_cleanup: None,
+                partial: None,
             };
             let ending = shared.base.term.ending();
             let mut retries = if may_retry { WRITE_RETRIES } else { Backoff::NEVER }.retries();
-            let (mut change, functions) = (change, reply.fns);
-            let result = loop {
-                let result = rejected(patching.apply(&object, change).await);
-                let unwritten = match &result {
-                    Err(PatchFailure { applied, error: PatchingError::Request(error) })
-                        if !matches!(error, RequestError::Fenced) =>
-                    {
-                        &applied.unwritten
-                    }
-                    _ => break result,
-                };
-                let patch = Patch(unwritten.clone());
-                let delay = retries.next(None, 0.0).filter(|_| !patch.is_empty());
-                let Some(delay) = delay else { break result };
+            let (mut patch, functions) = (patch, reply.fns);
+            let written = loop {
+                let change = WriteRequest { patch, functions, ..WriteRequest::default() };
+                let written = patching.apply(&object, run, change).await.failing_with_rejections();
+                let Some((left, delay)) = written.left().zip(retries.next(None, 0.0)) else { break written };
                 tokio::select! {
                     () = shared.base.clock.sleep(seconds(delay.seconds)) => {}
                     () = shared.base.stopping.cancelled() => {}
                     () = ending.cancelled() => {}
                 }
-                change = WriteRequest { patch, functions, ..WriteRequest::of(run) };
+                patch = left;
             };
-            shared.manager.send(SchedulerCommand::Written { object_daemons, run, outcome, result });
+            let written = Box::new(written);
+            shared.manager.send(SchedulerCommand::Written { object_daemons, run, outcome, written });
         };
         let giving_up = self.shared.manager.giving_up.clone();
         let writing = Box::pin(writing);
@@ -279,30 +271,29 @@ impl Scheduler {
         object_daemons: &Arc<ObjectDaemons>,
         run: RunId,
         outcome: &Outcome,
-        result: Result<WriteResult, PatchFailure>,
+        written: WriteOutcome,
         out: &mut Effects,
     ) {
-        if let Ok(applied) = &result
+        if written.failure.is_none()
             && let Some(owner) = object_daemons.owner()
         {
-            owner.record_write(&object_daemons.key, applied.accepted());
+            owner.record_write(&object_daemons.key, written.accepted());
         }
         let mut state = object_daemons.state();
         let Some(position) = state.find(run) else { return };
-        match result {
-            Ok(applied) => {
-                state.runs[position].carry = applied.carry;
+        match written.failure {
+            None => {
+                state.runs[position].carry = written.carry;
                 state.runs[position].write_errors.succeed();
-                if let Some(latest) = applied.latest {
+                if let Some(latest) = written.latest {
                     state.note_patched(latest);
                 }
                 state.advance(&self.shared, object_daemons, position, outcome, out);
             }
-            Err(PatchFailure { error, .. }) => {
+            Some(failure) => {
                 // After a rejected patch, the daemon or timer continues.
-                let is_over = self.shared.base.startup_config.settings.compat
-                    || matches!(error, PatchingError::Function(_));
-                let level = if matches!(error, PatchingError::Request(RequestError::Fenced)) {
+                let is_over = self.shared.base.startup_config.settings.compat || failure.is_exception();
+                let level = if failure.is_fenced() {
                     // The loss of the lease is logged.
                     Level::Debug
                 } else {
@@ -312,9 +303,9 @@ impl Scheduler {
                 if let Some(handler) = self.shared.base.startup_config.registry.handlers.get(handler) {
                     let label = label::label(handler);
                     let what = if is_over { " and ends" } else { "" };
-                    let text = format!("{label} has failed to patch the object{what}: {error}");
+                    let text = format!("{label} has failed to patch the object{what}: {failure}");
                     let entry = LogRecord::posted(level, &state.object, text);
-                    let has_traceback = matches!(error, PatchingError::Function(_));
+                    let has_traceback = failure.is_exception();
                     self.shared.base.host.log(if has_traceback {
                         entry.with_exception_of(run)
                     } else {
@@ -334,16 +325,4 @@ impl Scheduler {
 /// Whether the error backoff of a run's patches lasts.
 fn is_throttled(run: &Run, now: Timestamp) -> bool {
     run.write_errors.remaining(now).is_some_and(|left| left > 0.0)
-}
-
-/// Converts rejected parts of a patch into a failure: for daemons, timers and reconcilers, they are not sent again later.
-pub(crate) fn rejected(result: Result<WriteResult, PatchFailure>) -> Result<WriteResult, PatchFailure> {
-    let mut applied = result?;
-    let Some(last) = applied.rejections.pop() else { return Ok(applied) };
-    let mut patch = Patch(last.patch);
-    for rejection in applied.rejections.drain(..) {
-        patch.merge(rejection.patch);
-    }
-    applied.unwritten = patch.0;
-    Err(PatchFailure { applied: Box::new(applied), error: PatchingError::Request(last.error) })
 }

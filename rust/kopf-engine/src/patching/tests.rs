@@ -1,12 +1,14 @@
 //! The requests of patching, their order, and the reactions to rejections, against a server that is a function.
 
 use kopf_core::handler::registry::Registry;
+use kopf_core::json::merge_patch::Patch;
+use kopf_core::json::value::Map;
 use kopf_core::persistence::finalizer::Edit;
+use kopf_core::writes::{CONFLICTS, Rejection, WriteFailure};
 use serde_json::json;
 use tokio::time::Instant;
 
 use super::*;
-use crate::host::HostTask;
 use crate::testing::{FakeResponse, Fixture, Got, resource};
 
 mod order;
@@ -36,8 +38,23 @@ impl Host for FakeHost {
     }
 }
 
+/// A write that has failed.
+#[derive(Debug)]
+struct PatchFailure {
+    applied: WriteOutcome,
+    error: WriteFailure,
+}
+
+#[expect(clippy::result_large_err, reason = "it is matched by tests")]
+fn result_of(mut applied: WriteOutcome) -> Result<WriteOutcome, PatchFailure> {
+    match applied.failure.take() {
+        None => Ok(applied),
+        Some(error) => Err(PatchFailure { applied, error }),
+    }
+}
+
 struct Outcome {
-    result: Result<WriteResult, PatchFailure>,
+    result: Result<WriteOutcome, PatchFailure>,
     /// The method, the subresource or query, and the body of each request.
     requests: Vec<(String, String, Value)>,
     seconds: f64,
@@ -72,7 +89,7 @@ fn deleting() -> Value {
 }
 
 fn change(patch: Value) -> WriteRequest {
-    WriteRequest { patch: Patch(map(patch)), ..WriteRequest::of(1) }
+    WriteRequest { patch: Patch(map(patch)), ..WriteRequest::default() }
 }
 
 async fn apply(
@@ -105,10 +122,11 @@ async fn apply_with(
         is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: persistence.map(|persistence| (&handlers, persistence)),
+        partial: None,
     };
     let object = Arc::new(Object::decode(&object.to_string()).unwrap());
     let start = Instant::now();
-    let result = patching.apply(&object, change).await;
+    let result = result_of(patching.apply(&object, 1, change).await);
     let seconds = start.elapsed().as_secs_f64();
     let place = "/apis/example.com/v1/namespaces/ns/things";
     let short = |path: &str| path.trim_start_matches(place).trim_start_matches("/x").to_owned();
@@ -274,7 +292,7 @@ fn listed(version: &str, more: Value) -> FakeResponse {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
-    let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
+    let change = WriteRequest { functions: true, ..WriteRequest::default() };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
         "PATCH" => failure_response(422, Some("spec.x")),
         _ => listed("1", json!({})),
@@ -282,7 +300,7 @@ async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
     .await;
     let PatchFailure { applied, error } = outcome.result.unwrap_err();
     assert!(applied.functions_rejected && applied.carry);
-    assert!(matches!(error, PatchingError::Functions(_)));
+    assert!(matches!(error, WriteFailure::Functions(_)));
     assert!(error.to_string().contains("spec.x"), "{error}");
     assert_eq!(outcome.requests.len(), 2);
 }
@@ -293,7 +311,7 @@ async fn a_rejected_result_of_functions_does_not_block_the_finalizer() {
         functions: true,
         finalizer: Some(Edit::Allow),
         deletion_handled: true,
-        ..WriteRequest::of(1)
+        ..WriteRequest::default()
     };
     let outcome = apply(body("1", deleting()), change, |got| {
         let is_about_spec = |one: &Value| one["path"].as_str().is_some_and(|path| path.starts_with("/spec"));
@@ -309,13 +327,13 @@ async fn a_rejected_result_of_functions_does_not_block_the_finalizer() {
     })
     .await;
     let PatchFailure { applied, error } = outcome.result.unwrap_err();
-    assert!(matches!(error, PatchingError::Functions(_)));
+    assert!(matches!(error, WriteFailure::Functions(_)));
     assert_eq!(applied.latest.unwrap().finalizers().count(), 0, "the object is released");
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_conflict_the_object_is_reread_by_a_list_request() {
-    let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
+    let change = WriteRequest { functions: true, ..WriteRequest::default() };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
         "PATCH" if got.body[0]["value"] == "1" => failure_response(422, None),
         "PATCH" => (200, Some(body("3", json!({"spec": {"x": "made"}})))),
@@ -329,7 +347,7 @@ async fn after_a_conflict_the_object_is_reread_by_a_list_request() {
 
 #[tokio::test(start_paused = true)]
 async fn a_conflict_is_left_to_the_next_event_without_the_permission_to_list() {
-    let change = WriteRequest { functions: true, ..WriteRequest::of(1) };
+    let change = WriteRequest { functions: true, ..WriteRequest::default() };
     let outcome = apply(body("1", json!({})), change, |got| match &*got.method {
         "PATCH" => failure_response(422, None),
         _ => failure_response(403, None),
@@ -353,7 +371,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
     });
     let (things, fake) = (resource("example.com", "things", true), Arc::new(FakeHost::default()));
     let host: Arc<dyn Host> = fake;
-    let patching = Patching {
+    let mut patching = Patching {
         client: &fixture.shared.base.client,
         host: &host,
         resource: &things,
@@ -362,15 +380,17 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
         is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: None,
+        partial: None,
     };
     let progress = json!({"kopf.zalando.org/make": "{}"});
     let patch = json!({"spec": {"bad": 1}, "metadata": {"annotations": progress}});
-    let failure = patching.apply(&object, change(patch.clone())).await.unwrap_err();
+    let failure = result_of(patching.apply(&object, 1, change(patch.clone())).await).unwrap_err();
     assert!(failure.error.is_rejection() && !failure.error.is_outcome_unknown());
     let persistence = Persistence::default();
+    patching.partial = Some(&persistence);
     let PatchFailure { applied, error } =
-        patching.merge_part(&object, failure, &persistence).await.unwrap_err();
-    assert!(matches!(error, PatchingError::Partial { .. }));
+        result_of(patching.apply(&object, 1, change(patch.clone())).await).unwrap_err();
+    assert!(matches!(error, WriteFailure::Partial { .. }));
     assert!(error.is_outcome_unknown() && !error.is_rejection());
     assert!(error.to_string().contains("status=422") && error.to_string().contains("status=504"), "{error}");
     assert_eq!(Value::Object(applied.unwritten), patch, "it is kept for the next patch");
@@ -424,7 +444,7 @@ async fn an_object_with_another_uid_is_not_the_patched_one() {
 #[tokio::test(start_paused = true)]
 async fn a_part_rejected_before_is_not_sent_to_another_object() {
     let rejected_patch = map(json!({"status": {"old": 1}, "spec": {"old": 1}}));
-    let change = WriteRequest { rejected_patch, ..WriteRequest::of(1) };
+    let change = WriteRequest { rejected_patch, ..WriteRequest::default() };
     let outcome = apply(body("1", json!({})), change, replaced_response).await;
     assert_eq!(outcome.sent(), ["PATCH /status"]);
     assert!(outcome.result.unwrap().gone);
@@ -553,7 +573,7 @@ async fn an_accepted_status_is_known_although_the_body_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn operations_accepted_before_a_conflict_of_the_status_are_ours() {
-    let change = WriteRequest { functions: true, finalizer: Some(Edit::Block), ..WriteRequest::of(1) };
+    let change = WriteRequest { functions: true, finalizer: Some(Edit::Block), ..WriteRequest::default() };
     let outcome = apply(body("1", json!({"status": {"done": 0}})), change, |got| {
         let made = json!({"spec": {"x": "made"}, "metadata": {"finalizers": ["f"]}, "status": {"done": 0}});
         match (&*got.method, got.path.ends_with("/status"), &got.body[0]["value"]) {

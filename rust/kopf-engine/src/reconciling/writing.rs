@@ -7,15 +7,15 @@ use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::schedule::ReconcileResult;
+use kopf_core::writes::{WriteOutcome, WriteRequest};
 
 use super::Reconcilers;
 use super::calls::CallPatch;
 use super::effects::FinalizerEdit;
 use super::write_triggers::OpenedWrite;
-use crate::daemons::{WRITE_RETRIES, rejected};
-use crate::error::RequestError;
+use crate::daemons::WRITE_RETRIES;
 use crate::host::{LogRecord, RunId};
-use crate::patching::{PatchFailure, Patching, PatchingError, WriteRequest, WriteResult};
+use crate::patching::Patching;
 use crate::time::duration::seconds;
 
 /// The delays before a failed edit of a finalizer is sent again.
@@ -28,40 +28,29 @@ impl Reconcilers {
         let writing = async move {
             let opened = shared.with_state(|state, _, _| state.open_write(run)).unwrap_or_default();
             let outcome = shared.apply(run, &patch).await;
-            shared.on_written(run, &patch, &opened, outcome);
+            shared.on_written(run, &patch, &opened, &outcome);
         };
         self.spawn("The patching after a reconciler", writing);
     }
 
     /// Sends the patch; rejected parts are repeated as for daemons.
-    async fn apply(&self, run: RunId, patch: &CallPatch) -> Result<WriteResult, PatchFailure> {
+    async fn apply(&self, run: RunId, patch: &CallPatch) -> WriteOutcome {
         let base = &self.base;
         let finalizer = &base.live_config.get().settings.persistence.finalizer;
         let is_deleted = || self.state().is_gone(patch.reconciler, &patch.uid);
         let patching = self.patching(&patch.resource, finalizer, &is_deleted);
-        let functions = patch.fns;
-        let mut change =
-            WriteRequest { patch: Patch(patch.patch.clone()), functions, ..WriteRequest::of(run) };
+        let (mut left, functions) = (Patch(patch.patch.clone()), patch.fns);
         let (mut retries, ending) = (WRITE_RETRIES.retries(), base.term.ending());
         loop {
-            let result = rejected(patching.apply(&patch.object, change).await);
-            let unwritten = match &result {
-                Err(PatchFailure { applied, error: PatchingError::Request(error) })
-                    if !matches!(error, RequestError::Fenced) =>
-                {
-                    &applied.unwritten
-                }
-                _ => return result,
-            };
-            let rest = Patch(unwritten.clone());
-            let delay = retries.next(None, 0.0).filter(|_| !rest.is_empty());
-            let Some(delay) = delay else { return result };
+            let request = WriteRequest { patch: left, functions, ..WriteRequest::default() };
+            let written = patching.apply(&patch.object, run, request).await.failing_with_rejections();
+            let Some((rest, delay)) = written.left().zip(retries.next(None, 0.0)) else { return written };
             tokio::select! {
                 () = base.clock.sleep(seconds(delay.seconds)) => {}
                 () = base.stopping.cancelled() => {}
                 () = ending.cancelled() => {}
             }
-            change = WriteRequest { patch: rest, functions, ..WriteRequest::of(run) };
+            left = rest;
         }
     }
 
@@ -70,36 +59,31 @@ impl Reconcilers {
         run: RunId,
         patch: &CallPatch,
         opened: &OpenedWrite,
-        outcome: Result<WriteResult, PatchFailure>,
+        written: &WriteOutcome,
     ) {
-        let (applied, error) = match outcome {
-            Ok(applied) => (applied, None),
-            Err(PatchFailure { applied, error }) => (*applied, Some(error)),
-        };
         let mut result = patch.result;
-        if applied.carry || error.is_some() {
+        if written.carry || written.failure.is_some() {
             result = ReconcileResult::Failed(None);
         }
         let cycles = self.with_state(|state, now, effects| {
             let reconciler = &state.reconcilers[patch.reconciler];
             // The loss of the lease is logged.
-            let is_fenced = matches!(error, Some(PatchingError::Request(RequestError::Fenced)));
-            if let Some(error) = error.as_ref().filter(|_| !is_fenced) {
-                let text = format!("{} has failed to patch the object: {error}", reconciler.label);
+            if let Some(failure) = written.failure.as_ref().filter(|failure| !failure.is_fenced()) {
+                let text = format!("{} has failed to patch the object: {failure}", reconciler.label);
                 let record = LogRecord::posted(Level::Error, &patch.object, text);
-                let has_traceback = matches!(error, PatchingError::Function(_));
+                let has_traceback = failure.is_exception();
                 effects.records.push(if has_traceback { record.with_exception_of(run) } else { record });
             }
-            let (request, latest) = (Value::Object(patch.patch.clone()), applied.latest.as_deref());
+            let (request, latest) = (Value::Object(patch.patch.clone()), written.latest.as_deref());
             state.end_patch(run, (opened, &request), latest, now, effects);
             let reconciler = &state.reconcilers[patch.reconciler];
             let cycles = reconciler.primaries.get(&patch.uid).and_then(|primary| primary.cycles.clone());
-            state.finish(run, result, applied.latest.as_ref(), now, effects);
+            state.finish(run, result, written.latest.as_ref(), now, effects);
             cycles
         });
         // The handling cycles of the object wait for the watch event of this write.
         if let Some(cycles) = cycles {
-            cycles.owner.record_write(&patch.uid, applied.accepted());
+            cycles.owner.record_write(&patch.uid, written.accepted());
         }
     }
 
@@ -112,16 +96,15 @@ impl Reconcilers {
             let mut retries = EDIT_RETRIES.retries();
             let latest = loop {
                 let id = shared.base.next_id();
-                let request = WriteRequest { finalizer: Some(edit.edit), ..WriteRequest::of(id) };
-                let error = match patching.apply(&edit.object, request).await {
+                let request = WriteRequest { finalizer: Some(edit.edit), ..WriteRequest::default() };
+                let written = patching.apply(&edit.object, id, request).await;
+                let error = match written.failure {
+                    Some(failure) if failure.is_fenced() => break None,
+                    Some(failure) => Some(failure),
                     // The watch delivers the deletion.
-                    Ok(applied) if applied.gone => return,
-                    Ok(applied) if applied.carry || applied.must_retry => None,
-                    Ok(applied) => break applied.latest,
-                    Err(PatchFailure { error: PatchingError::Request(RequestError::Fenced), .. }) => {
-                        break None;
-                    }
-                    Err(PatchFailure { error, .. }) => Some(error),
+                    None if written.gone => return,
+                    None if written.carry || written.must_retry => None,
+                    None => break written.latest,
                 };
                 let Some(delay) = retries.next(None, 0.0) else { break None };
                 if let Some(error) = error {
@@ -158,6 +141,7 @@ impl Reconcilers {
             is_versioned: self.base.startup_config.settings.has_preconditions(),
             is_deleted,
             release_cleanup: None,
+            partial: None,
         }
     }
 

@@ -9,7 +9,6 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError, PyValueErro
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PySendResult};
 
 use crate::calls::awaited::{Awaited, Input, thrown};
@@ -17,9 +16,6 @@ use crate::calls::coroutine_attributes::{name_of, of_awaited};
 use crate::commands::attempt::{AttemptView, OutcomeView};
 use crate::errors::misuse;
 use crate::time::now;
-
-/// The level of `logging.DEBUG`.
-const DEBUG: u8 = 10;
 
 /// One call of one handler: a coroutine, which is awaited, or is that of a task.
 ///
@@ -81,9 +77,9 @@ pub(super) enum Step<'py> {
 impl HandlerCall {
     #[new]
     #[pyo3(signature = (
-        invoker, prepared, attempt, kwargs, logger, *, results=None, after_call=None, keep_error=false, ended=None
+        invoker, prepared, attempt, kwargs, logger, results=None, after_call=None, keep_error=false, ended=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
+    #[expect(clippy::too_many_arguments, reason = "all that a call needs; only `Invoker.invoke()` passes it")]
     fn new(
         invoker: Py<PyAny>,
         prepared: Py<PyAny>,
@@ -303,15 +299,11 @@ impl HandlerCall {
         Some(self.state().stage.awaited()?.awaitable.clone_ref(py))
     }
 
-    /// Logs the beginning; the outcome if a limit does not admit the call.
+    /// The outcome if a limit does not admit the call.
     fn check_limits(&self, py: Python<'_>) -> PyResult<Option<Py<OutcomeView>>> {
-        let logger = self.logger.bind(py);
-        let attempt = self.attempt.get();
-        if logger.call_method1(intern!(py, "isEnabledFor"), (DEBUG,))?.is_truthy()? {
-            let text = format!("{} is invoked.", attempt.0.label);
-            logger.call_method1(intern!(py, "debug"), (text,))?;
-        }
-        attempt.0.precheck(now()).map(|outcome| Py::new(py, OutcomeView(outcome))).transpose()
+        let Some(outcome) = self.attempt.get().0.precheck(now()) else { return Ok(None) };
+        self.invoker.bind(py).call_method1(intern!(py, "log_beginning"), (&self.attempt, &self.logger))?;
+        Py::new(py, OutcomeView(outcome)).map(Some)
     }
 
     /// Calls the function. All exceptions here are errors of the handler.
@@ -320,28 +312,18 @@ impl HandlerCall {
         let (invoker, prepared) = (self.invoker.bind(py), self.prepared.bind(py));
         let handler = prepared.getattr(intern!(py, "handler"))?;
         self.attempt.get().add_arguments(&kwargs, &handler.getattr(intern!(py, "param"))?)?;
+        let (attempt, logger) = (self.attempt.bind(py), self.logger.bind(py));
         let awaitable = if prepared.getattr(intern!(py, "is_direct"))?.is_truthy()? {
-            let function = invoker.call_method1(intern!(py, "begin_call"), (prepared,))?;
-            self.list(&handler)?;
+            let function =
+                invoker.call_method1(intern!(py, "begin_direct_call"), (prepared, attempt, logger))?;
+            self.state().is_listed = true;
             function.call((), Some(&kwargs))?
         } else {
-            let arguments = (prepared, self.attempt.bind(py), &kwargs, self.logger.bind(py));
-            invoker.call_method1(intern!(py, "execute"), arguments)?
+            invoker.call_method1(intern!(py, "execute"), (prepared, attempt, &kwargs, logger))?
         };
         // It may wait for days, and needs only what the function keeps of them.
         drop(kwargs);
         self.await_and_step(&awaitable)
-    }
-
-    /// Adds the attempt to the running ones.
-    fn list(&self, handler: &Bound<'_, PyAny>) -> PyResult<()> {
-        static MONOTONIC: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let py = handler.py();
-        let since = MONOTONIC.import(py, "time", "monotonic")?.call0()?;
-        let running = self.invoker.bind(py).getattr(intern!(py, "running"))?;
-        running.cast::<PyDict>()?.set_item(&self.attempt, (handler, &self.logger, since))?;
-        self.state().is_listed = true;
-        Ok(())
     }
 
     fn await_and_step<'py>(&self, awaitable: &Bound<'py, PyAny>) -> PyResult<Step<'py>> {

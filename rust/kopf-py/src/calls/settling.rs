@@ -5,7 +5,7 @@ use pyo3::exceptions::PyException;
 use pyo3::exceptions::asyncio::CancelledError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
 use crate::calls::handler_call::{HandlerCall, Stage, Step};
 use crate::commands::attempt::OutcomeView;
@@ -72,7 +72,7 @@ impl HandlerCall {
     fn unlist(&self, py: Python<'_>) -> PyResult<()> {
         if std::mem::take(&mut self.state().is_listed) {
             let running = self.invoker.bind(py).getattr(intern!(py, "running"))?;
-            running.call_method1(intern!(py, "pop"), (&self.attempt, py.None()))?;
+            running.cast::<PyDict>()?.del_item(&self.attempt)?;
         }
         Ok(())
     }

@@ -2,13 +2,13 @@
 //!
 //! Python calls the function and logs. The core decides how an exception is treated and which line is logged.
 
-use jiff::tz::Offset;
 use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
 use kopf_core::time::Timestamp;
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDateTime, PyDict, PyString, PyTzInfo};
 
 use crate::logging::number;
@@ -80,9 +80,9 @@ impl AttemptView {
         let py = param.py();
         add(arguments, intern!(py, "param"), || Ok(param.clone()))?;
         add(arguments, intern!(py, "retry"), || Ok(self.0.retry.into_pyobject(py)?.into_any()))?;
-        let started = datetime(py, self.0.started)?;
-        add(arguments, intern!(py, "runtime"), || datetime(py, now())?.sub(&started))?;
-        add(arguments, intern!(py, "started"), || Ok(started.clone()))
+        let started = self.0.started;
+        add(arguments, intern!(py, "runtime"), || duration(py, now().micros() - started.micros()))?;
+        add(arguments, intern!(py, "started"), || datetime(py, started))
     }
 
     /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
@@ -127,17 +127,23 @@ fn add<'py>(
     if arguments.contains(name)? { Ok(()) } else { arguments.set_item(name, value()?) }
 }
 
-/// The time as a `datetime` in UTC. A `timedelta` is made of two of them: from numbers, it takes several times as long.
+/// The duration as a `timedelta`.
+fn duration(py: Python<'_>, micros: i64) -> PyResult<Bound<'_, PyAny>> {
+    static MICROSECOND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let microsecond = MICROSECOND.get_or_try_init(py, || {
+        py.import("datetime")?.getattr("timedelta")?.getattr("resolution").map(Bound::unbind)
+    })?;
+    microsecond.bind(py).mul(micros)
+}
+
+/// The time as a `datetime` in UTC.
 fn datetime(py: Python<'_>, at: Timestamp) -> PyResult<Bound<'_, PyAny>> {
-    let time = jiff::Timestamp::from_microsecond(at.micros())
-        .map_err(|error| PyOverflowError::new_err(error.to_string()))?;
-    let at = Offset::UTC.to_datetime(time);
-    let [month, day, hour, minute, second] =
-        [at.month(), at.day(), at.hour(), at.minute(), at.second()].map(i8::unsigned_abs);
-    let micros = at.subsec_nanosecond().unsigned_abs() / 1000;
-    let utc = PyTzInfo::utc(py)?;
-    let time = PyDateTime::new(py, at.year().into(), month, day, hour, minute, second, micros, Some(&utc))?;
-    Ok(time.into_any())
+    static EPOCH: PyOnceLock<Py<PyDateTime>> = PyOnceLock::new();
+    let epoch = EPOCH.get_or_try_init(py, || {
+        let utc = PyTzInfo::utc(py)?;
+        PyDateTime::new(py, 1970, 1, 1, 0, 0, 0, 0, Some(&utc)).map(Bound::unbind)
+    })?;
+    epoch.bind(py).add(duration(py, at.micros())?)
 }
 
 /// The error mode of this name.

@@ -1,11 +1,11 @@
 //! The commands to Python, as frozen classes: each with its data, and with its reply.
 
 pub(crate) mod activation;
-pub(crate) mod arguments;
 pub(crate) mod attempt;
 pub(crate) mod caching;
 pub(crate) mod change;
 pub(crate) mod daemons;
+pub(crate) mod lazy_attribute;
 pub(crate) mod login;
 pub(crate) mod matching;
 pub(crate) mod notifications;

@@ -1,6 +1,8 @@
 //! States from before our last write, after a write of which only a part has reached the API server.
 
 use super::*;
+use crate::persistence::essence::essence;
+use crate::writes::{WriteContext, Writing};
 
 fn with_labels(version: u64, labels: &Value) -> Arc<Object> {
     let body = json!({"metadata": {"name": "x", "uid": "u", "resourceVersion": version.to_string(), "labels": labels}});
@@ -36,16 +38,16 @@ fn a_state_from_before_our_last_write_does_not_confirm_the_failed_part_of_the_ne
         // The first write adds a label and a status.
         let write = write_of(scene.conclude(old.clone(), patch(), 0.0));
         let first = with_labels(2, &json!({"a": "1"}));
-        let merged = write.patch.0.clone();
-        scene.written(write, WriteOutcome { latest: Some(&first), merged, ..WriteOutcome::default() }, 0.0);
+        let merged = write.request.patch.0.clone();
+        scene.written(write, WriteOutcome { latest: Some(first), merged, ..WriteOutcome::default() }, 0.0);
         // The second one removes the label again: only its request for the status succeeds.
         let both = json!({"metadata": {"labels": {"a": null}}, "status": {"b": 1}});
         let both = crate::json::merge_patch::Patch(both.as_object().cloned().unwrap());
         let decision = Decision { patch: both.clone(), ..Decision::default() };
         let write = write_of(scene.conclude(old, decision, 0.0));
         let latest = with_labels(3, &json!({"a": "1"}));
-        let failure = Some(WriteFailure { is_outcome_unknown, ..WriteFailure::default() });
-        let (unwritten, latest) = (write.patch.0.clone(), Some(&*latest));
+        let failure = Some(failed(is_outcome_unknown));
+        let (unwritten, latest) = (write.request.patch.0.clone(), Some(latest));
         scene.written(write, WriteOutcome { latest, unwritten, failure, ..WriteOutcome::default() }, 0.0);
         // The listing of a replaced watch can be older than both.
         let mut body = with_labels(1, &json!({})).to_value();
@@ -61,4 +63,38 @@ fn a_state_from_before_our_last_write_does_not_confirm_the_failed_part_of_the_ne
         let is_repeated = |keys: &[&str]| decision.patch.get(keys).is_some();
         assert!(!is_repeated(&["metadata", "labels"]) && !is_repeated(&["status"]), "{:?}", decision.patch);
     }
+}
+
+#[test]
+fn the_final_progress_of_a_failed_write_is_written_with_its_repetition() {
+    let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": [2.0]}}));
+    let record = json!({"success": true}).to_string();
+    let annotations = |record: Value| json!({"metadata": {"annotations": {"kopf.zalando.org/h": record}}});
+    let of = |value: Value| crate::json::merge_patch::Patch(value.as_object().cloned().unwrap());
+    let mut patch = annotations(Value::Null);
+    let handled = essence(&object(1), &scene.config.settings.persistence, &[]).to_string();
+    patch["metadata"]["annotations"]["kopf.zalando.org/last-handled-configuration"] = json!(handled);
+    let final_progress = of(annotations(record.into()));
+    let decision =
+        Decision { patch: of(patch), final_progress: final_progress.clone(), ..Decision::default() };
+    let first = started(scene.take(event(1)));
+    let mut write = write_of(scene.conclude(first, decision, 0.0));
+    let (resource_handlers, config) = scene.context();
+    let rules = WriteContext {
+        resource: &resource_handlers.resource,
+        finalizer: "f",
+        compat: false,
+        is_versioned: false,
+        release_cleanup: Some((&resource_handlers, &config.settings.persistence)),
+        partial: None,
+        is_deleted: &|| false,
+        is_verbose: false,
+    };
+    let mut writing = Writing::new(Arc::clone(&write.object), std::mem::take(&mut write.request), &rules);
+    while writing.next(&rules).is_some() {
+        writing.on_response(Err(error(503)), &rules);
+    }
+    scene.written(write, writing.finish(), 0.0);
+    let decision = decided(&mut scene, event(1), 2.0);
+    assert_eq!(decision.final_progress, final_progress);
 }

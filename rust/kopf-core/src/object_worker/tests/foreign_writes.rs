@@ -185,7 +185,7 @@ fn nothing_is_recognised_in_the_compatibility_mode_and_with_custom_storages() {
 }
 
 /// Whether a foreign write is recognised after a write of this operator with this result, at this time.
-fn is_recognised_after(outcome: WriteOutcome<'_>, settings: &Value, until: f64) -> bool {
+fn is_recognised_after(outcome: WriteOutcome, settings: &Value, until: f64) -> bool {
     let mut handling = Handling::of(new(), with_record("6", 1));
     let scene = &mut handling.scene;
     *scene = Scene::new("changing", settings);
@@ -203,15 +203,17 @@ fn is_recognised_after(outcome: WriteOutcome<'_>, settings: &Value, until: f64) 
 #[test]
 fn nothing_is_recognised_if_our_own_writes_are_not_all_known() {
     let written = object(3);
-    let known = || WriteOutcome { latest: Some(&written), ..WriteOutcome::default() };
+    let known = || WriteOutcome { latest: Some(Arc::clone(&written)), ..WriteOutcome::default() };
     assert!(is_recognised_after(known(), &json!({}), 1.0), "the write has arrived");
     assert!(!is_recognised_after(known(), &json!({}), 6.0), "the watch event has come too late");
     let without_wait = json!({"persistence": {"consistency_timeout": 0.0}});
     assert!(!is_recognised_after(known(), &without_wait, 1.0), "it is not awaited");
-    let failure = || Some(WriteFailure { is_outcome_unknown: true, ..WriteFailure::default() });
-    let lost = WriteOutcome { failure: failure(), in_doubt: true, ..WriteOutcome::default() };
+    let failure = || Some(failed(true));
+    let rejections = vec![rejection(Map::new(), 504)];
+    let lost = WriteOutcome { failure: failure(), rejections, ..WriteOutcome::default() };
     assert!(!is_recognised_after(lost, &json!({}), 6.0), "the response was lost");
-    let partial = WriteOutcome { latest: Some(&written), failure: failure(), ..WriteOutcome::default() };
+    let partial =
+        WriteOutcome { latest: Some(Arc::clone(&written)), failure: failure(), ..WriteOutcome::default() };
     assert!(!is_recognised_after(partial, &json!({}), 6.0), "the second response was lost");
     let conflict = WriteOutcome { must_retry: true, ..WriteOutcome::default() };
     assert!(is_recognised_after(conflict, &json!({}), 1.0), "nothing was written");

@@ -68,7 +68,7 @@ fn in_compat_mode_earlier_events_are_handled_during_a_pause() {
     scene.take(event(2));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let latest = object(3);
-    scene.written(write, WriteOutcome { latest: Some(&latest), ..WriteOutcome::default() }, 0.0);
+    scene.written(write, WriteOutcome { latest: Some(latest), ..WriteOutcome::default() }, 0.0);
     assert_eq!(version(&scene.next_in(0.0, PAUSED).next), Some("2"));
     assert_eq!(scene.await_consistency(1.0, PAUSED), Err(at(5.0)));
 }
@@ -79,7 +79,7 @@ fn a_pause_ends_the_wait_for_an_own_write() {
     let first = started(scene.take(event(1)));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let latest = object(2);
-    scene.written(write, WriteOutcome { latest: Some(&latest), ..WriteOutcome::default() }, 0.0);
+    scene.written(write, WriteOutcome { latest: Some(latest), ..WriteOutcome::default() }, 0.0);
     assert_eq!(scene.await_consistency(1.0, OperatorState::default()), Err(at(5.0)));
     assert_eq!(scene.await_consistency(9.0, PAUSED), Ok(false), "the watch event will not come");
 }
@@ -125,7 +125,7 @@ fn a_term_of_leader_election_begins_as_an_operator_does() {
     let first = started(scene.take(event(1)));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let latest = object(2);
-    scene.written(write, WriteOutcome { latest: Some(&latest), ..WriteOutcome::default() }, 0.0);
+    scene.written(write, WriteOutcome { latest: Some(latest), ..WriteOutcome::default() }, 0.0);
     assert!(scene.worker.consistency.is_some());
     scene.worker.begin_term();
     assert!(scene.worker.memory.noticed_by_listing, "resume handlers are called");

@@ -4,11 +4,11 @@ use std::sync::{Arc, Weak};
 
 use kopf_core::handling::attempt::Outcome;
 use kopf_core::time::Timestamp;
+use kopf_core::writes::WriteOutcome;
 use tokio::sync::oneshot;
 
 use super::ObjectDaemons;
 use crate::host::{CallDaemonReply, RunId};
-use crate::patching::{PatchFailure, WriteResult};
 
 /// An entry of the scheduler's heap.
 pub(crate) struct ScheduledRun {
@@ -27,12 +27,7 @@ pub(crate) enum SchedulerCommand {
     /// A call is over.
     Returned { object_daemons: Arc<ObjectDaemons>, run: RunId, reply: Option<CallDaemonReply> },
     /// The patch of a call was written, or has failed.
-    Written {
-        object_daemons: Arc<ObjectDaemons>,
-        run: RunId,
-        outcome: Outcome,
-        result: Result<WriteResult, PatchFailure>,
-    },
+    Written { object_daemons: Arc<ObjectDaemons>, run: RunId, outcome: Outcome, written: Box<WriteOutcome> },
     /// Ordering barrier: replies once all earlier commands are processed.
     Flush(oneshot::Sender<()>),
     /// Wakes up the cycles of these objects.

@@ -66,7 +66,7 @@ async fn progress_stays_until_the_diffbase_is_written() {
 async fn progress_kept_for_the_diffbase_is_removed_after_it() {
     let pending = json!({"status": {"base": "{}"}, "metadata": {"annotations": {RECORD: null}}});
     for (accepted, sent) in [(true, vec!["PATCH /status", "PATCH"]), (false, vec!["PATCH /status"])] {
-        let change = WriteRequest { rejected_patch: map(pending.clone()), ..WriteRequest::of(1) };
+        let change = WriteRequest { rejected_patch: map(pending.clone()), ..WriteRequest::default() };
         let persistence = base_in_status();
         let outcome = apply_with(Some(&persistence), body("1", json!({})), change, move |got| {
             if got.path.ends_with("/status") && !accepted {

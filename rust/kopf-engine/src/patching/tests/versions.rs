@@ -10,7 +10,7 @@ use crate::time::clock::Clock;
 async fn apply_as_replica(
     fence: Option<Arc<Fence>>,
     respond: impl Fn(&Got) -> FakeResponse + Send + Sync + Clone + 'static,
-) -> (Result<WriteResult, PatchFailure>, Vec<(String, Value)>) {
+) -> (Result<WriteOutcome, PatchFailure>, Vec<(String, Value)>) {
     let fixture = Fixture::new(&json!({}), respond);
     let client = fixture.shared.base.client.clone().fenced_by(fence);
     let (things, fake) = (resource("example.com", "things", true), Arc::new(FakeHost::default()));
@@ -24,9 +24,10 @@ async fn apply_as_replica(
         is_versioned: true,
         is_deleted: &|| false,
         release_cleanup: None,
+        partial: None,
     };
     let object = Arc::new(Object::decode(&body("1", json!({})).to_string()).unwrap());
-    let result = patching.apply(&object, change(json!({"spec": {"a": 1}}))).await;
+    let result = result_of(patching.apply(&object, 1, change(json!({"spec": {"a": 1}}))).await);
     let sent = |got: Got| (got.method, got.body["metadata"]["resourceVersion"].clone());
     (result, fixture.requests().into_iter().map(sent).collect())
 }

@@ -1,21 +1,13 @@
-//! The documents that patching sends, and checks of the objects in the responses.
+//! The parts of patches that are sent, and checks of the objects in the responses.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use kopf_core::json::diff::{DiffItem, diff_left, python_repr};
-use kopf_core::json::merge_patch::Patch;
-use kopf_core::json::path::FieldPath;
-use kopf_core::json::value::{Map, Value, truthy, write_json_member};
-use kopf_core::log_level::Level;
-use kopf_core::object::Object;
-use kopf_core::object::redaction::shown_diff;
-use kopf_core::persistence::merge_requests::{MergeRequest, has_state_in_fields, merge_requests};
-
-use super::Patching;
-use super::rejections::advice;
-use crate::error::RequestError;
-use crate::host::LogRecord;
+use super::Scope;
+use super::rejection::advice;
+use crate::json::diff::{DiffItem, diff_left, python_repr};
+use crate::json::path::FieldPath;
+use crate::json::value::{Map, Value, truthy, write_json_member};
+use crate::log_level::Level;
+use crate::object::Object;
+use crate::object::redaction::shown_diff;
 
 /// A patch without the field that is sent separately.
 pub(super) struct PatchPart<'p>(pub(super) &'p Map<String, Value>, pub(super) Option<&'static str>);
@@ -47,52 +39,23 @@ pub(super) fn to_json<'v>(members: impl IntoIterator<Item = (&'v String, &'v Val
     text.into_bytes()
 }
 
-impl Patching<'_> {
-    /// The requests for a patch, if their order is another one than the status and then the rest.
-    pub(super) fn ordered_requests(
-        &self,
-        object: &Object,
-        patch: &Map<String, Value>,
-        final_progress: &Patch,
-    ) -> Option<Vec<MergeRequest>> {
-        let (_, persistence) = self.release_cleanup?;
-        let requests = has_state_in_fields(patch, persistence)
-            .then(|| merge_requests(object, patch, &final_progress.0, persistence));
-        requests.filter(|requests| !is_status_first(requests))
-    }
-
-    /// Parses the object in a response.
-    pub(super) fn read(&self, object: &Object, response: &Bytes) -> Result<Arc<Object>, RequestError> {
-        let malformed = |error: &dyn std::fmt::Display| {
-            let url = self.resource.url(object.namespace(), object.name(), None);
-            RequestError::Malformed(format!("PATCH {url}: {error}"))
-        };
-        let text = std::str::from_utf8(response).map_err(|error| malformed(&error))?;
-        let latest = Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))?;
-        self.check_identity(object, &latest)?;
-        Ok(latest)
-    }
-
+impl Scope<'_> {
     /// Warns if the server has not kept all of the patch, such as because of a schema without the field, or a webhook.
-    pub(super) fn verify(&self, object: &Arc<Object>, latest: Option<&Object>, merged: &Map<String, Value>) {
-        let Some(latest) = latest else { return };
+    pub(super) fn verify(&mut self, merged: &Map<String, Value>) {
+        let Some(latest) = &self.outcome.latest else { return };
         let lost = lost(latest, merged);
         if !lost.is_empty() {
-            let text = python_repr(&shown_diff(object, &lost));
-            let advice = if self.compat { String::new() } else { advice(self.resource, &lost) };
+            let text = python_repr(&shown_diff(self.object, &lost));
+            let advice =
+                if self.context.compat { String::new() } else { advice(self.context.resource, &lost) };
             let text = format!("Merge-patching finished with inconsistencies: {text}{advice}");
-            self.host.log(LogRecord::local(Level::Warning, object, text));
+            self.log(Level::Warning, text);
         }
     }
 }
 
-/// Whether these are two requests, first the one for the status.
-fn is_status_first(requests: &[MergeRequest]) -> bool {
-    matches!(requests, [first, last] if first.is_status && !last.is_status)
-}
-
 /// The differences between a merge patch and the object in the response, without harmless ones.
-pub(super) fn lost(latest: &Object, merged: &Map<String, Value>) -> Vec<DiffItem> {
+fn lost(latest: &Object, merged: &Map<String, Value>) -> Vec<DiffItem> {
     if latest.contains_patch(merged) {
         return vec![];
     }

@@ -1,22 +1,17 @@
-//! Rejections: the fields named in a response, and the log lines.
+//! Rejected parts of patches: the fields named in a response, and the log lines.
 
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
-
-use kopf_core::durations::Seconds;
-use kopf_core::json::diff::{DiffItem, Op};
-use kopf_core::json::merge_patch::Patch;
-use kopf_core::json::path;
-use kopf_core::json::value::{Map, Value, python_repr};
-use kopf_core::log_level::Level;
-use kopf_core::object::Object;
-use kopf_core::object::redaction::shown;
-use kopf_core::resource::Resource;
-
-use crate::error::{ApiError, RequestError};
+use crate::durations::Seconds;
+use crate::json::diff::{DiffItem, Op};
+use crate::json::merge_patch::Patch;
+use crate::json::path;
+use crate::json::value::{Map, Value, python_repr};
+use crate::object::Object;
+use crate::object::redaction::shown;
+use crate::request_error::{ApiError, RequestError};
+use crate::resource::Resource;
 
 /// A part of a patch that the server has rejected or could not write, while the rest was written.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rejection {
     /// The merge patch, including the progress that was not sent because the diff-base is rejected.
     pub patch: Map<String, Value>,
@@ -66,21 +61,8 @@ impl Rejection {
     }
 }
 
-/// The resources for which a missing permission was already logged.
-#[derive(Default)]
-pub struct Denials(Mutex<HashSet<String>>);
-
-impl Denials {
-    /// The level of the log line about a missing permission: a warning once per resource, then debug.
-    pub fn level(&self, resource: &Resource) -> Level {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_new = known.insert(format!("{}.{}", resource.plural, resource.group));
-        if is_new { Level::Warning } else { Level::Debug }
-    }
-}
-
 /// The fields of the patch that the server names as invalid.
-pub(crate) fn named_fields(error: &RequestError, patch: &Map<String, Value>) -> Map<String, Value> {
+pub(super) fn named_fields(error: &RequestError, patch: &Map<String, Value>) -> Map<String, Value> {
     let mut named = Patch::default();
     for cause in causes(error) {
         let field = cause.get("field").and_then(Value::as_str).unwrap_or_default();
@@ -178,6 +160,14 @@ mod tests {
         RequestError::Api(Box::new(ApiError::from_response(code, None, payload.to_string().as_bytes())))
     }
 
+    fn resource(group: &str, plural: &str) -> Resource {
+        let resource = json!({
+            "group": group, "version": "v1", "plural": plural, "kind": "Thing", "singular": "thing",
+            "shortcuts": [], "categories": [], "subresources": [], "verbs": [], "namespaced": true, "preferred": true,
+        });
+        serde_json::from_value(resource).unwrap()
+    }
+
     fn map(value: Value) -> Map<String, Value> {
         let Value::Object(map) = value else { panic!("{value}") };
         map
@@ -198,7 +188,7 @@ mod tests {
     }
 
     fn text(code: u16, delay: Option<f64>) -> String {
-        let resource = crate::testing::resource("example.com", "things", true);
+        let resource = resource("example.com", "things");
         let object = Object::decode(r#"{"metadata": {"name": "x"}}"#).unwrap();
         let patch = map(json!({"status": {"greet": {"x": 1}, "other": 2}}));
         Rejection { patch, is_status: true, error: response_with(code, "status.greet") }
@@ -213,27 +203,22 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_permission_is_described_as_a_rule_once_for_each_resource() {
+    fn a_missing_permission_is_described_as_a_rule() {
         let text = text(403, Some(1.0));
         let rule = r#"apiGroups: ["example.com"], resources: ["things/status"], verbs: ["patch"]"#;
         assert!(text.contains(rule), "{text}");
-        let (things, others) =
-            ["things", "others"].map(|plural| crate::testing::resource("example.com", plural, true)).into();
-        let denials = Denials::default();
-        let levels = [&things, &things, &others, &things].map(|resource| denials.level(resource));
-        assert_eq!(levels, [Level::Warning, Level::Debug, Level::Warning, Level::Debug]);
     }
 
     #[test]
     fn advice_on_dropped_fields_is_given_for_custom_resources_only() {
         let lost = [DiffItem {
             op: Op::Remove,
-            path: kopf_core::json::path::FieldPath::from_keys(["status", "greet"]),
+            path: crate::json::path::FieldPath::from_keys(["status", "greet"]),
             old: Some(json!(1)),
             new: None,
         }];
-        let custom = crate::testing::resource("example.com", "things", true);
-        let builtin = crate::testing::resource("apps", "deployments", true);
+        let custom = resource("example.com", "things");
+        let builtin = resource("apps", "deployments");
         assert!(advice(&custom, &lost).contains("The CRD's schema drops status.greet: declare it"));
         assert_eq!(advice(&builtin, &lost), "");
     }

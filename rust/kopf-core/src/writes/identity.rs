@@ -10,21 +10,24 @@
 //!   an object. After a conflict, the object is read, which costs two more requests.
 //! - The other JSON patches test the resource version; no two objects share one.
 //!
+//! With leader election, merge patches also contain the resource version that they were decided for. A process can be stopped
+//! between its last check of the lease and the system call that sends a patch, and the bytes can travel for long. Meanwhile, another
+//! replica may have become the leader. So the server decides: it rejects a patch for another version. After a conflict, the object is
+//! read, and the same patch is sent with the latest version: the fence admits this only while the replica leads.
+//!
 //! With the behaviour of Kopf 1.45, patches have no precondition.
 
-use bytes::Bytes;
-use http::Method;
-use kopf_core::json::json_patch::merge_operations;
-use kopf_core::json::value::{Map, Value, to_python_json, write_json_member};
-use kopf_core::object::{Found, Object};
-use kopf_core::resource::Resource;
-use serde_json::json;
-
-use super::Patching;
 use super::documents::{PatchPart, to_json};
-use super::rejections::causes;
-use crate::client::RequestBody;
-use crate::error::{ApiError, RequestError};
+use super::rejection::causes;
+use super::request::Document;
+use super::{Scope, WriteContext};
+use crate::json::json_patch::merge_operations;
+use crate::json::value::{Map, Value, to_python_json, write_json_member};
+use crate::object::{Found, Object};
+use crate::request_error::{ApiError, RequestError};
+use crate::resource::Resource;
+use serde_json::json;
+use std::sync::Arc;
 
 /// The reason in the error of a request that was not applied because the object is gone.
 const REPLACED: &str = "Replaced";
@@ -39,51 +42,61 @@ pub(super) fn gone() -> RequestError {
     RequestError::Api(Box::new(gone))
 }
 
+/// The error of a conflict, if the latest version cannot be read, or is not the latest one any more.
+pub(super) fn changed() -> RequestError {
+    RequestError::Api(Box::new(ApiError::from_response(409, None, b"the object has changed")))
+}
+
 /// Whether it is certain that the object is gone; a 404 may mean that only the subresource is missing.
 pub(super) fn is_gone(error: &RequestError) -> bool {
     matches!(error, RequestError::Api(error) if error.reason.as_deref() == Some(REPLACED))
 }
 
-impl Patching<'_> {
-    /// Whether the deletion of the object was received.
-    pub(super) fn is_known_deleted(&self) -> bool {
-        !self.compat && (self.is_deleted)()
+/// Whether the server has rejected a patch because of the uid.
+pub(super) fn is_about_uid(error: &RequestError) -> bool {
+    let RequestError::Api(rejection) = error else { return false };
+    match rejection.status {
+        422 => causes(error).any(|cause| cause.get("field").and_then(Value::as_str) == Some("metadata.uid")),
+        // Servers of aggregated APIs may check it as a precondition, as kube-apiserver does for updates.
+        409 => rejection.message.contains("UID in precondition"),
+        _ => false,
     }
+}
 
-    /// Sends a patch, unless the object is gone. With `is_once`, temporary failures are not retried.
-    pub(super) async fn send(
-        &self,
-        object: &Object,
-        subresource: Option<&str>,
-        payload: RequestBody<'_>,
-        is_once: bool,
-    ) -> Result<Bytes, RequestError> {
-        if self.is_known_deleted() {
-            return Err(gone());
-        }
-        let url = self.resource.url(object.namespace(), object.name(), subresource);
-        let sent = if is_once {
-            self.client.request_once(&Method::PATCH, &url, payload).await
-        } else {
-            self.client.request(&Method::PATCH, &url, payload).await
+impl Scope<'_> {
+    /// Parses the object in a response, and checks that it is the patched one.
+    pub(super) fn read(&self, response: &[u8]) -> Result<Arc<Object>, RequestError> {
+        let malformed = |error: &dyn std::fmt::Display| {
+            let url = self.context.url(self.object, false);
+            RequestError::Malformed(format!("PATCH {url}: {error}"))
         };
-        sent.map_err(|error| if !self.compat && is_about_uid(&error) { gone() } else { error })
+        let text = std::str::from_utf8(response).map_err(|error| malformed(&error))?;
+        let latest = Object::decode(text).map(Arc::new).map_err(|error| malformed(&error))?;
+        let is_other = self.object.uid().zip(latest.uid()).is_some_and(|(sent, found)| sent != found);
+        if is_other && !self.context.compat { Err(gone()) } else { Ok(latest) }
     }
 
-    /// Checks that the object in a response is the patched one.
-    pub(super) fn check_identity(&self, object: &Object, latest: &Object) -> Result<(), RequestError> {
-        let is_other = object.uid().zip(latest.uid()).is_some_and(|(sent, found)| sent != found);
-        if is_other && !self.compat { Err(gone()) } else { Ok(()) }
+    /// The object in a response; the one that the cycle has decided about without a usable response.
+    pub(super) fn known(&self, response: Option<&[u8]>) -> Arc<Object> {
+        let latest = response.and_then(|response| self.read(response).ok());
+        latest.unwrap_or_else(|| Arc::clone(self.object))
+    }
+}
+
+impl WriteContext<'_> {
+    /// The precondition of a merge patch for the body: a resource version; none without leader election.
+    pub(super) fn version(&self, object: &Object) -> Option<String> {
+        object.resource_version().filter(|_| self.is_versioned).map(str::to_owned)
     }
 
-    /// The merge patch for the body, with its precondition.
+    /// The merge patch for the body, with its preconditions.
     pub(super) fn body_document(
         &self,
         object: &Object,
         body: &PatchPart<'_>,
         version: Option<&str>,
-    ) -> Vec<u8> {
-        guarded(body, object.uid().filter(|_| !self.compat), version)
+    ) -> Document {
+        Document::MergePatch(guarded(body, object.uid().filter(|_| !self.compat), version))
     }
 
     /// The patch for the status subresource of the object as `known`, with the preconditions that the server checks there.
@@ -93,8 +106,8 @@ impl Patching<'_> {
         known: &Object,
         status: &Map<String, Value>,
     ) -> StatusDocument {
-        let merge_patch = |uid: Option<&str>, version: Option<&str>| StatusDocument::MergePatch {
-            text: guarded(&PatchPart(status, None), uid, version),
+        let merge_patch = |uid: Option<&str>, version: Option<&str>| StatusDocument {
+            document: Document::MergePatch(guarded(&PatchPart(status, None), uid, version)),
             is_versioned: version.is_some(),
         };
         let uid = object.uid().filter(|_| !self.compat);
@@ -102,7 +115,7 @@ impl Patching<'_> {
         match uid {
             _ if is_built_in(self.resource) => merge_patch(uid, version.filter(|_| self.is_versioned)),
             Some(uid) if !self.is_versioned => match status_operations(uid, known, status) {
-                Some(text) => StatusDocument::JsonPatch(text),
+                Some(text) => StatusDocument { document: Document::JsonPatch(text), is_versioned: false },
                 None => merge_patch(None, version),
             },
             _ => merge_patch(None, version.filter(|_| self.is_versioned)),
@@ -110,35 +123,27 @@ impl Patching<'_> {
     }
 }
 
-/// A patch for the status subresource.
-#[derive(PartialEq, Eq)]
-pub(super) enum StatusDocument {
-    /// A merge patch, and whether its precondition is the resource version.
-    MergePatch { text: Vec<u8>, is_versioned: bool },
-    /// A JSON patch that tests the uid.
-    JsonPatch(Vec<u8>),
+/// A patch for the status subresource: a merge patch, or a JSON patch that tests the uid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StatusDocument {
+    pub(super) document: Document,
+    /// Whether it is a merge patch for one version of the object.
+    pub(super) is_versioned: bool,
 }
 
 impl StatusDocument {
-    pub(super) fn payload(&self) -> RequestBody<'_> {
-        match self {
-            Self::MergePatch { text, .. } => RequestBody::MergePatch(text),
-            Self::JsonPatch(text) => RequestBody::JsonPatch(text),
-        }
+    /// A merge patch without preconditions.
+    pub(super) fn unguarded(status: &Map<String, Value>) -> Self {
+        Self { document: Document::MergePatch(to_json(status)), is_versioned: false }
     }
+}
 
-    /// Whether the patch is for one version of the object.
-    pub(super) fn is_versioned(&self) -> bool {
-        matches!(self, Self::MergePatch { is_versioned: true, .. })
-    }
-
-    /// Whether the reason of the error may be that the object has changed, or that another one has its name.
-    pub(super) fn may_conflict(&self, error: &RequestError) -> bool {
-        match self {
-            Self::MergePatch { is_versioned, .. } => *is_versioned && error.status() == Some(409),
-            // The errors of schemas name fields.
-            Self::JsonPatch(_) => error.status() == Some(422) && causes(error).next().is_none(),
-        }
+/// Whether the reason of the error of a status may be that the object has changed, or that another one has its name.
+pub(super) fn may_conflict(document: &Document, is_versioned: bool, error: &RequestError) -> bool {
+    match document {
+        Document::MergePatch(_) => is_versioned && error.status() == Some(409),
+        // The errors of schemas name fields.
+        Document::JsonPatch(_) => error.status() == Some(422) && causes(error).next().is_none(),
     }
 }
 
@@ -158,17 +163,6 @@ fn status_operations(uid: &str, known: &Object, status: &Map<String, Value>) -> 
     }
     operations.insert(0, json!({"op": "test", "path": "/metadata/uid", "value": uid}));
     Some(to_python_json(&Value::Array(operations)).into_bytes())
-}
-
-/// Whether the server has rejected a patch because of the uid.
-fn is_about_uid(error: &RequestError) -> bool {
-    let RequestError::Api(rejection) = error else { return false };
-    match rejection.status {
-        422 => causes(error).any(|cause| cause.get("field").and_then(Value::as_str) == Some("metadata.uid")),
-        // Servers of aggregated APIs may check it as a precondition, as kube-apiserver does for updates.
-        409 => rejection.message.contains("UID in precondition"),
-        _ => false,
-    }
 }
 
 /// A merge patch with preconditions. They are not part of the patch anywhere else, such as in log lines.

@@ -1,0 +1,207 @@
+//! The actions of writes without a driver. The requests are tested with a client in the engine, and with a model of the API server
+//! in `tests/explorer`.
+
+use super::*;
+use crate::json::merge_patch::Patch;
+use crate::request_error::ApiError;
+use serde_json::json;
+
+fn resource() -> Resource {
+    let resource = json!({
+        "group": "example.com", "version": "v1", "plural": "things", "kind": "Thing", "singular": "thing",
+        "shortcuts": [], "categories": [], "subresources": ["status"], "verbs": [], "namespaced": true,
+        "preferred": true,
+    });
+    serde_json::from_value(resource).unwrap()
+}
+
+fn rules<'a>(resource: &'a Resource, is_deleted: &'a (dyn Fn() -> bool + Send + Sync)) -> WriteContext<'a> {
+    WriteContext {
+        resource,
+        finalizer: "f",
+        compat: false,
+        is_versioned: false,
+        release_cleanup: None,
+        partial: None,
+        is_deleted,
+        is_verbose: true,
+    }
+}
+
+fn object(name: &str) -> Arc<Object> {
+    let metadata = json!({"name": name, "namespace": "ns", "uid": "u", "resourceVersion": "1"});
+    Arc::new(Object::decode(&json!({ "metadata": metadata }).to_string()).unwrap())
+}
+
+fn change(patch: &Value) -> WriteRequest {
+    WriteRequest { patch: Patch(patch.as_object().cloned().unwrap()), ..WriteRequest::default() }
+}
+
+fn rejected(status: u16) -> Result<Bytes, RequestError> {
+    Err(RequestError::Api(Box::new(ApiError::from_response(status, None, b"no"))))
+}
+
+/// The next action in short.
+fn next(writing: &mut Writing, rules: &WriteContext<'_>) -> String {
+    let short = |text: &[u8]| std::str::from_utf8(text).unwrap().replace(": ", ":").replace(", ", ",");
+    match writing.next(rules) {
+        None => "none".to_owned(),
+        Some(Action::Wait(seconds)) => format!("wait {seconds}"),
+        Some(Action::Transform(object)) => format!("transform {}", object.resource_version().unwrap()),
+        Some(Action::Send(Request { url, content, is_once, .. })) => {
+            let once = if is_once { " once" } else { "" };
+            let url = url.trim_start_matches("/apis/example.com/v1/namespaces/ns/");
+            match content {
+                Content::List => format!("list{once} {url}"),
+                Content::MergePatch(text) => format!("merge{once} {url} {}", short(text)),
+                Content::JsonPatch(text) => format!("patch{once} {url} {}", short(text)),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_write_is_one_action_after_the_other() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    let mut writing =
+        Writing::new(object("x"), change(&json!({"status": {"a": 1}, "spec": {"b": 1}})), &rules);
+    let status = r#"merge once things/x/status {"metadata":{"resourceVersion":"1"},"status":{"a":1}}"#;
+    assert_eq!(next(&mut writing, &rules), status);
+    assert_eq!(next(&mut writing, &rules), status, "nothing has happened");
+    writing.on_response(rejected(503), &rules);
+    assert_eq!(next(&mut writing, &rules), "wait 0.2");
+    writing.on_waited(&rules);
+    assert_eq!(next(&mut writing, &rules), status);
+    writing.on_response(rejected(409), &rules);
+    assert_eq!(next(&mut writing, &rules), "list once things?fieldSelector=metadata.name%3Dx");
+    writing.on_response(rejected(503), &rules);
+    assert_eq!(next(&mut writing, &rules), "list things?fieldSelector=metadata.name%3Dx");
+    writing.on_response(rejected(503), &rules);
+    let body = r#"merge things/x {"metadata":{"uid":"u"},"spec":{"b":1}}"#;
+    assert_eq!(next(&mut writing, &rules), body);
+    writing.on_response(Ok(Bytes::from(object("x").raw().to_owned())), &rules);
+    assert!(next(&mut writing, &rules).contains("/status"), "it may follow the body");
+    writing.on_response(rejected(403), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    let outcome = writing.finish();
+    assert!(outcome.failure.is_none() && outcome.merged.contains_key("spec"));
+    assert_eq!(Value::Object(outcome.rejected().0), json!({"status": {"a": 1}}));
+}
+
+#[test]
+fn a_received_deletion_ends_a_write_before_its_next_patch() {
+    let resource = resource();
+    let is_deleted = std::sync::atomic::AtomicBool::new(false);
+    let known = || is_deleted.load(std::sync::atomic::Ordering::Relaxed);
+    let rules = rules(&resource, &known);
+    let mut writing = Writing::new(object("x"), change(&json!({"spec": {"b": 1}})), &rules);
+    assert!(next(&mut writing, &rules).starts_with("merge"));
+    is_deleted.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(next(&mut writing, &rules), "none");
+    assert!(writing.finish().gone);
+    let writing = Writing::new(object("x"), change(&json!({"spec": {"b": 1}})), &rules);
+    assert!(writing.log.iter().all(|line| line.text.starts_with("Patching was skipped")), "nothing was sent");
+    assert!(writing.finish().gone);
+}
+
+#[test]
+fn functions_are_called_again_with_the_latest_state() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    let mut writing =
+        Writing::new(object("x"), WriteRequest { functions: true, ..WriteRequest::default() }, &rules);
+    assert_eq!(next(&mut writing, &rules), "transform 1");
+    let changed = |version: &str| {
+        let mut value = object("x").to_value();
+        value["metadata"]["resourceVersion"] = json!(version);
+        value
+    };
+    let mut after = changed("1");
+    after["spec"] = json!({"a": 1});
+    writing.on_transformed(Ok(after), &rules);
+    assert!(next(&mut writing, &rules).starts_with("patch things/x "));
+    writing.on_response(rejected(422), &rules);
+    let list = json!({"kind": "ThingList", "items": [changed("2")]});
+    writing.on_response(Ok(Bytes::from(list.to_string())), &rules);
+    assert_eq!(next(&mut writing, &rules), "transform 2");
+    writing.on_transformed(Err("boo".to_owned()), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    let outcome = writing.finish();
+    assert!(!outcome.carry && outcome.failure.is_some_and(|failure| failure.is_exception()));
+}
+
+/// A status with an invalid field.
+#[test]
+fn a_lost_response_to_a_part_of_a_status_is_in_doubt() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    let status = json!({"kind": "Status", "details": {"causes": [{"field": "status.bad"}]}}).to_string();
+    let invalid = RequestError::Api(Box::new(ApiError::from_response(422, None, status.as_bytes())));
+    let mut writing = Writing::new(object("x"), change(&json!({"status": {"bad": 1, "good": 1}})), &rules);
+    writing.on_response(Err(invalid), &rules);
+    assert!(next(&mut writing, &rules).ends_with(r#""status":{"good":1}}"#));
+    writing.on_response(Err(RequestError::Timeout), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    let outcome = writing.finish();
+    assert!(outcome.is_in_doubt() && outcome.rejections[0].error.status() == Some(422));
+}
+
+/// A status that is written after the body.
+#[test]
+fn a_lost_response_to_a_status_after_the_body_is_in_doubt() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    let mut writing =
+        Writing::new(object("x"), change(&json!({"status": {"a": 1}, "spec": {"b": 1}})), &rules);
+    while !next(&mut writing, &rules).contains("things/x {") {
+        match writing.next(&rules) {
+            Some(Action::Wait(_)) => writing.on_waited(&rules),
+            _ => writing.on_response(rejected(503), &rules),
+        }
+    }
+    writing.on_response(Ok(Bytes::from(object("x").raw().to_owned())), &rules);
+    writing.on_response(Err(RequestError::Timeout), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    let outcome = writing.finish();
+    assert!(outcome.is_in_doubt() && outcome.rejections[0].error.status() == Some(503));
+}
+
+/// The subresource was removed from the CRD while a part of the status was rejected: it was sent there again and again.
+#[test]
+fn without_the_subresource_a_rejected_status_is_a_field_of_the_body() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    for is_kept in [true, false] {
+        let rejected_patch = json!({"status": {"a": 1}}).as_object().cloned().unwrap();
+        let request = WriteRequest { rejected_patch: rejected_patch.clone(), ..WriteRequest::default() };
+        let mut writing = Writing::new(object("x"), request, &rules);
+        assert!(next(&mut writing, &rules).contains("/status"));
+        writing.on_response(rejected(404), &rules);
+        assert_eq!(
+            next(&mut writing, &rules),
+            r#"merge once things/x {"metadata":{"uid":"u"},"status":{"a":1}}"#
+        );
+        let mut body = object("x").to_value();
+        if is_kept {
+            body["status"] = json!({"a": 1});
+        }
+        writing.on_response(Ok(Bytes::from(body.to_string())), &rules);
+        assert_eq!(next(&mut writing, &rules), "none");
+        let outcome = writing.finish();
+        let kept = (outcome.merged == rejected_patch, outcome.rejections.is_empty());
+        assert_eq!(kept, (is_kept, is_kept));
+    }
+}
+
+#[test]
+fn names_are_escaped_in_the_query_of_a_list() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    let selector = "things?fieldSelector=metadata.name%3Da%5C%2Cb%5C%3Dc%5C%5Cd";
+    assert!(
+        rules.list_url(&object(r"a,b=c\d")).ends_with(selector),
+        "{}",
+        rules.list_url(&object(r"a,b=c\d"))
+    );
+}
