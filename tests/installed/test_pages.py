@@ -151,6 +151,24 @@ def test_the_command_that_prints_the_manifests_of_a_deployment(prepared):
         assert code == 0 and "kind: ServiceAccount" in output, output
 
 
+def test_the_check_that_manifests_match_the_handlers(prepared):
+    page = (ROOT / "docs/deployment.md").read_text()
+    [check] = re.findall(r"`(kopf manifests [^`]+ --check=\S+ example\.py)`", page)
+    shown = page.partition("For a new handler of pods, it prints:\n\n```diff\n")[2].partition("```")[0]
+    operator = prepared.folder / "example.py"
+    operator.write_text((ROOT / "examples/30-deployment/example.py").read_text())
+    with Cluster() as cluster:
+        prepared.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        prepared.run("kubectl apply -f examples/30-deployment/crd.yaml", [])
+        prepared.run(check.replace("--check=", "--output="), [])
+        prepared.run(check, [])
+        with operator.open("a") as file:
+            file.write("\n\n@kopf.on.event('pods')\ndef watch(**_):\n    pass\n")
+        code, output = prepared.call(check)
+        assert code == 3, output
+        assert [line for line in shown.splitlines() if line not in output.splitlines()] == [], output
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples(prepared, name):
     """The example brings no packages but those that its README installs."""
