@@ -40,7 +40,7 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 # The number of parallel test processes. Most tests wait for an operator or a server. Files differ much in their duration, so that
 # an idle process takes tests from another one.
-PYTEST_JOBS ?= 8
+PYTEST_JOBS ?= 6
 PARALLEL = $(if $(AGAIN),,-n $(PYTEST_JOBS) --dist worksteal)
 
 # Each run of pytest or cargo writes the failed tests with their errors into RESULTS/NAME.json. `make AGAIN=1 test-python` runs the
@@ -65,6 +65,8 @@ export PYO3_BUILD_EXTENSION_MODULE := 1
 unexport VIRTUAL_ENV CONDA_PREFIX
 # Pytest spends most of its start on the assertions of the tests, unless it may keep the result.
 unexport PYTHONDONTWRITEBYTECODE
+# Control planes and kubectl, which are written in Go, collect garbage less often.
+export GOGC ?= 400
 
 # The development profile and the same features for the package in .venv and for all tests, so that nothing is compiled twice. Only
 # `make wheel` and the benchmarks build the optimised extension.
