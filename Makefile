@@ -20,6 +20,7 @@
 #   make conformance    the embedded API server, compared with recorded answers of kube-apiserver
 #   make fuzz           all fuzz targets, FUZZ_SECONDS each (needs cargo-fuzz and a nightly compiler)
 #   make lock           pin the versions of requirements/*.in again; LOCK_ARGS=--upgrade takes newer ones
+#   make lint-workflows   the workflows of GitHub, with actionlint (needs Go and the network)
 #   make audit          security advisories for our dependencies (needs cargo-deny and the network)
 #   make bench          the benchmarks
 #   make bench-peers    the benchmarks, also of programs with kube-rs and with controller-runtime (needs Go)
@@ -352,6 +353,12 @@ $(TYPING)/.installed: requirements/typing.txt
 	$(PYTHON) -m venv $(TYPING)
 	$(TYPING)/bin/python -m pip install --quiet -r requirements/typing.txt
 	@touch $@
+
+# Workflows run on GitHub only; this finds expressions, runners and arguments of actions that do not exist. CI on GitHub runs it first.
+ACTIONLINT ?= v1.7.12
+.PHONY: lint-workflows
+lint-workflows:
+	go run github.com/rhysd/actionlint/cmd/actionlint@$(ACTIONLINT)
 
 lint-typing: $(VENV)/.installed $(TYPING)/.installed
 	PYRIGHT=$(abspath $(TYPING)/bin/basedpyright) $(PYTEST) tests/contract/test_typing.py -k pyright

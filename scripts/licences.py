@@ -1,6 +1,8 @@
 """Writes the licence texts of the crates linked into the extension, which must be distributed with it.
 
-Usage: python scripts/licences.py FILE
+Usage: python scripts/licences.py FILE [TARGET]
+
+Without a target, the crates are those for the platform of this machine.
 """
 
 import collections
@@ -39,13 +41,14 @@ def texts_of(package: dict) -> list[str]:
     return [path.read_text(encoding="utf-8", errors="replace").strip() for path in paths if path.is_file()]
 
 
-def main(output: str) -> None:
-    host = next(
-        line.removeprefix("host: ")
-        for line in subprocess.check_output(["rustc", "-vV"], text=True, timeout=120).splitlines()
-        if line.startswith("host: ")
-    )
-    packages = crates(host)
+def host() -> str:
+    """The target of this machine."""
+    lines = subprocess.check_output(["rustc", "-vV"], text=True, timeout=120).splitlines()
+    return next(line.removeprefix("host: ") for line in lines if line.startswith("host: "))
+
+
+def main(output: str, target: str | None = None) -> None:
+    packages = crates(target or host())
     lines = ["The extension of kopf-rs contains code of these crates:", ""]
     users: dict[str, list[str]] = collections.defaultdict(list)
     for package in packages:

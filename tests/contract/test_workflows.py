@@ -77,6 +77,34 @@ def test_commands_of_workflows_exist_in_the_checkout():
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_no_step_after_the_checkout_has_the_token():
+    jobs = [job for path in WORKFLOWS.glob("*.yml") for job in load(path.stem)["jobs"].values()]
+    checkouts = [it for job in jobs for it in job["steps"] if it.get("uses", "").startswith("actions/checkout@")]
+    assert len(checkouts) == len(jobs)
+    assert all(it["with"] == {"persist-credentials": False} for it in checkouts)
+
+
+def test_the_workflows_are_linted_first():
+    [job] = load("ci")["jobs"].values()
+    assert next(it["run"] for it in job["steps"] if "run" in it) == "make lint-workflows"
+
+
+def test_all_fuzz_targets_run_on_a_schedule():
+    targets = {path.stem for path in (ROOT / "fuzz" / "fuzz_targets").glob("*.rs")}
+    assert set(load("advisories")["jobs"]["fuzz"]["strategy"]["matrix"]["target"]) == targets
+    [listed] = re.findall(r"^FUZZ_TARGETS [?]= (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    assert set(listed.split()) == targets
+
+
+def test_wheels_have_the_licences_of_the_crates_of_their_platform():
+    jobs = load("wheels")["jobs"]
+    for name in ("wheel", "macos"):
+        [command] = [
+            step["run"] for step in jobs[name]["steps"] if "scripts/licences.py" in step.get("run", "")
+        ]
+        assert command.endswith(" python/kopf/THIRD-PARTY.txt ${{ matrix.target }}"), name
+
+
 def test_the_results_of_failed_checks_are_kept():
     [job] = load("ci")["jobs"].values()
     [kept] = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
