@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use kopf_apiserver::{Server, ServerOptions, start};
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -517,4 +517,16 @@ async fn requests_are_authenticated_and_impersonation_is_authorized() {
     )
     .await;
     assert_eq!(json_of(&who)["status"]["userInfo"]["username"], "system:serviceaccount:a:b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_closed_if_the_head_of_its_request_does_not_end() {
+    let server = plain().await;
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).await.expect("a connection");
+    stream.write_all(b"GET /version HTTP/1.1\r\nHost: ").await.expect("it is open");
+    let begun = tokio::time::Instant::now();
+    let mut response = Vec::new();
+    // It waits without an end if the server does not close the connection.
+    drop(stream.read_to_end(&mut response).await);
+    assert!(begun.elapsed().as_secs() >= 100, "{:?}", begun.elapsed());
 }
