@@ -267,7 +267,7 @@ impl ObjectWorker {
     }
 
     /// Whether the cycle that waits for our last write may continue: with true if that has arrived or timed out, with false if
-    /// another event came first, or a pause: then the write will not arrive. Otherwise, the end of the wait.
+    /// another event came first, or a pause, or the object was deleted: then the write will not arrive. Otherwise, the end of the wait.
     ///
     /// # Errors
     /// The wait is not over: it ends at this time, unless an event arrives or a pause begins.
@@ -279,6 +279,10 @@ impl ObjectWorker {
     ) -> Result<bool, Timestamp> {
         // Kopf 1.45 continues during the pause, when the timeout is over.
         if self.has_events() || (operator.paused && !context.startup_config.settings.compat) {
+            return Ok(false);
+        }
+        // The deletion event will end the handling, however late it comes.
+        if self.consistency.as_ref().is_some_and(|consistency| consistency.is_deleted()) {
             return Ok(false);
         }
         match self.consistency.as_ref().and_then(|consistency| consistency.deadline()) {

@@ -11,6 +11,7 @@ use crate::settings::Settings;
 use crate::writes::{Rejection, WriteFailure, WriteOutcome};
 use serde_json::{Value, json};
 
+mod deletions;
 mod failed_writes;
 mod foreign_writes;
 mod pauses;
@@ -103,14 +104,18 @@ impl Scene {
 
     /// A cycle of the event with this decision, and what follows it.
     fn open(&mut self, event: QueuedEvent) -> RunningCycle {
+        self.open_at(event, 0.0)
+    }
+
+    fn open_at(&mut self, event: QueuedEvent, now: f64) -> RunningCycle {
         let (resource_handlers, config) = self.context();
         let context = WorkerContext {
             resource_handlers: &resource_handlers,
             startup_config: &config,
             live_config: &config,
         };
-        let start = self.worker.prepare(event, context, at(0.0));
-        RunningCycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(0.0))
+        let start = self.worker.prepare(event, context, at(now));
+        RunningCycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(now))
     }
 
     fn conclude(&mut self, event: QueuedEvent, decision: Decision, now: f64) -> DecisionResult {

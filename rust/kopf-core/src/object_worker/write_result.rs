@@ -315,7 +315,11 @@ impl ObjectWorker {
         context: WorkerContext<'_>,
         now: Timestamp,
     ) {
-        // An object that is gone only waits for its deletion event; until then, no state of it is reliable.
+        // An object that is gone only waits for its deletion event; until then, no state of it is reliable. If the deletion is not
+        // certain, the wait ends with the timeout.
+        if outcome.deleted {
+            self.consistency.get_or_insert_default().mark_deleted();
+        }
         if outcome.gone || (outcome.latest.is_none() && outcome.is_in_doubt()) {
             return self.mark_unknown(context, now);
         }

@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Consistency {
     expected: Option<Expectation>,
+    is_deleted: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +88,7 @@ impl Consistency {
     }
 
     /// Waits for the whole timeout, in seconds, because no received state can be trusted until then: the response to a
-    /// patch was lost and the patch may have been applied, or the object no longer exists and its deletion event is still
-    /// to arrive.
+    /// patch was lost and the patch may have been applied, or the server has not found the object.
     pub fn mark_unknown(&mut self, timeout: f64, now: Timestamp) {
         if timeout <= 0.0 {
             return;
@@ -96,6 +96,17 @@ impl Consistency {
         // The patches before it are still known.
         let known = self.expected.take().and_then(|expected| expected.known);
         self.expected = Some(Expectation { version: None, known, until: now.plus(timeout) });
+    }
+
+    /// Trusts no received state any more, not even after the timeout: the object was deleted, and its deletion event is still to
+    /// arrive.
+    pub fn mark_deleted(&mut self) {
+        self.is_deleted = true;
+    }
+
+    /// Whether the object is known to be deleted.
+    pub fn is_deleted(&self) -> bool {
+        self.is_deleted
     }
 
     /// Whether the state with this version is known to be from before one of our patches.
@@ -115,7 +126,7 @@ impl Consistency {
 
     /// Whether the latest state contains all our patches, or the timeout has passed.
     pub fn is_reached(&self, now: Timestamp) -> bool {
-        self.expected.as_ref().is_none_or(|expected| now >= expected.until)
+        !self.is_deleted && self.expected.as_ref().is_none_or(|expected| now >= expected.until)
     }
 }
 
@@ -199,6 +210,18 @@ mod tests {
         assert!(consistency.is_older(Some("101")) && !consistency.is_older(Some("102")));
         consistency.observe(Some("102"));
         assert!(!consistency.is_reached(at(5.0)), "it is not the unknown one");
+    }
+
+    #[test]
+    fn no_state_of_a_deleted_object_is_trusted() {
+        let mut consistency = after_write("102", false, "101", 5.0);
+        consistency.mark_deleted();
+        consistency.observe(Some("103"));
+        assert!(
+            consistency.is_deleted()
+                && !consistency.is_reached(at(1.0))
+                && !consistency.is_reached(at(100.0))
+        );
     }
 
     #[test]

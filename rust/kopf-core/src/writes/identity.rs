@@ -52,6 +52,14 @@ pub(super) fn is_gone(error: &RequestError) -> bool {
     matches!(error, RequestError::Api(error) if error.reason.as_deref() == Some(REPLACED))
 }
 
+/// Whether a 404 proves that the object was deleted. Others come from proxies, and from servers without the resource.
+pub(super) fn is_deletion(error: &RequestError, object: &Object) -> bool {
+    let RequestError::Api(rejection) = error else { return false };
+    let named = || rejection.payload.as_ref()?.get("details")?.get("name")?.as_str();
+    let is_named = rejection.reason.as_deref() == Some("NotFound") && named() == object.name();
+    object.uid().is_some() && (is_gone(error) || is_named)
+}
+
 /// Whether the server has rejected a patch because of the uid.
 pub(super) fn is_about_uid(error: &RequestError) -> bool {
     let RequestError::Api(rejection) = error else { return false };

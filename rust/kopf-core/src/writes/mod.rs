@@ -48,7 +48,7 @@ pub use outcome::{WriteFailure, WriteOutcome};
 pub use rejection::Rejection;
 pub use request::{Action, Content, Request, WriteRequest};
 
-use identity::gone;
+use identity::{gone, is_deletion};
 use merged::Ended;
 use merging::Merging;
 use partial::PartialMerge;
@@ -303,6 +303,7 @@ impl Writing {
                 let mut scope = Scope { object, context, outcome, log };
                 scope.debug(|_| "Patching was skipped: the object does not exist anymore.".to_owned());
                 self.outcome.gone = true;
+                self.outcome.deleted = !context.compat && is_deletion(&error, object);
                 self.outcome.rejections.clear();
             }
             ended => self.outcome.failure = ended.err(),

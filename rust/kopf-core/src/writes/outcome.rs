@@ -16,6 +16,9 @@ pub struct WriteOutcome {
     pub latest: Option<Arc<Object>>,
     /// The object does not exist any more.
     pub gone: bool,
+    /// The same, and it is certain: the server has named the object as missing, or another one has its name, or its deletion was
+    /// received. Objects without a uid do not count, since the next one of their name cannot be distinguished.
+    pub deleted: bool,
     /// The functions have to be called again in the next cycle.
     pub carry: bool,
     /// The server has rejected the result of the functions.

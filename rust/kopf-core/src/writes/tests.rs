@@ -205,3 +205,29 @@ fn names_are_escaped_in_the_query_of_a_list() {
         rules.list_url(&object(r"a,b=c\d"))
     );
 }
+
+#[test]
+fn a_deletion_is_certain_if_the_server_names_the_object() {
+    let resource = resource();
+    let status =
+        |name: Value| json!({"kind": "Status", "reason": "NotFound", "details": {"name": name}}).to_string();
+    let uid = json!({"kind": "Status", "details": {"causes": [{"field": "metadata.uid"}]}}).to_string();
+    let anonymous = Arc::new(Object::decode(r#"{"metadata":{"name":"x"}}"#).unwrap());
+    for (object, compat, code, body, expected) in [
+        (object("x"), false, 404, status(json!("x")), (true, true)),
+        (object("x"), false, 422, uid, (true, true)),
+        (object("x"), true, 404, status(json!("x")), (true, false)),
+        (object("x"), false, 404, status(json!("another")), (true, false)),
+        (object("x"), false, 404, status(Value::Null), (true, false)),
+        (object("x"), false, 404, "404 page not found".to_owned(), (true, false)),
+        (anonymous, false, 404, status(json!("x")), (true, false)),
+    ] {
+        let rules = WriteContext { compat, ..rules(&resource, &|| false) };
+        let mut writing = Writing::new(object, change(&json!({"spec": {"b": 1}})), &rules);
+        next(&mut writing, &rules);
+        let error = ApiError::from_response(code, None, body.as_bytes());
+        writing.on_response(Err(RequestError::Api(Box::new(error))), &rules);
+        let outcome = writing.finish();
+        assert_eq!((outcome.gone, outcome.deleted), expected, "{code} {body}");
+    }
+}

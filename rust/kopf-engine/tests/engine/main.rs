@@ -12,6 +12,7 @@ mod discovery;
 mod election;
 mod fixture;
 mod hand_overs;
+mod late_deletions;
 mod load;
 mod other_operators;
 mod panics;
