@@ -79,7 +79,9 @@ def test_commands_of_workflows_exist_in_the_checkout():
 
 def test_no_step_after_the_checkout_has_the_token():
     jobs = [job for path in WORKFLOWS.glob("*.yml") for job in load(path.stem)["jobs"].values()]
-    checkouts = [it for job in jobs for it in job["steps"] if it.get("uses", "").startswith("actions/checkout@")]
+    checkouts = [
+        it for job in jobs for it in job["steps"] if it.get("uses", "").startswith("actions/checkout@")
+    ]
     assert len(checkouts) == len(jobs)
     assert all(it["with"] == {"persist-credentials": False} for it in checkouts)
 

@@ -21,6 +21,15 @@ IN_REFERENCE: dict[str, str] = {
         "a changed kind is looked at once there, before the server's discovery has followed"
     ),
     "test_an_unavailable_api_does_not_affect_other_kinds": "the operator exits after a minute there",
+    "test_an_operator_starts_within_seconds_although_an_api_is_unavailable": (
+        "the operator exits after a minute there"
+    ),
+    "test_nothing_of_a_deleted_object_is_written_into_its_successor": (
+        "the successor gets the results of the deleted object there, and is not handled"
+    ),
+    "test_no_change_handler_is_called_for_the_last_states_of_a_deleted_object": (
+        "handlers are called for them there"
+    ),
     "test_objects_that_vanish_unseen_leave_the_indices": "such objects stay in the indices there",
     "test_initial_objects_are_streamed_if_the_server_can": "a refusal of streaming ends the operator there",
     "test_forbidden_list_is_tried_again_until_the_permission_comes": (

@@ -44,6 +44,8 @@ class Proxy:
         self._changed = threading.Condition()
         self.faults: list[Fault] = []
         self._streams: set[http.client.HTTPConnection] = set()
+        self._delivers = threading.Event()
+        self._delivers.set()
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -94,6 +96,13 @@ class Proxy:
                 alive()
                 self._changed.wait(1)
 
+    def hold_watches(self) -> None:
+        """Deliver no further events of watches, until `release_watches()`."""
+        self._delivers.clear()
+
+    def release_watches(self) -> None:
+        self._delivers.set()
+
     def cut(self) -> None:
         """Break all streams."""
         for connection in list(self._streams):
@@ -103,6 +112,7 @@ class Proxy:
                     sock.shutdown(2)
 
     def close(self) -> None:
+        self.release_watches()
         self.cut()
         self._server.shutdown()
         self._server.server_close()
@@ -158,6 +168,7 @@ class Proxy:
                     self.send_header("Transfer-Encoding", "chunked")
                     self.end_headers()
                     for line in response:
+                        proxy._delivers.wait()
                         self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
                         self.wfile.flush()
                         if line.startswith(b'{"type":"BOOKMARK"'):
