@@ -76,11 +76,11 @@ def test_the_demo_of_the_readme(reader):
 
 def test_all_pages_with_outputs_are_followed():
     """Here, or with the wheel in an empty environment by tests/installed/test_pages.py."""
-    shown = {
-        str(path.relative_to(ROOT))
-        for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
-        if re.search(r"^```console$", path.read_text(), re.M)
-    }
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    texts = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
+    shown = {name for name, text in texts.items() if re.search(r"^```console$", text, re.M)}
+    # Commands in other fences would not be followed.
+    assert [name for name, text in texts.items() if re.search(r"^```(?:shell|bash|sh)$", text, re.M)] == []
     followed = {
         "README.md",
         "docs/dev.md",
@@ -90,6 +90,7 @@ def test_all_pages_with_outputs_are_followed():
         "docs/how-to/check-a-cluster.md",
         "docs/how-to/handler-not-called.md",
         "docs/how-to/object-states.md",
+        "docs/how-to/replicas.md",
         "docs/how-to/type-checking.md",
         "docs/migration.md",
     }

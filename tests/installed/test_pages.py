@@ -142,6 +142,16 @@ def test_pages_about_the_object_of_an_example(prepared, page, example):
         assert prepared.follow((ROOT / f"docs/{page}.md").read_text()) == 1
 
 
+def test_the_commands_of_replicas(prepared):
+    source = ROOT / "examples/01-minimal"
+    (prepared.folder / "handlers.py").write_text((source / "example.py").read_text())
+    with Cluster() as cluster:
+        prepared.env["KUBECONFIG"] = str(cluster.kubeconfig)
+        prepared.run("kubectl create namespace cache-system", [])
+        assert prepared.follow((ROOT / "docs/how-to/replicas.md").read_text()) == 2
+        prepared.close()  # before its cluster
+
+
 def test_the_command_that_prints_the_manifests_of_a_deployment(prepared):
     [command] = re.findall(r"`(kopf manifests --home [^`]+)`", (ROOT / "docs/deployment.md").read_text())
     with Cluster() as cluster:
