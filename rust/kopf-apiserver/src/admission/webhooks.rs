@@ -111,30 +111,46 @@ async fn call_webhook(
     }
 }
 
+/// Reasons that a webhook can give.
+const REASONS: [&str; 18] = [
+    "Unauthorized",
+    "Forbidden",
+    "NotFound",
+    "AlreadyExists",
+    "Conflict",
+    "Gone",
+    "Invalid",
+    "ServerTimeout",
+    "Timeout",
+    "TooManyRequests",
+    "BadRequest",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "RequestEntityTooLarge",
+    "UnsupportedMediaType",
+    "InternalError",
+    "Expired",
+    "ServiceUnavailable",
+];
+
+/// The error with the status of a denial. Its code is at least 400.
 fn denied(hook: &Value, response: &Value) -> Status {
     let name = hook["name"].as_str().unwrap_or_default();
-    let message = response.pointer("/status/message").and_then(Value::as_str).unwrap_or_default();
-    let code = response
-        .pointer("/status/code")
-        .and_then(Value::as_u64)
-        .and_then(|c| u16::try_from(c).ok())
-        .filter(|c| *c >= 400);
-    let text = if message.is_empty() {
-        format!("admission webhook \"{name}\" denied the request without explanation")
-    } else {
-        format!("admission webhook \"{name}\" denied the request: {message}")
+    let given = &response["status"];
+    let (message, reason) = (member_text(given, "message"), member_text(given, "reason"));
+    let code = given["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+    let denied = format!("admission webhook \"{name}\" denied the request");
+    let text = match (message, reason) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", reason) => format!("{denied}: {reason}"),
+        (message, _) => format!("{denied}: {message}"),
     };
-    let reason = match response.pointer("/status/reason").and_then(Value::as_str) {
-        Some("Invalid") => "Invalid",
-        Some("BadRequest") => "BadRequest",
-        Some("Conflict") => "Conflict",
-        Some("NotFound") => "NotFound",
-        _ if code.is_none_or(|c| c == 403) => "Forbidden",
-        _ => "",
-    };
-    let reason =
-        if reason == "Forbidden" && code.is_none() && message.is_empty() { "Forbidden" } else { reason };
-    Status::new(code.unwrap_or(403), reason, text)
+    let reason = REASONS.into_iter().find(|known| *known == reason).unwrap_or_default();
+    let status = Status::new(code.max(400), reason, text);
+    match given["details"].as_object() {
+        Some(details) => status.with(details.clone()),
+        None => status,
+    }
 }
 
 /// Calls the matching mutating webhooks in order and returns the patched object. Webhooks with `reinvocationPolicy: IfNeeded`

@@ -69,10 +69,8 @@ async fn convert(resource: &Resource, mut values: Vec<Value>, desired: &str) -> 
     }
     for (index, (i, mut new)) in others.into_iter().zip(converted).enumerate() {
         let Some(old) = values.get_mut(i) else { continue };
-        let invalid = |why| {
-            Status::internal(format!("{subject} returned invalid converted object at index {index}: {why}"))
-        };
-        check(old, &new, desired).map_err(invalid)?;
+        let invalid = |why| Status::internal(format!("{subject} returned invalid object{why}"));
+        check(old, &new, desired, index).map_err(invalid)?;
         keep_metadata(old, &mut new);
         *old = new;
     }
@@ -116,19 +114,21 @@ async fn call(resource: &Resource, objects: &[&Value], desired: &str) -> Result<
 }
 
 /// Checks that a converted object has the desired version, and is still the same object.
-fn check(old: &Value, new: &Value, desired: &str) -> Result<(), String> {
+fn check(old: &Value, new: &Value, desired: &str, index: usize) -> Result<(), String> {
     let given = member_text(new, "apiVersion");
     if given != desired {
-        return Err(format!("invalid groupVersion (expected {desired}, received {given})"));
+        return Err(format!(
+            " at index {index}: invalid groupVersion (expected {desired}, received {given})"
+        ));
     }
     let (expected, given) = (member_text(old, "kind"), member_text(new, "kind"));
     if expected != given {
-        return Err(format!("invalid kind (expected {expected}, received {given})"));
+        return Err(format!(" at index {index}: invalid kind (expected {expected}, received {given})"));
     }
     for (key, name) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (expected, given) = (member_text(&old["metadata"], key), member_text(&new["metadata"], key));
         if expected != given {
-            return Err(format!("must have the same {name}: {expected} != {given}"));
+            return Err(format!(": must have the same {name}: {expected} != {given}"));
         }
     }
     Ok(())

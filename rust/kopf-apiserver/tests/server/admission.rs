@@ -116,6 +116,33 @@ async fn match_conditions_decide_about_calls() {
 }
 
 #[tokio::test]
+async fn denials_have_the_status_of_the_webhook() {
+    let server = plain().await;
+    let webhook = Webhook::start(|_, request| {
+        let status = match request["name"].as_str() {
+            Some("message") => json!({"message": "no"}),
+            Some("reason") => json!({"reason": "NotFound"}),
+            Some("details") => json!({"code": 422, "message": "no", "details": {"causes": [{"field": "f"}]}}),
+            _ => Value::Null,
+        };
+        json!({"allowed": false, "status": status})
+    });
+    configure(&server, "validatingwebhookconfigurations", &webhook.await, &[("a", json!({}))]).await;
+    for (name, expected) in [
+        ("silent", (400, " without explanation", Value::Null)),
+        ("message", (400, ": no", Value::Null)),
+        ("reason", (400, ": NotFound", Value::Null)),
+        ("details", (422, ": no", json!({"causes": [{"field": "f"}]}))),
+    ] {
+        let answer = post(&server, MAPS, &map(name, &json!({}))).await;
+        let status: Value = serde_json::from_str(&answer.body).expect("a Status");
+        let message = format!("admission webhook \"a.test.dev\" denied the request{}", expected.1);
+        assert_eq!((answer.code, &status["message"]), (expected.0, &message.into()), "{name}");
+        assert_eq!(status["details"], expected.2, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn webhooks_match_equivalent_versions_and_get_objects_in_theirs() {
     let server = plain().await;
     let webhook = Webhook::start(|path, _| match path {
