@@ -263,14 +263,16 @@ faults-reference: $(VENV)/.installed $(REFERENCE)/.installed
 	KOPF_FAULTS_OBJECTS=2000 $(PYTEST) tests/faults -s --kopf-python $(abspath $(REFERENCE)/bin/python) $(PYTEST_ARGS)
 
 # Sends the recorded requests of the generated conformance corpora to the embedded API server; takes less than three minutes. The
-# corpora are built-in kinds with variants, and CRDs in the style of real ones. Fails if fewer than 98 percent of the answers, or fewer
-# than 90 percent in one family, are those of kube-apiserver.
+# corpora are built-in kinds with variants, CRDs in the style of real ones, admission policies, and writes by several managers. Fails
+# if fewer than 98 percent of the answers, or fewer than 90 percent in one family, are those of kube-apiserver.
 .PHONY: conformance
 conformance: $(VENV)/.tools
 	cargo build --quiet -p kopf-apiserver --bin kopf-apiserver
 	$(VENV)/bin/python -m tests.conformance.generative compare target/debug/kopf-apiserver --required 98 --required-family 90
-	$(VENV)/bin/python -m tests.conformance.generative --corpus style compare target/debug/kopf-apiserver \
-	    --required 98 --required-family 90
+	for corpus in style policies managers; do \
+	    $(VENV)/bin/python -m tests.conformance.generative --corpus $$corpus compare target/debug/kopf-apiserver \
+	        --required 98 --required-family 90 || exit 1; \
+	done
 
 # Coverage-guided fuzzing with the properties of fuzz/; the tests provide the seeds. Failing inputs are kept in fuzz/artifacts.
 FUZZ_SECONDS ?= 120

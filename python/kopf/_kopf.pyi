@@ -1126,6 +1126,7 @@ class ApiServer:
         *,
         verb: str = "",
         plural: str = "",
+        client: str = "",
         times: int | None = None,
         after: int = 0,
     ) -> None: ...

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
+from contextlib import closing
 
 import pytest
+from kopf.testing import Cluster
 
+from tests.conformance.generative.__main__ import RECORDINGS, compare_with, read_recording
+from tests.conformance.generative.client import Client
 from tests.conformance.generative.crds import CASES, CrdCase
 from tests.conformance.generative.crds.schemas import f, mapping, sample_of, schema_of
 from tests.conformance.generative.crds.variants import conflicts, crd_variants
@@ -63,3 +68,39 @@ def test_schemas_and_samples_come_from_annotated_samples():
     }
     assert sample_of(annotated) == {"name": "a", "labels": {"x": 1}}
     assert sample_of(annotated, minimal=True) == {"name": "a"}
+
+
+def is_about(case: CrdCase, line: dict[str, object]) -> bool:
+    """Whether a recorded request is about a CRD, or about its objects; not about all of its group."""
+    spec = case.crd["spec"]
+    path, label = str(line["path"]), str(line["label"]).removeprefix("create ")
+    if line["family"] == "discovery":
+        return False
+    is_object = path.startswith(f"/apis/{spec['group']}/") and f"/{spec['names']['plural']}" in path
+    return is_object or label.startswith(case.crd["metadata"]["name"])
+
+
+def test_a_sample_of_the_recorded_requests_about_crds_has_equal_answers():
+    # Every fourth CRD is changed, and every fifth has conflicts.
+    sample = CASES[::40]
+    recorded = read_recording(RECORDINGS["style"])
+    chosen = [it for it in recorded if it["label"] == "namespace" or any(is_about(c, it) for c in sample)]
+    assert len(chosen) > 300
+    assert len({it["family"] for it in chosen}) > 10
+    with Cluster(access=True) as cluster, closing(Client(cluster.kubeconfig)) as client:
+        report = compare_with(client, chosen)
+    assert report.is_enough(98, 90), "\n".join([*report.causes, *report.table()])
+
+
+@pytest.mark.parametrize("corpus", ["policies", "managers"])
+def test_the_recorded_requests_of_small_corpora_have_equal_answers(corpus: str):
+    recorded = read_recording(RECORDINGS[corpus])
+    if corpus == "policies":
+        # The label begins with the policy.
+        kept = [zlib.crc32(it["label"].partition(":")[0].encode()) % 4 == 0 for it in recorded]
+        setup = {"namespace", "limit one", "limit two"}
+        recorded = [it for it, is_kept in zip(recorded, kept, strict=True) if is_kept or it["label"] in setup]
+    assert len(recorded) > 100
+    with Cluster(access=True) as cluster, closing(Client(cluster.kubeconfig)) as client:
+        report = compare_with(client, recorded)
+    assert report.is_enough(98, 90), "\n".join([*report.causes, *report.table()])

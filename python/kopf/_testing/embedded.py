@@ -213,6 +213,7 @@ class EmbeddedFeatures:
         *,
         verb: str = "",
         resource: str = "",
+        client: str = "",
         times: int | None = None,
         after: int = 0,
     ) -> None:
@@ -228,10 +229,13 @@ class EmbeddedFeatures:
             number: The number of the fault: seconds, an HTTP status, or a version; see above.
             verb: Only requests with this verb, such as `patch`; empty: all.
             resource: Only requests for this resource, such as `widgets/status`; empty: all.
+            client: Only requests of this client: the name of its user, or a part of its User-Agent; empty: all.
             times: How many requests are affected; None: all, until `clear_faults()`.
             after: How many matching requests are served as usual before.
         """
-        self._embedded.inject(fault, number, verb=verb, plural=resource, times=times, after=after)
+        self._embedded.inject(
+            fault, number, verb=verb, plural=resource, client=client, times=times, after=after
+        )
 
     def disconnect_clients(self) -> None:
         """Disconnect all clients from the embedded server until the faults are cleared: for the server, all

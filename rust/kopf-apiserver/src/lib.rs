@@ -24,13 +24,10 @@
 //! # Not implemented
 //!
 //! - **Encodings**: responses are JSON. Bodies may also be YAML and, for built-in kinds, protobuf; there is no CBOR.
-//! - **Validation of built-in kinds** covers unknown fields, types, enumerations, names, labels and the most common rules
-//!   (selectors, containers, ports, immutability), but not the hundreds of rules for volumes, affinities, quantities and so on.
-//! - **Defaults of built-in kinds** cover pods, workloads, jobs, services, secrets, RBAC, webhooks and storage. Other kinds have
-//!   the defaults of their published schemas.
-//! - **Admission** is limited to webhooks: there are no quotas, limit ranges, admission policies, pod security or service
-//!   account tokens. `ValidatingAdmissionPolicy` and similar objects are stored without effect.
-//! - **Conversion**: CRDs convert with the strategy `None` only; events and autoscalers by their main fields.
+//! - **Validation and defaults of built-in kinds**: `docs/testing/real-clusters.md` lists the rules that are not imitated.
+//! - **Admission** consists of webhooks and `ValidatingAdmissionPolicy`: quotas, limit ranges, `MutatingAdmissionPolicy` and pod
+//!   security are stored without effect. Audit annotations are dropped. Webhooks have addresses; services cannot be reached.
+//! - **Conversion**: events and autoscalers are converted by their main fields.
 //! - **Cluster components**: there is no scheduler, kubelet, exec, attach, port-forward or proxy, and logs are empty.
 //!   `controllers` simulate the status of workloads. Evictions ignore disruption budgets.
 //! - **Tables** have the usual columns of common kinds, and name and age for others. Descriptions are short.
@@ -65,6 +62,7 @@ mod scheme;
 mod server;
 mod storage;
 mod testkit;
+mod webhook;
 
 pub use base::clock::set_time;
 pub use base::connections::{OpenConnection, listeners, open_connections};

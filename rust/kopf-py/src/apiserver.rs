@@ -190,20 +190,23 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Injects a fault: its name, its parameter, the verb and the resource that it is limited to, and how many times it occurs.
-    #[pyo3(signature = (fault, number = 0.0, *, verb = "", plural = "", times = None, after = 0))]
+    /// Injects a fault: its name, its parameter, the verb, the resource and the client that it is limited to, and how many times it
+    /// occurs.
+    #[pyo3(signature = (fault, number = 0.0, *, verb = "", plural = "", client = "", times = None, after = 0))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments")]
     fn inject(
         &self,
         fault: &str,
         number: f64,
         verb: &str,
         plural: &str,
+        client: &str,
         times: Option<u32>,
         after: u32,
     ) -> PyResult<()> {
         let fault = read_fault(fault, number)?;
         let injection = Injection { times, ..Injection::always(fault).after(after) };
-        self.running()?.faults().inject(injection.on_verb(verb).on_resource(plural));
+        self.running()?.faults().inject(injection.on_verb(verb).on_resource(plural).on_client(client));
         Ok(())
     }
 

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from . import corpus, style
+from . import corpus, managers, policies, style
 from .client import Answer, Client
 from .compare import Report
 from .corpus import Request
@@ -25,8 +25,13 @@ from .normalise import normalise
 HERE = Path(__file__).parent
 #: Seconds until the CRDs must be served, or until an answer must be the awaited one.
 SERVED_TIMEOUT, ANSWER_TIMEOUT = 120, 10
-#: Recordings of the corpora: of folders with manifests, and of `crds`.
-RECORDINGS = {"manifests": HERE / "recording.jsonl.gz", "style": HERE / "style.jsonl.xz"}
+#: Recordings of the corpora: of folders with manifests, of `crds`, of `policies`, and of `managers`.
+RECORDINGS = {
+    "manifests": HERE / "recording.jsonl.gz",
+    "style": HERE / "style.jsonl.xz",
+    "policies": HERE / "policies.jsonl.xz",
+    "managers": HERE / "managers.jsonl.xz",
+}
 
 
 def record(arguments: argparse.Namespace) -> None:
@@ -43,18 +48,31 @@ def record(arguments: argparse.Namespace) -> None:
         stored = {k: v for k, v in asdict(request).items() if v not in (None, {})}
         lines.append(json.dumps({**stored, "answer": answer}, separators=(",", ":")))
 
-    is_style = arguments.corpus == "style"
-    manifests = [] if is_style else corpus.load(arguments.folders)
-    crds = [case.crd for case in style.CASES] if is_style else [m for m in manifests if corpus.is_crd(m)]
-    for request in style.setup() if is_style else corpus.setup(manifests):
+    setup, crds, requests = made(arguments.corpus, arguments.folders, client)
+    for request in setup:
         send(request)
     wait_until_served(client, crds)
-    for request in style.requests(client) if is_style else corpus.requests(manifests, client):
+    for request in requests:
         send(request)
     recording = arguments.recording or RECORDINGS[arguments.corpus]
     recording.write_bytes(compress(recording, "\n".join(lines).encode()))
     print(f"{len(unanswered)} requests without an answer, e.g. {unanswered[:3]}")
     print(f"{len(lines)} requests in {recording}, {recording.stat().st_size // 1024} KiB")
+
+
+def made(
+    name: str, folders: list[Path], client: Client
+) -> tuple[Iterator[Request], list[dict[str, Any]], Iterator[Request]]:
+    """The requests that set a server up, the CRDs among them, and the others."""
+    if name == "style":
+        return style.setup(), [case.crd for case in style.CASES], style.requests(client)
+    if name == "policies":
+        return policies.setup(), [], policies.requests()
+    if name == "managers":
+        return managers.setup(), [], managers.requests()
+    manifests = corpus.load(folders)
+    crds = [manifest for manifest in manifests if corpus.is_crd(manifest)]
+    return corpus.setup(manifests), crds, corpus.requests(manifests, client)
 
 
 def compress(recording: Path, data: bytes) -> bytes:
@@ -97,6 +115,8 @@ def _accept(extra: dict[str, Any]) -> dict[str, str]:
 
 
 def _is_settled(answer: Answer, extra: dict[str, Any]) -> bool:
+    if extra.get("await") == "denial":
+        return answer.code >= 400
     if answer.code != 200:
         return "until" not in extra
     body = answer.body
@@ -127,10 +147,9 @@ def embedded(binary: Path) -> Iterator[Path]:
 
 def compare(arguments: argparse.Namespace) -> int:
     """Send the recorded requests to an embedded server, and print the differences by cause."""
-    report = Report()
+    recorded = read_recording(arguments.recording or RECORDINGS[arguments.corpus])
     with embedded(arguments.server) as kubeconfig:
-        recording = arguments.recording or RECORDINGS[arguments.corpus]
-        send_recorded(recording, Client(kubeconfig), report, arguments)
+        report = compare_with(Client(kubeconfig), recorded, arguments.grep)
     for cause, count in report.causes.most_common(arguments.causes):
         print(f"{count:5} {cause}")
         for example in report.examples[cause][: arguments.examples]:
@@ -139,18 +158,26 @@ def compare(arguments: argparse.Namespace) -> int:
     return 0 if report.is_enough(arguments.required, arguments.required_family) else 1
 
 
-def send_recorded(recording: Path, client: Client, report: Report, arguments: argparse.Namespace) -> None:
-    """Send the requests of a recording, and compare the answers."""
+def read_recording(recording: Path) -> list[dict[str, Any]]:
+    """The recorded requests, with their answers."""
     decompress = gzip.decompress if recording.suffix == ".gz" else lzma.decompress
-    lines = decompress(recording.read_bytes()).decode().splitlines()
-    recorded: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    return [json.loads(line) for line in decompress(recording.read_bytes()).decode().splitlines()]
+
+
+def compare_with(client: Client, recorded: list[dict[str, Any]], shown: str | None = None) -> Report:
+    """Send recorded requests to a server, and compare the answers.
+
+    Both answers are printed if they differ and the label of the request contains `shown`.
+    """
+    report = Report()
     for line in recorded:
         ours = normalise(awaited(client, line))
         # Normalised with the present rules, too.
         real = normalise(Answer(**line["answer"]))
         report.add(line["family"], line["label"], real, ours)
-        if arguments.grep and arguments.grep in line["label"] and real != ours:
+        if shown and shown in line["label"] and real != ours:
             print(json.dumps({"label": line["label"], "real": real, "ours": ours}, indent=1))
+    return report
 
 
 def main() -> int:

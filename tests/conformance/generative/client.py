@@ -76,6 +76,10 @@ class Client:
         ]
         return Answer(response.status, value, warnings)
 
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
     def get(self, path: str) -> Any:
         """Read a JSON document that must exist."""
         answer = self.send("GET", path)

@@ -1,5 +1,27 @@
 //! Admission control.
 
-mod client;
+mod attributes;
+mod expressions;
+mod matching;
 pub(crate) mod pods;
-pub(crate) mod webhooks;
+mod policies;
+mod webhooks;
+
+use serde_json::Value;
+
+pub(crate) use attributes::{Attributes, Operation, Warnings};
+pub(crate) use webhooks::mutate;
+
+use crate::error::status::Status;
+use attributes::Objects;
+
+/// Evaluates the policies and calls the validating webhooks that match the request; the error is the first denial.
+pub(crate) async fn validate(
+    request: &Attributes<'_>,
+    new: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<(), Status> {
+    let objects = Objects { new, old };
+    policies::validate(request, &objects).await?;
+    webhooks::validate(request, &objects).await
+}

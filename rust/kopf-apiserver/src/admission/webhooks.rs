@@ -1,162 +1,69 @@
 //! Admission webhooks: matching, reviews, JSON patches and denials.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine;
 use serde_json::{Value, json};
 
-use super::client;
-use crate::base::user::User;
+use super::attributes::{Attributes, Objects, Operation};
+use super::expressions;
+use super::matching::{list, matched_resource};
+use crate::base::json::member_text;
 use crate::error::status::Status;
 use crate::patch;
 use crate::registry::prepare;
-use crate::registry::selectors::LabelSelector;
 use crate::scheme::resources::Resource;
-use crate::storage::object::Stored;
-use crate::storage::store::Store;
-
-/// Operation of an admission request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
-    Create,
-    Update,
-    Delete,
-}
-
-impl Operation {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Create => "CREATE",
-            Self::Update => "UPDATE",
-            Self::Delete => "DELETE",
-        }
-    }
-}
-
-/// Warnings of a response, without duplicates.
-#[derive(Debug, Default)]
-pub(crate) struct Warnings(Mutex<Vec<String>>);
-
-impl Warnings {
-    /// Adds a warning. Errors carry the warnings as well.
-    pub(crate) fn add(&self, warning: &str) {
-        let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !warnings.iter().any(|known| known == warning) {
-            warnings.push(warning.to_owned());
-        }
-    }
-    /// Warnings within the size limits of kube-apiserver: 4096 characters together, or else 256 each.
-    pub(crate) fn shortened(&self) -> Vec<String> {
-        const TOTAL: usize = 4096;
-        const EACH: usize = 256;
-        let warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if warnings.iter().map(|warning| warning.chars().count()).sum::<usize>() <= TOTAL {
-            return warnings.clone();
-        }
-        warnings.iter().take(TOTAL / EACH).map(|warning| warning.chars().take(EACH).collect()).collect()
-    }
-}
-
-/// Attributes of an admission request.
-pub(crate) struct Attributes<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) resource: &'a Resource,
-    pub(crate) subresource: Option<&'a str>,
-    pub(crate) namespace: &'a str,
-    pub(crate) user: &'a User,
-    pub(crate) operation: Operation,
-    pub(crate) dry_run: bool,
-    pub(crate) warnings: &'a Warnings,
-}
+use crate::webhook::client;
 
 const GROUP: &str = "admissionregistration.k8s.io";
 
-/// Webhooks of one configuration resource that match the request, ordered by the names of their configurations.
-fn matching_webhooks(
-    request: &Attributes<'_>,
-    plural: &str,
-    object: &Value,
-    old: Option<&Value>,
-) -> Vec<Value> {
+/// Webhooks of one configuration resource, ordered by the names of their configurations.
+fn configured(request: &Attributes<'_>, plural: &str) -> Vec<Arc<Value>> {
     if request.resource.group == GROUP {
         return Vec::new();
     }
-    let configurations = request.store.list(&format!("{GROUP}/{plural}"), None).objects;
-    if configurations.is_empty() {
-        return Vec::new();
-    }
-    let hooks =
-        configurations.iter().flat_map(|c| c.value()["webhooks"].as_array().cloned().unwrap_or_default());
-    hooks.filter(|hook| matches(request, hook, object, old)).collect()
-}
-
-fn matches(request: &Attributes<'_>, hook: &Value, object: &Value, old: Option<&Value>) -> bool {
-    let rules = hook["rules"].as_array().cloned().unwrap_or_default();
-    if !rules.iter().any(|rule| rule_matches(request, rule)) {
-        return false;
-    }
-    let selector = LabelSelector::from_json(&hook["objectSelector"]);
-    let matches_labels = |v: &Value| {
-        selector.matches(|key| v.pointer("/metadata/labels").and_then(|l| l.get(key)).and_then(Value::as_str))
-    };
-    if !selector.is_empty() && !matches_labels(object) && !old.is_some_and(matches_labels) {
-        return false;
-    }
-    let selector = LabelSelector::from_json(&hook["namespaceSelector"]);
-    if selector.is_empty() || !request.resource.namespaced {
-        return true;
-    }
-    let namespace = request.store.get("namespaces", "", request.namespace);
-    namespace.is_some_and(|ns| selector.matches(|key| Stored::label(&ns, key)))
-}
-
-fn rule_matches(request: &Attributes<'_>, rule: &Value) -> bool {
-    let list = |key: &str| crate::base::json::strings(rule.get(key));
-    let has = |key: &str, value: &str| list(key).iter().any(|v| v == "*" || v == value);
-    let plural = &request.resource.plural;
-    let resource = match request.subresource {
-        None => list("resources").iter().any(|r| r == "*" || r == "*/*" || r == plural),
-        Some(sub) => list("resources").iter().any(|r| {
-            r == "*/*"
-                || *r == format!("{plural}/{sub}")
-                || *r == format!("{plural}/*")
-                || *r == format!("*/{sub}")
-        }),
-    };
-    let scope = match rule.get("scope").and_then(Value::as_str) {
-        Some("Namespaced") => request.resource.namespaced,
-        Some("Cluster") => !request.resource.namespaced,
-        _ => true,
-    };
-    has("operations", request.operation.name())
-        && has("apiGroups", &request.resource.group)
-        && has("apiVersions", &request.resource.version)
-        && resource
-        && scope
-}
-
-fn review(attributes: &Attributes<'_>, object: Option<&Value>, old: Option<&Value>) -> Value {
-    let resource = attributes.resource;
-    let kind = json!({"group": resource.group, "version": resource.version, "kind": resource.kind});
-    let resource_id =
-        json!({"group": resource.group, "version": resource.version, "resource": resource.plural});
-    let name = object.or(old).and_then(|o| o.pointer("/metadata/name")).cloned();
-    let user = attributes.user;
-    let mut request = json!({
-        "uid": crate::base::random::uid(), "kind": kind, "resource": resource_id, "requestKind": kind, "requestResource": resource_id,
-        "name": name, "operation": attributes.operation.name(), "userInfo": {"username": user.name, "uid": user.name, "groups": user.groups},
-        "object": object, "oldObject": old, "dryRun": attributes.dry_run,
-        "options": {"kind": match attributes.operation { Operation::Create => "CreateOptions", Operation::Update => "UpdateOptions", Operation::Delete => "DeleteOptions" },
-            "apiVersion": "meta.k8s.io/v1"},
+    let configurations = request.cluster.store.list(&format!("{GROUP}/{plural}"), None).objects;
+    let webhooks = configurations.iter().flat_map(|c| match c.value()["webhooks"].take() {
+        Value::Array(webhooks) => webhooks,
+        _ => Vec::new(),
     });
-    if resource.namespaced {
-        request["namespace"] = attributes.namespace.into();
+    webhooks.map(Arc::new).collect()
+}
+
+fn review(request: &Attributes<'_>, matched: &Resource, objects: &Objects<'_>) -> Value {
+    let mut review = request.admission_request(matched, objects);
+    review["uid"] = crate::base::random::uid().into();
+    review["object"] = objects.new.cloned().into();
+    review["oldObject"] = objects.old.cloned().into();
+    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": review})
+}
+
+/// A response of a webhook, about the resource in this version.
+struct Answer {
+    response: Value,
+    matched: Arc<Resource>,
+}
+
+/// Calls a webhook if it matches. `None` if it does not, or if its failure is ignored. The error is a denial or a failure.
+async fn call_matching(
+    request: &Attributes<'_>,
+    hook: &Arc<Value>,
+    objects: &Objects<'_>,
+) -> Result<Option<Answer>, Status> {
+    let Some(matched) = matched_resource(request, hook, list(hook, "rules"), objects) else {
+        return Ok(None);
+    };
+    let (new, old) = objects.in_version(request, &matched).await?;
+    let objects = Objects { new: new.as_ref(), old: old.as_ref() };
+    if !expressions::webhook_is_called(request, hook, &matched, &objects).await? {
+        return Ok(None);
     }
-    if let Some(sub) = attributes.subresource {
-        request["subResource"] = sub.into();
-        request["requestSubResource"] = sub.into();
+    let review = review(request, &matched, &objects);
+    let Some(response) = call_webhook(request, hook, &review).await? else { return Ok(None) };
+    if response["allowed"] != true {
+        return Err(denied(hook, &response));
     }
-    json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+    Ok(Some(Answer { response, matched }))
 }
 
 /// Calls one webhook. `Ok(None)` means that the call failed and `failurePolicy` is `Ignore`. Warnings of the response
@@ -204,66 +111,101 @@ async fn call_webhook(
     }
 }
 
+/// Reasons that a webhook can give.
+const REASONS: [&str; 18] = [
+    "Unauthorized",
+    "Forbidden",
+    "NotFound",
+    "AlreadyExists",
+    "Conflict",
+    "Gone",
+    "Invalid",
+    "ServerTimeout",
+    "Timeout",
+    "TooManyRequests",
+    "BadRequest",
+    "MethodNotAllowed",
+    "NotAcceptable",
+    "RequestEntityTooLarge",
+    "UnsupportedMediaType",
+    "InternalError",
+    "Expired",
+    "ServiceUnavailable",
+];
+
+/// The error with the status of a denial. Its code is at least 400.
 fn denied(hook: &Value, response: &Value) -> Status {
     let name = hook["name"].as_str().unwrap_or_default();
-    let message = response.pointer("/status/message").and_then(Value::as_str).unwrap_or_default();
-    let code = response
-        .pointer("/status/code")
-        .and_then(Value::as_u64)
-        .and_then(|c| u16::try_from(c).ok())
-        .filter(|c| *c >= 400);
-    let text = if message.is_empty() {
-        format!("admission webhook \"{name}\" denied the request without explanation")
-    } else {
-        format!("admission webhook \"{name}\" denied the request: {message}")
+    let given = &response["status"];
+    let (message, reason) = (member_text(given, "message"), member_text(given, "reason"));
+    let code = given["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+    let denied = format!("admission webhook \"{name}\" denied the request");
+    let text = match (message, reason) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", reason) => format!("{denied}: {reason}"),
+        (message, _) => format!("{denied}: {message}"),
     };
-    let reason = match response.pointer("/status/reason").and_then(Value::as_str) {
-        Some("Invalid") => "Invalid",
-        Some("BadRequest") => "BadRequest",
-        Some("Conflict") => "Conflict",
-        Some("NotFound") => "NotFound",
-        _ if code.is_none_or(|c| c == 403) => "Forbidden",
-        _ => "",
-    };
-    let reason =
-        if reason == "Forbidden" && code.is_none() && message.is_empty() { "Forbidden" } else { reason };
-    Status::new(code.unwrap_or(403), reason, text)
+    let reason = REASONS.into_iter().find(|known| *known == reason).unwrap_or_default();
+    let status = Status::new(code.max(400), reason, text);
+    match given["details"].as_object() {
+        Some(details) => status.with(details.clone()),
+        None => status,
+    }
 }
 
-/// Calls the matching mutating webhooks in order and returns the patched object.
+/// Calls the matching mutating webhooks in order and returns the patched object. Webhooks with `reinvocationPolicy: IfNeeded`
+/// are called once more if a later one has changed the object.
 pub(crate) async fn mutate(
     request: &Attributes<'_>,
     mut object: Value,
     old: Option<&Value>,
 ) -> Result<Value, Status> {
-    for hook in matching_webhooks(request, "mutatingwebhookconfigurations", &object, old) {
-        let review = review(request, Some(&object), old);
-        let Some(response) = call_webhook(request, &hook, &review).await? else { continue };
-        if response["allowed"] != true {
-            return Err(denied(&hook, &response));
+    let hooks = configured(request, "mutatingwebhookconfigurations");
+    // Webhooks that are called again if a later one changes the object, and those that will be.
+    let (mut reinvocable, mut reinvoked) = (Vec::new(), Vec::new());
+    for (i, hook) in hooks.iter().enumerate() {
+        let Some(answer) = call_matching(request, hook, &Objects { new: Some(&object), old }).await? else {
+            continue;
+        };
+        if let Some(patched) = patched(request, &object, &answer).await? {
+            reinvoked.append(&mut reinvocable);
+            object = patched;
         }
-        let Some(text) = response["patch"].as_str() else { continue };
-        let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
-        let patch: Value = serde_json::from_slice(&bytes).map_err(|e| {
-            Status::internal(format!("Internal error occurred: malformed patch of a webhook: {e}"))
-        })?;
-        patch::json::apply(&mut object, &patch).map_err(|_| {
-            Status::internal("Internal error occurred: the patch of a webhook cannot be applied")
-        })?;
-        object =
-            prepare::decode_object(request.resource, object, None, &mut prepare::FieldWarnings::default())
-                .map_err(Status::internal)?;
+        if member_text(hook, "reinvocationPolicy") == "IfNeeded" {
+            reinvocable.push(i);
+        }
+    }
+    for hook in reinvoked.into_iter().filter_map(|i| hooks.get(i)) {
+        let answer = call_matching(request, hook, &Objects { new: Some(&object), old }).await?;
+        let Some(answer) = answer else { continue };
+        if let Some(patched) = patched(request, &object, &answer).await? {
+            object = patched;
+        }
     }
     Ok(object)
 }
 
+/// The object with the patch of a response; `None` if it does not change.
+async fn patched(request: &Attributes<'_>, object: &Value, answer: &Answer) -> Result<Option<Value>, Status> {
+    let Some(text) = answer.response["patch"].as_str() else { return Ok(None) };
+    let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+    let patch: Value = serde_json::from_slice(&bytes).map_err(|e| {
+        Status::internal(format!("Internal error occurred: malformed patch of a webhook: {e}"))
+    })?;
+    let mut new = request.in_version_of(object, &answer.matched).await?;
+    patch::json::apply(&mut new, &patch)
+        .map_err(|_| Status::internal("Internal error occurred: the patch of a webhook cannot be applied"))?;
+    let new = request.back_from_version_of(&new, &answer.matched).await?;
+    if request.subresource == Some("scale") {
+        return Ok((new != *object).then_some(new));
+    }
+    let new = prepare::decode_object(request.resource, new, None, &mut prepare::FieldWarnings::default())
+        .map_err(Status::internal)?;
+    Ok((new != *object).then_some(new))
+}
+
 /// Calls the matching validating webhooks; the error is the first denial.
-pub(crate) async fn validate(
-    request: &Attributes<'_>,
-    object: Option<&Value>,
-    old: Option<&Value>,
-) -> Result<(), Status> {
-    let object_or_old = object.or(old).unwrap_or(&Value::Null);
+pub(super) async fn validate(request: &Attributes<'_>, objects: &Objects<'_>) -> Result<(), Status> {
     let plurals: &[&str] = if request.operation == Operation::Delete {
         // Patches of a deletion are ignored, but mutating webhooks are called for it as well.
         &["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
@@ -271,13 +213,8 @@ pub(crate) async fn validate(
         &["validatingwebhookconfigurations"]
     };
     for plural in plurals {
-        for hook in matching_webhooks(request, plural, object_or_old, old) {
-            let review = review(request, object, old);
-            if let Some(response) = call_webhook(request, &hook, &review).await?
-                && response["allowed"] != true
-            {
-                return Err(denied(&hook, &response));
-            }
+        for hook in configured(request, plural) {
+            call_matching(request, &hook, objects).await?;
         }
     }
     Ok(())

@@ -4,9 +4,12 @@ use serde_json::{Value, json};
 
 use super::Call;
 use super::body;
-use super::change::{check_name, check_uid, check_version, manager_entry, reset_field, update_object};
+use super::change::{
+    check_name, check_uid, check_version, initial_managed_fields, manager_entry, reset_field, update_object,
+};
 use super::write::{ATTEMPTS, create_object};
 use crate::apply::field_set::{self, Set};
+use crate::apply::last_applied;
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::merge;
 use crate::apply::typed;
@@ -18,7 +21,7 @@ use crate::http::render::object_value;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
-use crate::schema::{Schema, formats};
+use crate::schema::{Schema, decode};
 
 /// Handles an apply patch.
 pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
@@ -28,8 +31,9 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     }
     let name = call.name.as_deref().unwrap_or_default();
     let mut config = read_config(call)?;
+    let given = config.clone();
     check_name(&config, name)?;
-    check_live(call, name)?;
+    check_live(call, name).await?;
     let given_namespace = text(&config, "/metadata/namespace").to_owned();
     body::check_namespace_matches(call, &mut config)?;
     if config.pointer("/metadata/managedFields").is_some() {
@@ -56,14 +60,10 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         field_set::collect_fields(&writable, &schema, &mut Vec::new(), &mut set);
         field_set::strip_unmanaged(&mut set, reset_field(call));
         let entry = manager_entry(call, options, true, set);
-        let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
-            if call.subresource.is_some() {
-                return Err(Status::not_found(call.resource.group_resource(), name));
-            }
-            // An apply that creates needs the permission to create, too.
-            authz::check(call.cluster, &call.request.user, &call.authorizer_attributes("create"))?;
-            let outcome = create_object(call, typed, options, Some(entry)).await?;
-            return outcome.response(201, call.request, &call.resource);
+        let Some(old) = call.stored(name).await? else {
+            let mut created = typed;
+            last_applied::update_annotation(&mut created, &given, &options.field_manager);
+            return create(call, created, options, entry).await;
         };
         check_uid(call, &config, &old)?;
         if !text(&config, "/metadata/resourceVersion").is_empty() {
@@ -73,16 +73,19 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         let mut entries =
             before.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
         if entries.is_empty() {
-            entries.extend(before_first_apply_entry(call, &before, &schema));
+            entries.extend(before_first_apply_entry(call, &before, options));
         }
         let known_entries = entries.clone();
         let mut applied = merge::apply(&before, &writable, &schema, entries, entry, options.force);
-        if !applied.conflicts.is_empty() {
-            return Err(Status::apply_conflict(&applied.conflicts));
+        let conflicts = std::mem::take(&mut applied.conflicts);
+        let conflicts =
+            last_applied::remaining_conflicts(conflicts, &options.field_manager, &before, &schema);
+        if !conflicts.is_empty() {
+            return Err(Status::apply_conflict(&conflicts));
         }
         // Atomic lists count as changed if the configuration omits their defaults.
         let is_same_before_defaults = is_unchanged(&applied.object, &before);
-        let object =
+        let mut object =
             prepare::decode_object(&call.resource, applied.object, None, &mut FieldWarnings::default())
                 .map_err(|why| Status::invalid_patch(&config, &why))?;
         // An apply that changes no field keeps the time of the entry; a new entry has none. Nor do times alone change the object.
@@ -92,6 +95,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         {
             managed_fields::keep_times(&mut applied.entries, &known_entries);
         }
+        last_applied::update_annotation(&mut object, &given, &options.field_manager);
         if let Some(outcome) =
             update_object(call, &old, &before, object, options, Some(applied.entries)).await?
         {
@@ -101,12 +105,29 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
+/// Creates an object that is applied for the first time.
+async fn create(
+    call: &Call<'_>,
+    object: Value,
+    options: &WriteOptions,
+    entry: ManagedFieldsEntry,
+) -> Result<Response, Status> {
+    if call.subresource.is_some() {
+        let name = call.name.as_deref().unwrap_or_default();
+        return Err(Status::not_found(call.resource.group_resource(), name));
+    }
+    // An apply that creates needs the permission to create, too.
+    authz::check(call.cluster, &call.request.user, &call.authorizer_attributes("create"))?;
+    let outcome = create_object(call, object, options, Some(entry)).await?;
+    outcome.response(201, call.request, &call.resource)
+}
+
 /// Rejects applies to a custom resource whose items cannot be merged. Such a resource has no managed fields.
-fn check_live(call: &Call<'_>, name: &str) -> Result<(), Status> {
+async fn check_live(call: &Call<'_>, name: &str) -> Result<(), Status> {
     if !call.resource.custom.as_ref().is_some_and(|custom| custom.has_sets_of_objects) {
         return Ok(());
     }
-    let Some(live) = call.cluster.get(&call.resource, &call.namespace, name) else { return Ok(()) };
+    let Some(live) = call.stored(name).await? else { return Ok(()) };
     let live = object_value(&live, &call.resource);
     let Some(why) = typed::unmergeable_item(&live, &call.resource.managed_schema()) else { return Ok(()) };
     Err(Status::internal(format!(
@@ -150,19 +171,16 @@ fn check_schema(
 }
 
 /// Entry of the manager `before-first-apply`, which gets all fields of an object without managed fields.
-fn before_first_apply_entry(call: &Call<'_>, live: &Value, schema: &Schema) -> Option<ManagedFieldsEntry> {
-    let mut set = Set::new();
-    field_set::collect_fields(live, schema, &mut Vec::new(), &mut set);
-    field_set::strip_unmanaged(&mut set, reset_field(call));
+fn before_first_apply_entry(
+    call: &Call<'_>,
+    live: &Value,
+    options: &WriteOptions,
+) -> Option<ManagedFieldsEntry> {
+    let baseline =
+        if call.resource.custom.is_some() { json!({}) } else { decode::zero_value(&call.resource.schema()) };
+    let entry = initial_managed_fields(call, &baseline, live, options).pop()?;
     let manager = "before-first-apply".to_owned();
-    (!set.is_empty()).then(|| ManagedFieldsEntry {
-        manager,
-        apply: false,
-        api_version: call.resource.api_version(),
-        time: formats::now(),
-        subresource: String::new(),
-        set,
-    })
+    Some(ManagedFieldsEntry { manager, subresource: String::new(), ..entry })
 }
 
 fn is_unchanged(a: &Value, b: &Value) -> bool {

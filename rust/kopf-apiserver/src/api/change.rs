@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Call;
-use crate::admission::webhooks::{self, Operation};
+use super::{Call, scale_values};
+use crate::admission::{self, Operation};
 use crate::apply::field_set::{self, Comparison, Set};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::typed;
@@ -19,6 +19,7 @@ use crate::schema::formats;
 use crate::storage::encoding;
 use crate::storage::object::Stored;
 use crate::storage::store::StoreError;
+use crate::webhook::conversion;
 
 /// Updates an object. `None` means a write conflict: another request has updated it. `applied` are the managed fields
 /// of a server-side apply.
@@ -55,8 +56,7 @@ pub(super) async fn update_object(
         }
         meta.insert("resourceVersion".into(), old.version.to_string().into());
     }
-    let mut new =
-        webhooks::mutate(&call.admission_attributes(Operation::Update, options), new, Some(before)).await?;
+    let mut new = mutate(call, new, before, options).await?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
     // Admission and the server's own values count as well: an object that they restore is unchanged.
     update_generation(call, before, &mut new);
@@ -67,8 +67,11 @@ pub(super) async fn update_object(
     causes.extend(found);
     prepare::reject_invalid(&call.resource, &new, &causes)?;
     call.add_warnings(&new, Some(before));
-    webhooks::validate(&call.admission_attributes(Operation::Update, options), Some(&new), Some(before))
-        .await?;
+    let attributes = call.admission_attributes(Operation::Update, options);
+    match shown(call, &new, before) {
+        Some((new, old)) => admission::validate(&attributes, Some(&new), Some(&old)).await?,
+        None => admission::validate(&attributes, Some(&new), Some(before)).await?,
+    }
     check_size(&new, old.json.len() + call.request.body.len())?;
     if options.dry_run || new == *before {
         return Ok(Some(WriteResult::Unstored(new)));
@@ -78,16 +81,43 @@ pub(super) async fn update_object(
     let has_grace_period =
         old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
     if is_deleting && is_released && !has_grace_period && !call.resource.is("", "namespaces") {
-        return match call.cluster.remove(&call.resource, old, new.clone()) {
+        let last = conversion::to_storage(&call.resource, new.clone()).await?;
+        return match call.cluster.remove(&call.resource, old, last) {
             Ok(_) => Ok(Some(WriteResult::Unstored(new))),
             Err(_) => Ok(None),
         };
     }
+    let new = conversion::to_storage(&call.resource, new).await?;
     match call.cluster.replace(&call.resource, old, new) {
-        Ok(stored) => Ok(Some(WriteResult::Stored(stored))),
+        Ok(stored) => Ok(Some(WriteResult::Stored(call.in_version(stored).await?))),
         Err(StoreError::NotFound) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
         Err(_) => Ok(None),
     }
+}
+
+/// The new and the stored object as scales, for admission to the scale subresource.
+fn shown(call: &Call<'_>, new: &Value, before: &Value) -> Option<(Value, Value)> {
+    let is_scale = call.subresource.as_deref() == Some("scale");
+    is_scale
+        .then(|| (scale_values::scale_from_object(call, new), scale_values::scale_from_object(call, before)))
+}
+
+/// Calls mutating webhooks.
+async fn mutate(
+    call: &Call<'_>,
+    mut new: Value,
+    before: &Value,
+    options: &WriteOptions,
+) -> Result<Value, Status> {
+    let attributes = call.admission_attributes(Operation::Update, options);
+    let Some((shown, old)) = shown(call, &new, before) else {
+        return admission::mutate(&attributes, new, Some(before)).await;
+    };
+    let mut mutated = admission::mutate(&attributes, shown.clone(), Some(&old)).await?;
+    if mutated != shown {
+        scale_values::set_replicas(call, &mut new, mutated["spec"]["replicas"].take());
+    }
+    Ok(new)
 }
 
 /// The subresource is validated apart: its values have no `status` in their messages.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::{Call, read};
-use crate::admission::webhooks::{self, Operation};
+use crate::admission::{self, Operation};
 use crate::base::json::text;
 use crate::cluster::work_queue::WorkItem;
 use crate::error::status::{Cause, Status};
@@ -14,8 +14,10 @@ use crate::http::render::Page;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::schema::formats;
+use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
 use crate::storage::store::StoreError;
+use crate::webhook::conversion;
 
 /// `DeleteOptions` of the body or the query.
 struct DeleteOptions {
@@ -87,6 +89,17 @@ enum DeleteResult {
     Pending(Value),
 }
 
+impl DeleteResult {
+    /// With the object in the version of the request.
+    async fn in_version(self, resource: &Resource) -> Result<Self, Status> {
+        let api_version = resource.api_version();
+        Ok(match self {
+            Self::Deleted(value) => Self::Deleted(conversion::one(resource, value, &api_version).await?),
+            Self::Pending(value) => Self::Pending(conversion::one(resource, value, &api_version).await?),
+        })
+    }
+}
+
 pub(crate) async fn delete_one(call: &Call<'_>) -> Result<Response, Status> {
     call.output_format(false)?;
     let delete_options = delete_options(call)?;
@@ -150,15 +163,16 @@ async fn delete(call: &Call<'_>, name: &str, delete_options: &DeleteOptions) -> 
                 &[],
             ));
         }
-        let before = render::object_value(&old, &call.resource);
-        webhooks::validate(
+        let before = render::object_value(call.in_version(old.clone()).await?.as_ref(), &call.resource);
+        admission::validate(
             &call.admission_attributes(Operation::Delete, &delete_options.write),
             None,
             Some(&before),
         )
         .await?;
+        let before = conversion::to_storage(&call.resource, before).await?;
         match try_delete(call, &old, before, delete_options) {
-            Ok(result) => return Ok(result),
+            Ok(result) => return result.in_version(&call.resource).await,
             Err(StoreError::NotFound) => return Err(Status::not_found(call.resource.group_resource(), name)),
             Err(_) => {}
         }
@@ -322,7 +336,7 @@ fn set_propagation(value: &mut Value, delete_options: &DeleteOptions, orphans_by
 
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Status> {
     let delete_options = delete_options(call)?;
-    let page = read::list_selected(call)?;
+    let page = read::list_selected(call).await?;
     let mut deleted = Vec::new();
     for object in &page.objects {
         let inner = Call {
@@ -338,13 +352,15 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Statu
             // The list shows deleted objects as they were, pending ones as they are now.
             Ok(DeleteResult::Deleted(_)) => deleted.push(object.clone()),
             Ok(DeleteResult::Pending(_)) => {
-                deleted.extend(call.cluster.get(&call.resource, &object.namespace, &object.name));
+                if let Some(pending) = call.cluster.get(&call.resource, &object.namespace, &object.name) {
+                    deleted.push(call.in_version(pending).await?);
+                }
             }
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
     }
-    let response = Page { version: page.version, objects: deleted, next: None, remaining: None };
+    let response = Page { version: page.version, objects: deleted, next: None, remaining: None, shard: None };
     render::list(call.request, &call.resource, &response)
 }
 

@@ -11,6 +11,7 @@ mod patch;
 mod read;
 mod reviews;
 mod scale;
+mod scale_values;
 mod watch;
 mod write;
 
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::admission::webhooks::{Attributes, Operation, Warnings};
+use crate::admission::{Attributes, Operation, Warnings};
 use serde_json::Value;
 
 use crate::authz;
@@ -27,8 +28,10 @@ use crate::error::status::Status;
 use crate::http::accept::{Endpoint, OutputFormat};
 use crate::http::request::{Request, WriteOptions};
 use crate::http::response::Response;
-use crate::http::route::{Route, Target};
+use crate::http::route::{self, Route, Target};
 use crate::scheme::resources::Resource;
+use crate::storage::object::Stored;
+use crate::webhook::conversion;
 
 /// Context of a request to one resource.
 pub(crate) struct Call<'a> {
@@ -47,6 +50,18 @@ impl Call<'_> {
     pub(crate) fn namespace_filter(&self) -> Option<&str> {
         if self.namespace.is_empty() { None } else { Some(&self.namespace) }
     }
+    /// An object of this resource, in the version of the request.
+    async fn stored(&self, name: &str) -> Result<Option<Arc<Stored>>, Status> {
+        match self.cluster.get(&self.resource, &self.namespace, name) {
+            Some(stored) => self.in_version(stored).await.map(Some),
+            None => Ok(None),
+        }
+    }
+    /// A stored object in the version of the request.
+    async fn in_version(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, Status> {
+        let converted = conversion::from_storage(&self.resource, vec![stored.clone()]).await?;
+        Ok(converted.into_iter().next().unwrap_or(stored))
+    }
     /// Attributes for the authorizer.
     fn authorizer_attributes(&self, verb: &str) -> authz::Attributes {
         authz::Attributes {
@@ -59,6 +74,10 @@ impl Call<'_> {
             path: String::new(),
         }
     }
+    /// Whether the request is about a collection.
+    fn is_collection(&self) -> bool {
+        matches!(route::parse(&self.request.path), Route::Resource(target) if target.name.is_none())
+    }
     /// Adds the warnings about a valid object.
     fn add_warnings(&self, value: &Value, old: Option<&Value>) {
         if !self.is_status_subresource() {
@@ -67,15 +86,16 @@ impl Call<'_> {
             }
         }
     }
-    /// Attributes for admission webhooks.
+    /// Attributes for admission.
     fn admission_attributes(&self, operation: Operation, options: &WriteOptions) -> Attributes<'_> {
         Attributes {
-            store: &self.cluster.store,
+            cluster: self.cluster,
             resource: &self.resource,
             subresource: self.subresource.as_deref(),
             namespace: &self.namespace,
             user: &self.request.user,
             operation,
+            is_collection: operation == Operation::Delete && self.is_collection(),
             dry_run: options.dry_run,
             warnings: &self.warnings,
         }
@@ -201,8 +221,8 @@ async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
         return Err(Status::method_not_allowed());
     }
     match verb {
-        "get" => read::get(call),
-        "list" => read::list(call),
+        "get" => read::get(call).await,
+        "list" => read::list(call).await,
         "watch" => read::watch(call),
         "create" => write::create(call).await,
         "update" => write::update(call).await,
@@ -223,10 +243,10 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
         return Err(Status::method_not_allowed());
     }
     match (name, verb) {
-        ("scale", "get") => scale::get(call),
+        ("scale", "get") => scale::get(call).await,
         ("scale", _) => scale::update(call, verb == "patch").await,
         ("log", _) => logs::get(call),
-        (_, "get") => read::get(call),
+        (_, "get") => read::get(call).await,
         ("status" | "approval" | "ephemeralcontainers" | "resize", "update") => write::update(call).await,
         ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patch::patch(call).await,
         ("finalize", _) => write::finalize(call),

@@ -41,7 +41,7 @@ pub(crate) async fn patch(call: &Call<'_>) -> Result<Response, Status> {
         return Err(Status::bad_options("PatchOptions", &[cause]));
     }
     for _ in 0..ATTEMPTS {
-        let old = call.cluster.get(&call.resource, &call.namespace, name);
+        let old = call.stored(name).await?;
         let old = old.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
         let before = object_value(&old, &call.resource);
         let (patched, duplicates) = apply_patch(call, patch_type, &before)?;

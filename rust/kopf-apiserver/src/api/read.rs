@@ -15,11 +15,12 @@ use crate::http::render::Page;
 use crate::http::response::{Body, Response};
 use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::storage::object::Stored;
+use crate::webhook::conversion;
 
-pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
+pub(crate) async fn get(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     call.output_format(false)?;
-    let found = call.cluster.get(&call.resource, &call.namespace, name);
+    let found = call.stored(name).await?;
     let found = found.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     render::object(200, call.request, &call.resource, &found)
 }
@@ -154,19 +155,19 @@ fn parse_version(text: &str) -> Result<Option<u64>, Status> {
     }
 }
 
-pub(crate) fn list(call: &Call<'_>) -> Result<Response, Status> {
+pub(crate) async fn list(call: &Call<'_>) -> Result<Response, Status> {
     call.output_format(true)?;
     let list_options = list_options(call)?;
-    let page = page(call, &list_options)?;
+    let page = page(call, &list_options).await?;
     render::list(call.request, &call.resource, &page)
 }
 
 /// Objects that the list options select.
-pub(crate) fn list_selected(call: &Call<'_>) -> Result<Page, Status> {
-    page(call, &list_options(call)?)
+pub(crate) async fn list_selected(call: &Call<'_>) -> Result<Page, Status> {
+    page(call, &list_options(call)?).await
 }
 
-fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Status> {
+async fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Status> {
     let store = &call.cluster.store;
     let current = store.version();
     if let Some(asked) = list_options.version.filter(|v| *v > current) {
@@ -174,8 +175,12 @@ fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Status> {
     }
     let table = &call.resource.store_key;
     let namespace = list_options.filter.namespace.as_deref();
-    let stale_version =
-        call.cluster.faults.stale_version(&call.resource.plural).filter(|_| list_options.version.is_none());
+    let client = call.request.client();
+    let stale_version = call
+        .cluster
+        .faults
+        .stale_version(&call.resource.plural, client)
+        .filter(|_| list_options.version.is_none());
     let at = list_options
         .next
         .as_ref()
@@ -195,13 +200,20 @@ fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Status> {
         })?,
     };
     let after = list_options.next.as_ref().map(|t| (t.after.0.as_str(), t.after.1.as_str()));
-    let mut selected_objects: Vec<Arc<Stored>> = snapshot
-        .objects
+    let objects = conversion::from_storage(&call.resource, snapshot.objects).await?;
+    let mut selected_objects: Vec<Arc<Stored>> = objects
         .into_iter()
         .filter(|o| after.is_none_or(|after| (&*o.namespace, &*o.name) > after))
         .filter(|o| list_options.filter.matches(o))
         .collect();
-    let mut page = Page { version: snapshot.version, objects: Vec::new(), next: None, remaining: None };
+    let mut page = Page {
+        version: snapshot.version,
+        objects: Vec::new(),
+        next: None,
+        remaining: None,
+        shard: (!list_options.filter.shards.is_empty())
+            .then(|| call.request.query.get("shardSelector").to_owned()),
+    };
     // Version 0 allows any cached state: the limit is ignored, as by the watch cache of kube-apiserver.
     if list_options.limit > 0
         && selected_objects.len() > list_options.limit
@@ -237,6 +249,8 @@ pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
             initial: query.flag("sendInitialEvents") || list_options.version.is_none_or(|v| v == 0),
             initial_end: query.flag("sendInitialEvents") && query.flag("allowWatchBookmarks"),
             timeout: Duration::from_secs(seconds),
+            user: call.request.user.clone(),
+            agent: call.request.header("user-agent").into(),
         },
     );
     let mut out = Response::bytes(200, Vec::new());

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::change::{check_name, update_object};
 use super::patch::apply_patch;
+use super::scale_values::{scale_from_object, set_replicas};
 use super::{Call, body};
 use crate::base::json::text;
 use crate::error::status::{Cause, Status};
@@ -24,46 +25,9 @@ fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
     Err(status.with(details))
 }
 
-fn scale_from_object(call: &Call<'_>, object: &Value) -> Value {
-    let meta = |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().unwrap_or_default();
-    let paths = call.resource.custom.as_ref().and_then(|c| c.scale.clone());
-    let (spec_path, status_path, selector) = match &paths {
-        Some(paths) => {
-            let selector = paths
-                .selector
-                .as_ref()
-                .and_then(|p| crate::base::json_path::find(object, p))
-                .and_then(Value::as_str);
-            (paths.spec.as_str(), paths.status.as_str(), selector.unwrap_or_default().to_owned())
-        }
-        None => (".spec.replicas", ".status.replicas", selector_text(object)),
-    };
-    let count =
-        |path: &str| crate::base::json_path::find(object, path).and_then(Value::as_i64).unwrap_or_default();
-    let mut scale = json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1",
-        "metadata": {"name": meta("name"), "namespace": meta("namespace"), "uid": meta("uid"),
-            "resourceVersion": meta("resourceVersion"), "creationTimestamp": meta("creationTimestamp")},
-        "spec": {}, "status": {"replicas": count(status_path)},
-    });
-    if count(spec_path) != 0 {
-        scale["spec"]["replicas"] = count(spec_path).into();
-    }
-    if !selector.is_empty() {
-        scale["status"]["selector"] = selector.into();
-    }
-    scale
-}
-
-fn selector_text(object: &Value) -> String {
-    let labels = object.pointer("/spec/selector/matchLabels").or_else(|| object.pointer("/spec/selector"));
-    let pairs = labels.and_then(Value::as_object).into_iter().flatten();
-    pairs.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
-}
-
-pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
+pub(crate) async fn get(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
-    let find = call.cluster.get(&call.resource, &call.namespace, name);
+    let find = call.stored(name).await?;
     let find = find.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let value = object_value(&find, &call.resource);
     check_scalable(call, &value)?;
@@ -73,7 +37,7 @@ pub(crate) fn get(call: &Call<'_>) -> Result<Response, Status> {
 pub(crate) async fn update(call: &Call<'_>, is_patch: bool) -> Result<Response, Status> {
     let options = call.request.write_options(if is_patch { "PatchOptions" } else { "UpdateOptions" })?;
     let name = call.name.as_deref().unwrap_or_default();
-    let find = call.cluster.get(&call.resource, &call.namespace, name);
+    let find = call.stored(name).await?;
     let old = find.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let before = object_value(&old, &call.resource);
     let scale = if is_patch {
@@ -97,27 +61,10 @@ pub(crate) async fn update(call: &Call<'_>, is_patch: bool) -> Result<Response, 
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
         return Err(Status::invalid("autoscaling", "Scale", name, &[cause]));
     }
-    let path = call
-        .resource
-        .custom
-        .as_ref()
-        .and_then(|c| c.scale.clone())
-        .map_or(".spec.replicas".into(), |s| s.spec.clone());
     let mut new = before.clone();
-    set_path(&mut new, &path, replicas.into());
+    set_replicas(call, &mut new, replicas.into());
     match update_object(call, &old, &before, new, &options, None).await? {
         Some(outcome) => Ok(Response::json(200, &scale_from_object(call, &outcome.value(&call.resource)))),
         None => Err(Status::modified(call.resource.group_resource(), name)),
     }
-}
-
-fn set_path(value: &mut Value, path: &str, new: Value) {
-    let mut target = value;
-    for key in path.trim_start_matches('.').split('.') {
-        if !target.is_object() {
-            *target = json!({});
-        }
-        target = &mut target[key];
-    }
-    *target = new;
 }

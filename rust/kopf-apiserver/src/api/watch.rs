@@ -11,6 +11,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
+use crate::base::user::User;
 use crate::cluster::Cluster;
 use crate::error::status::Status;
 use crate::http::accept::OutputFormat;
@@ -22,6 +23,8 @@ use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::scheme::resources::Resource;
 use crate::storage::object::{Event, Stored};
 use crate::storage::store::EventBatch;
+use crate::testkit::faults::RequestClient;
+use crate::webhook::conversion;
 
 /// Interval of bookmarks.
 const BOOKMARK: Duration = Duration::from_mins(1);
@@ -98,6 +101,9 @@ pub(crate) struct WatchOptions {
     pub(crate) initial: bool,
     pub(crate) initial_end: bool,
     pub(crate) timeout: Duration,
+    /// The user and the `user-agent` of the client, which faults select.
+    pub(crate) user: Arc<User>,
+    pub(crate) agent: Box<str>,
 }
 
 /// An open watch.
@@ -115,6 +121,8 @@ pub(crate) struct Watch {
     open: Vec<u8>,
     /// Objects of the initial state that are not sent yet. Their events are written when chunks can be sent.
     initial: Option<std::vec::IntoIter<Arc<Stored>>>,
+    /// Whether these objects have the version of the resource.
+    is_initial_converted: bool,
     rate: RateMonitor,
     deadline: Instant,
     bookmark_at: Instant,
@@ -145,6 +153,7 @@ impl Watch {
             ready: VecDeque::new(),
             open: Vec::new(),
             initial: None,
+            is_initial_converted: false,
             rate: RateMonitor { window_start: now, last_recorded: now, count: 0, burst: false },
             deadline: now + options.timeout,
             bookmark_at: now + BOOKMARK,
@@ -165,16 +174,28 @@ impl Watch {
     fn start_initial_events(&mut self) {
         let snapshot = self.cluster.store.list(&self.resource.store_key, self.filter.namespace.as_deref());
         self.cursor = snapshot.version;
-        let selected: Vec<Arc<Stored>> =
-            snapshot.objects.into_iter().filter(|object| self.filter.matches(object)).collect();
-        self.initial = Some(selected.into_iter());
+        self.initial = Some(snapshot.objects.into_iter());
+    }
+
+    /// Converts the initial state, if a webhook does that.
+    async fn convert_initial_events(&mut self) {
+        if std::mem::replace(&mut self.is_initial_converted, true) {
+            return;
+        }
+        let Some(objects) = self.initial.take() else { return };
+        match conversion::from_storage(&self.resource, objects.collect()).await {
+            Ok(objects) => self.initial = Some(objects.into_iter()),
+            Err(status) => self.write_error(&status),
+        }
     }
 
     /// Writes the next initial events.
     fn write_initial_events(&mut self) {
         while let (Some(initial), true) = (&mut self.initial, self.ready.is_empty()) {
             if let Some(object) = initial.next() {
-                self.write_event("ADDED", &object);
+                if self.filter.matches(&object) {
+                    self.write_event("ADDED", &object);
+                }
                 continue;
             }
             self.initial = None;
@@ -204,7 +225,8 @@ impl Watch {
             if self.cluster.faults.is_watch_cut(&self.resource.plural, &mut self.fault_seen) {
                 return None;
             }
-            if !self.cluster.faults.is_silenced(&self.resource.plural) {
+            if !self.is_silenced() {
+                self.convert_initial_events().await;
                 self.write_initial_events();
                 if let Some(lines) = self.ready.pop_front() {
                     return Some(lines);
@@ -214,7 +236,7 @@ impl Watch {
                 }
                 self.rate.pause_if_busy().await;
                 self.wake.borrow_and_update();
-                let is_behind = self.collect();
+                let is_behind = self.collect().await;
                 if self.is_finished || is_behind || !self.ready.is_empty() {
                     continue;
                 }
@@ -234,8 +256,8 @@ impl Watch {
                     }
                     self.bookmark_at = now + BOOKMARK;
                     // A watch that is behind or silenced sends no bookmark.
-                    let is_behind = self.initial.is_some() || self.collect();
-                    if !is_behind && !self.cluster.faults.is_silenced(&self.resource.plural) {
+                    let is_behind = self.initial.is_some() || self.collect().await;
+                    if !is_behind && !self.is_silenced() {
                         self.bookmark(false);
                         self.close_chunk();
                     }
@@ -244,11 +266,23 @@ impl Watch {
         }
     }
 
+    fn is_silenced(&self) -> bool {
+        let client = RequestClient { user: &self.options.user.name, agent: &self.options.agent };
+        self.cluster.faults.is_silenced(&self.resource.plural, client)
+    }
+
     /// Reads and writes the next events. Returns whether there are more.
-    fn collect(&mut self) -> bool {
+    async fn collect(&mut self) -> bool {
         match self.cluster.store.events_since(&self.resource.store_key, self.cursor, READ_BYTES) {
             Ok(EventBatch { events, version, is_complete }) => {
                 self.rate.record(events.len());
+                let events = match self.converted(events).await {
+                    Ok(events) => events,
+                    Err(status) => {
+                        self.write_error(&status);
+                        return false;
+                    }
+                };
                 let size = |event: &Arc<Event>| event.after.json.len() + EVENT_OVERHEAD;
                 let mut left: usize = events.iter().map(size).sum();
                 for event in &events {
@@ -271,6 +305,21 @@ impl Watch {
                 false
             }
         }
+    }
+
+    /// The events with their objects in the version of the resource.
+    async fn converted(&self, events: Vec<Arc<Event>>) -> Result<Vec<Arc<Event>>, Status> {
+        if !self.resource.is_converted_by_webhook() {
+            return Ok(events);
+        }
+        let mut out = Vec::with_capacity(events.len());
+        for event in events {
+            let states = event.before.iter().chain([&event.after]).cloned().collect();
+            let mut states = conversion::from_storage(&self.resource, states).await?;
+            let Some(after) = states.pop() else { continue };
+            out.push(Arc::new(Event { before: states.pop(), after, ..*event }));
+        }
+        Ok(out)
     }
 
     /// Handles an event: an object that enters the selection is ADDED; one that leaves it is DELETED, in its previous

@@ -7,7 +7,7 @@ use super::body;
 use super::change::{
     check_name, check_size, check_uid, check_version, initial_managed_fields, update_object,
 };
-use crate::admission::webhooks::{self, Operation};
+use crate::admission::{self, Operation};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::base::json::text;
 use crate::base::random;
@@ -18,6 +18,7 @@ use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
 use crate::schema::{self, decode, formats};
+use crate::webhook::conversion;
 
 /// Maximum number of attempts of a write after conflicts.
 pub(super) const ATTEMPTS: usize = 20;
@@ -65,14 +66,14 @@ pub(super) async fn create_object(
         managed_fields::write(map, entries);
     }
     let mut value =
-        webhooks::mutate(&call.admission_attributes(Operation::Create, options), value, None).await?;
-    crate::admission::pods::admit(&call.cluster.store, &call.resource, &mut value)?;
+        admission::mutate(&call.admission_attributes(Operation::Create, options), value, None).await?;
+    admission::pods::admit(&call.cluster.store, &call.resource, &mut value)?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut value, None);
     let causes = prepare::validate_object(&call.resource, &value, None, &call.cluster.tasks).await?;
     prepare::reject_invalid(&call.resource, &value, &causes)?;
-    crate::admission::pods::validate(&call.cluster.store, &call.resource, &value)?;
+    admission::pods::validate(&call.cluster.store, &call.resource, &value)?;
     call.add_warnings(&value, None);
-    webhooks::validate(&call.admission_attributes(Operation::Create, options), Some(&value), None).await?;
+    admission::validate(&call.admission_attributes(Operation::Create, options), Some(&value), None).await?;
     if call.resource.custom.is_some() {
         // kube-apiserver sets the defaults of the status when it reads the object from its storage.
         schema::fill_defaults(&mut value, &call.resource.schema());
@@ -87,8 +88,9 @@ pub(super) async fn create_object(
     }
     let name = text(&value, "/metadata/name").to_owned();
     let is_generated = !text(&value, "/metadata/generateName").is_empty();
+    let value = conversion::to_storage(&call.resource, value).await?;
     if let Ok(stored) = call.cluster.insert(&call.resource, value) {
-        Ok(WriteResult::Stored(stored))
+        Ok(WriteResult::Stored(call.in_version(stored).await?))
     } else {
         let mut status = Status::already_exists(call.resource.group_resource(), &name);
         if is_generated {
@@ -189,7 +191,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
     check_name(&value, name)?;
     body::check_namespace_matches(call, &mut value)?;
     for _ in 0..ATTEMPTS {
-        let Some(old) = call.cluster.get(&call.resource, &call.namespace, name) else {
+        let Some(old) = call.stored(name).await? else {
             if allows_create_on_update(call) {
                 let outcome = create_object(call, value, &options, None).await?;
                 return outcome.response(201, call.request, &call.resource);

@@ -185,7 +185,51 @@ pub(crate) fn update(
             entries.push(change);
         }
     }
+    merge_oldest_updates(&mut entries);
     entries
+}
+
+/// Maximum number of entries of updates.
+const MAX_UPDATES: usize = 10;
+/// Manager of merged entries.
+const MERGED_MANAGER: &str = "ancient-changes";
+
+/// Merges the oldest entries of updates of an API version if there are too many.
+fn merge_oldest_updates(entries: &mut Vec<ManagedFieldsEntry>) {
+    let mut updates: Vec<usize> = Vec::new();
+    updates.extend(entries.iter().enumerate().filter(|(_, e)| !e.apply && !e.set.is_empty()).map(|(i, _)| i));
+    let Some(mut excess) = updates.len().checked_sub(MAX_UPDATES).filter(|excess| *excess > 0) else {
+        return;
+    };
+    updates.sort_by_cached_key(|i| {
+        entries
+            .get(*i)
+            .map(|e| (e.time.clone(), e.manager.clone(), e.api_version.clone(), e.subresource.clone()))
+    });
+    let mut first_of: Vec<(String, usize)> = Vec::new();
+    for i in updates {
+        let Some(entry) = entries.get(i).filter(|_| excess > 0) else { break };
+        let (version, time, set) = (entry.api_version.clone(), entry.time.clone(), entry.set.clone());
+        let Some((_, first)) = first_of.iter().find(|(known, _)| *known == version) else {
+            first_of.push((version, i));
+            continue;
+        };
+        let is_merged =
+            |e: &ManagedFieldsEntry| e.manager == MERGED_MANAGER && !e.apply && e.api_version == version;
+        let target = entries.iter().position(is_merged).unwrap_or(*first);
+        if let Some(target) = entries.get_mut(target) {
+            MERGED_MANAGER.clone_into(&mut target.manager);
+            target.subresource.clear();
+            target.set.extend(set);
+            target.time = time;
+        }
+        if let Some(entry) = entries.get_mut(i) {
+            // Entries without fields are not written.
+            entry.set.clear();
+        }
+        excess -= 1;
+    }
+    entries.retain(|entry| !entry.set.is_empty());
 }
 
 #[cfg(test)]
@@ -219,6 +263,28 @@ mod tests {
         let known = read(&meta);
         write(&mut meta, update(known, &changes, change));
         (done, Value::Object(short), Value::Object(meta))
+    }
+
+    #[test]
+    fn the_oldest_updates_are_merged() {
+        let entry = |i: usize, apply: bool| ManagedFieldsEntry {
+            manager: format!("m{i:02}"),
+            apply,
+            api_version: if i == 1 { "v2" } else { "v1" }.to_owned(),
+            time: format!("{}", 10 + i / 4),
+            subresource: String::new(),
+            set: [vec![format!("f:{i}").into()]].into(),
+        };
+        let mut entries: Vec<_> = (0..12).map(|i| entry(i, false)).chain([entry(12, true)]).collect();
+        merge_oldest_updates(&mut entries);
+        let names: Vec<&str> = entries.iter().map(|e| e.manager.as_str()).collect();
+        let expected =
+            ["ancient-changes", "m01", "m04", "m05", "m06", "m07", "m08", "m09", "m10", "m11", "m12"];
+        assert_eq!(names, expected);
+        assert_eq!((entries[0].set.len(), entries[0].time.as_str()), (3, "10"));
+        let mut few: Vec<_> = (0..10).map(|i| entry(i, false)).collect();
+        merge_oldest_updates(&mut few);
+        assert_eq!(few.len(), 10);
     }
 
     #[test]

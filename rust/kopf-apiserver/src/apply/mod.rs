@@ -1,6 +1,7 @@
 //! Server-side apply.
 
 pub(crate) mod field_set;
+pub(crate) mod last_applied;
 pub(crate) mod managed_fields;
 pub(crate) mod merge;
 pub(crate) mod typed;

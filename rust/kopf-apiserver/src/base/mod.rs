@@ -5,6 +5,7 @@ pub(crate) mod connections;
 pub(crate) mod field_path;
 pub(crate) mod json;
 pub(crate) mod json_path;
+pub(crate) mod name_rules;
 pub(crate) mod names;
 pub(crate) mod options;
 pub(crate) mod random;

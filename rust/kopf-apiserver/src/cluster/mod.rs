@@ -218,7 +218,7 @@ impl Cluster {
         }
     }
 
-    /// Sets the defaults of a changed CRD in its objects, which kube-apiserver does whenever it reads an object.
+    /// Sets the stored version and the defaults of a changed CRD in its objects, which kube-apiserver does whenever it reads an object.
     fn set_new_defaults(&self, crd: &str) {
         let is_stored = |r: &&Arc<Resource>| {
             r.custom.as_ref().is_some_and(|c| c.crd == crd) && r.is_of_version(&r.storage_api_version)
@@ -228,6 +228,10 @@ impl Cluster {
         let schema = resource.schema();
         self.store.rewrite(&resource.store_key, |value| {
             let before = value.clone();
+            // Another version may have become the stored one.
+            if !resource.is_converted_by_webhook() {
+                value["apiVersion"] = resource.storage_api_version.as_str().into();
+            }
             crate::schema::fill_defaults(value, &schema);
             *value != before
         });

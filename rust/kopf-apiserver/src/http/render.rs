@@ -18,7 +18,7 @@ use crate::storage::object::Stored;
 
 /// JSON of an object in the requested version.
 pub(crate) fn object_json(object: &Stored, resource: &Resource) -> Bytes {
-    if resource.is_of_version(&resource.storage_api_version) {
+    if resource.is_of_version(&resource.storage_api_version) || resource.is_converted_by_webhook() {
         return object.json.clone();
     }
     let mut value = object.value();
@@ -110,6 +110,8 @@ pub(crate) struct Page {
     pub(crate) objects: Vec<std::sync::Arc<Stored>>,
     pub(crate) next: Option<String>,
     pub(crate) remaining: Option<usize>,
+    /// The shard selector of the request.
+    pub(crate) shard: Option<String>,
 }
 
 fn list_meta(page: &Page, custom: bool) -> Value {
@@ -125,6 +127,9 @@ fn list_meta(page: &Page, custom: bool) -> Value {
     }
     if let Some(remaining) = page.remaining {
         meta.insert("remainingItemCount".into(), remaining.into());
+    }
+    if let Some(selector) = &page.shard {
+        meta.insert("shardInfo".into(), json!({"selector": selector}));
     }
     Value::Object(meta)
 }
@@ -161,8 +166,8 @@ fn list_bytes(resource: &Resource, page: &Page) -> Vec<u8> {
     let mut out = Vec::with_capacity(size + 256);
     let header = json!({"kind": resource.list_kind, "apiVersion": resource.api_version(), "metadata": list_meta(page, custom)});
     let header = header.to_string();
-    out.extend_from_slice(header.trim_end_matches('}').as_bytes());
-    // Trimming removed the braces of the metadata as well.
+    // Without the braces of the metadata and of the list.
+    out.extend_from_slice(header.strip_suffix("}}").unwrap_or(&header).as_bytes());
     out.extend_from_slice(b"},\"items\":[");
     let is_storage_version = resource.is_of_version(&resource.storage_api_version);
     for (i, object) in page.objects.iter().enumerate() {

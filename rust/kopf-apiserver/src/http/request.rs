@@ -12,6 +12,7 @@ use crate::base::options::FieldValidation;
 use crate::base::user::User;
 use crate::error::status::{Cause, Status};
 use crate::http::accept::{Accept, Endpoint, OutputFormat};
+use crate::testkit::faults::RequestClient;
 
 /// A request with its complete body.
 #[derive(Debug)]
@@ -22,6 +23,13 @@ pub(crate) struct Request {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) user: Arc<User>,
+}
+
+impl Request {
+    /// The client, as faults select it.
+    pub(crate) fn client(&self) -> RequestClient<'_> {
+        RequestClient { user: &self.user.name, agent: self.header("user-agent") }
+    }
 }
 
 /// Decoded query parameters.

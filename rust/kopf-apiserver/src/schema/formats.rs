@@ -58,7 +58,7 @@ pub(crate) fn now() -> String {
     })
 }
 
-const QUANTITY_ERROR: &str =
+pub(crate) const QUANTITY_ERROR: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 /// Validates a quantity. Numbers become strings.

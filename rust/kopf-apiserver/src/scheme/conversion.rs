@@ -1,6 +1,7 @@
 //! Conversion between the storage version and the requested version.
 //!
-//! Custom resources change their `apiVersion` only (strategy `None`). Of the built-in kinds, events and autoscalers
+//! Custom resources change their `apiVersion` only (strategy `None`); those with a conversion webhook are converted before they are
+//! written and after they are read (`webhook::conversion`). Of the built-in kinds, events and autoscalers
 //! have two versions.
 
 use serde_json::{Map, Value, json};
@@ -20,6 +21,9 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 
 pub(crate) fn from_storage(value: &mut Value, resource: &Resource) {
     let Value::Object(map) = value else { return };
+    if resource.is_converted_by_webhook() {
+        return;
+    }
     if map.get("apiVersion").and_then(Value::as_str).is_some_and(|it| resource.is_of_version(it)) {
         return;
     }
@@ -35,7 +39,7 @@ pub(crate) fn from_storage(value: &mut Value, resource: &Resource) {
 
 pub(crate) fn to_storage(value: &mut Value, resource: &Resource) {
     let Value::Object(map) = value else { return };
-    if resource.is_of_version(&resource.storage_api_version) {
+    if resource.is_of_version(&resource.storage_api_version) || resource.is_converted_by_webhook() {
         return;
     }
     map.insert("apiVersion".into(), resource.storage_api_version.clone().into());

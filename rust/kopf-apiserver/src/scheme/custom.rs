@@ -23,6 +23,8 @@ pub(crate) struct CustomVersion {
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,
     pub(crate) scale: Option<Arc<ScalePaths>>,
+    /// Webhook that converts objects between versions; the strategy `None` needs none.
+    pub(crate) conversion: Option<Arc<Value>>,
     /// Warning of each response, if the version is deprecated.
     pub(crate) deprecation: Option<String>,
 }

@@ -60,6 +60,12 @@ fn deprecation(spec: &Value, version: &Value, versions: &[&Value]) -> Option<Str
     Some(format!("{} is deprecated{instead}", name(version)))
 }
 
+/// The conversion webhook of a CRD.
+fn conversion_webhook(spec: &Value) -> Option<Arc<Value>> {
+    let conversion = spec.get("conversion").filter(|it| member_text(it, "strategy") == "Webhook")?;
+    conversion.get("webhook").cloned().map(Arc::new)
+}
+
 fn resource_of(crd: &Value, version: &Value, storage: &str, deprecation: Option<String>) -> Resource {
     let spec = &crd["spec"];
     let names = &spec["names"];
@@ -109,6 +115,7 @@ fn resource_of(crd: &Value, version: &Value, storage: &str, deprecation: Option<
         subresources,
         type_name: String::new(),
         custom: Some(Arc::new(CustomVersion {
+            conversion: conversion_webhook(spec),
             crd: crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned(),
             published: version
                 .pointer("/schema/openAPIV3Schema")

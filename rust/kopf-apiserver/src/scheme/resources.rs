@@ -55,6 +55,10 @@ impl Resource {
     pub(crate) fn is_of_version(&self, text: &str) -> bool {
         split_api_version(text) == (&self.group, &self.version)
     }
+    /// Whether a webhook converts the objects between their versions.
+    pub(crate) fn is_converted_by_webhook(&self) -> bool {
+        self.custom.as_ref().is_some_and(|custom| custom.conversion.is_some())
+    }
     /// Group and plural name, for errors.
     pub(crate) fn group_resource(&self) -> GroupResource<'_> {
         GroupResource { group: &self.group, resource: &self.plural }

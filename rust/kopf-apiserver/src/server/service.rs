@@ -136,7 +136,7 @@ async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Respon
     }
     let route = route::parse(&request.path);
     let (verb, plural) = classify(request, &route);
-    let effects = cluster.faults.evaluate(verb, &plural);
+    let effects = cluster.faults.evaluate(verb, &plural, request.client());
     if !effects.delay.is_zero() {
         tokio::time::sleep(effects.delay).await;
     }

@@ -51,6 +51,10 @@ impl Stored {
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)
     }
+    /// The same state of the object with another value.
+    pub(crate) fn with_value(&self, value: &Value) -> Self {
+        NewObject::new(value).with_version(self.version)
+    }
     /// The same object with another version.
     pub(crate) fn with_version(&self, version: u64) -> Self {
         NewObject::new(&self.value()).with_version(version)

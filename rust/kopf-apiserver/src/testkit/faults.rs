@@ -43,6 +43,15 @@ pub enum CutOffPoint {
     AfterRequest,
 }
 
+/// The client of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestClient<'r> {
+    /// Name of the user.
+    pub(crate) user: &'r str,
+    /// `user-agent` of the request.
+    pub(crate) agent: &'r str,
+}
+
 /// A fault with its filter. Empty strings match everything.
 #[derive(Clone, Debug)]
 pub struct Injection {
@@ -52,6 +61,8 @@ pub struct Injection {
     pub verb: String,
     /// Plural name of the resource; with a subresource `widgets/status`; for discovery `example.com/v1` or `example.com`.
     pub plural: String,
+    /// Client: the name of its user, or a part of its `user-agent`.
+    pub client: String,
     /// Number of times; `None` for no limit.
     pub times: Option<u32>,
     /// Number of matching requests to skip.
@@ -61,7 +72,8 @@ pub struct Injection {
 impl Injection {
     /// A fault for every request.
     pub fn always(fault: Fault) -> Self {
-        Self { fault, verb: String::new(), plural: String::new(), times: None, skip_first: 0 }
+        let (verb, plural, client) = (String::new(), String::new(), String::new());
+        Self { fault, verb, plural, client, times: None, skip_first: 0 }
     }
     /// Limits the number of times.
     #[must_use]
@@ -87,12 +99,19 @@ impl Injection {
         plural.clone_into(&mut self.plural);
         self
     }
+    /// Limits the fault to a client: the name of its user, or a part of its `user-agent`.
+    #[must_use]
+    pub fn on_client(mut self, client: &str) -> Self {
+        client.clone_into(&mut self.client);
+        self
+    }
     /// Whether the filter matches. `plural` includes the subresource of the request.
-    fn matches(&self, verb: &str, plural: &str) -> bool {
+    fn matches(&self, verb: &str, plural: &str, client: RequestClient<'_>) -> bool {
         let matches_filter = |filter: &str, actual: &str| filter.is_empty() || filter == actual;
         let resource = plural.split('/').next().unwrap_or_default();
         let matches_resource = matches_filter(&self.plural, plural) || self.plural == resource;
-        matches_filter(&self.verb, verb) && matches_resource && self.times != Some(0)
+        let matches_client = self.client == client.user || client.agent.contains(&self.client);
+        matches_filter(&self.verb, verb) && matches_resource && matches_client && self.times != Some(0)
     }
 }
 
@@ -180,22 +199,22 @@ impl Faults {
         ["", plural].iter().any(|name| watch_cuts.get(*name).is_some_and(|at| *at > before))
     }
 
-    pub(crate) fn is_silenced(&self, plural: &str) -> bool {
-        self.lock().iter().any(|i| i.fault == Fault::Silence && i.matches("watch", plural))
+    pub(crate) fn is_silenced(&self, plural: &str, client: RequestClient<'_>) -> bool {
+        self.lock().iter().any(|i| i.fault == Fault::Silence && i.matches("watch", plural, client))
     }
 
-    pub(crate) fn stale_version(&self, plural: &str) -> Option<u64> {
+    pub(crate) fn stale_version(&self, plural: &str, client: RequestClient<'_>) -> Option<u64> {
         self.lock().iter().find_map(|i| match i.fault {
-            Fault::Stale(version) if i.matches("list", plural) => Some(version),
+            Fault::Stale(version) if i.matches("list", plural, client) => Some(version),
             _ => None,
         })
     }
 
     /// Faults for a request. Decrements their counters.
-    pub(crate) fn evaluate(&self, verb: &str, plural: &str) -> FaultEffects {
+    pub(crate) fn evaluate(&self, verb: &str, plural: &str, client: RequestClient<'_>) -> FaultEffects {
         let mut out = FaultEffects { reset: self.is_cut_off(), ..FaultEffects::default() };
         let mut active = self.lock();
-        for injection in active.iter_mut().filter(|i| i.matches(verb, plural)) {
+        for injection in active.iter_mut().filter(|i| i.matches(verb, plural, client)) {
             if let Some(left) = injection.skip_first.checked_sub(1) {
                 injection.skip_first = left;
                 continue;

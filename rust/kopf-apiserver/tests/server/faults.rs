@@ -48,6 +48,24 @@ async fn latency_delays_matching_requests() {
 }
 
 #[tokio::test]
+async fn faults_are_limited_to_a_client() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::Code(503)).on_client("other"));
+    assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 200);
+    let client = Client::plain(server.port(), server.token());
+    for (agent, expected) in [("kopf/1", 200), ("other/1.2", 503)] {
+        let headers = BTreeMap::from([
+            ("authorization".to_owned(), format!("Bearer {}", server.token())),
+            ("user-agent".to_owned(), agent.to_owned()),
+        ]);
+        assert_eq!(client.send("GET", MAPS, &headers, "").await.code, expected, "{agent}");
+    }
+    server.faults().clear();
+    server.faults().inject(Injection::always(Fault::Code(503)).on_client("admin"));
+    assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 503);
+}
+
+#[tokio::test]
 async fn too_many_requests_have_retry_after() {
     let server = plain().await;
     server.faults().inject(Injection::always(Fault::TooManyRequests(7)).times(1));
@@ -169,7 +187,10 @@ async fn shards_are_disjoint_and_complete() {
         format!("{MAPS}?shardSelector=shardRange(object.metadata.uid,'{from}','{to}')")
     };
     let half = "0x8000000000000000";
-    let left = names(&server.get(&shard("0x0000000000000000", half)).await.expect("a list"));
+    let list = server.get(&shard("0x0000000000000000", half)).await.expect("a list");
+    let selector = format!("shardRange(object.metadata.uid,'0x0000000000000000','{half}')");
+    assert_eq!(list["metadata"]["shardInfo"]["selector"], selector);
+    let left = names(&list);
     let right = names(&server.get(&shard(half, "0x10000000000000000")).await.expect("a list"));
     assert!(!left.is_empty() && !right.is_empty());
     assert!(left.is_disjoint(&right));

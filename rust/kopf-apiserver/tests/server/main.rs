@@ -3,6 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "sockets need real time")]
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints measurements")]
 
+mod admission;
+mod conversion;
 mod faults;
 mod protocol;
 mod running;

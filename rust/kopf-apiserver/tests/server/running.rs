@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::client::{Answer, Client};
+use crate::support::webhook::{Webhook, patched};
 use kopf_apiserver::{Controllers, Fault, Injection, Server, ServerOptions, start};
 use serde_json::{Value, json};
 
@@ -342,67 +343,23 @@ async fn malformed_requests_get_a_status() {
     }
 }
 
-/// A webhook that labels objects, and denies names that start with `bad`: its port, and its certificate as PEM.
-async fn webhook() -> (u16, String) {
-    use base64::Engine;
-    use http_body_util::{BodyExt, Full};
-    let generated = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
-    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(generated.signing_key.serialize_der());
-    let config = rustls::ServerConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
-        .with_safe_default_protocol_versions()
-        .expect("protocol versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![generated.cert.der().clone()], key.into())
-        .expect("a configuration");
-    let acceptor = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(config));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let service = hyper::service::service_fn(
-                |request: http::Request<hyper::body::Incoming>| async move {
-                    let bytes = request.into_body().collect().await.expect("a body").to_bytes();
-                    let review: Value = serde_json::from_slice(&bytes).expect("a review");
-                    let patch = r#"[{"op":"add","path":"/data","value":{"marked":"yes"}}]"#;
-                    let warnings = json!([format!(
-                        "on \"{}\"",
-                        review["request"]["operation"].as_str().unwrap_or_default()
-                    )]);
-                    let mut response =
-                        json!({"uid": review["request"]["uid"], "allowed": true, "warnings": warnings});
-                    if review["request"]["operation"] != "DELETE" {
-                        response["patchType"] = "JSONPatch".into();
-                        response["patch"] = base64::engine::general_purpose::STANDARD.encode(patch).into();
-                    }
-                    if review["request"]["name"].as_str().is_some_and(|n| n.starts_with("bad")) {
-                        response = json!({"uid": review["request"]["uid"], "allowed": false, "warnings": warnings,
-                            "status": {"message": "no bad names", "code": 418}});
-                    }
-                    let text = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).to_string();
-                    Ok::<_, std::convert::Infallible>(http::Response::new(Full::new(bytes::Bytes::from(
-                        text,
-                    ))))
-                },
-            );
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let stream = acceptor.accept(stream).await.expect("a TLS connection");
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(hyper_util::rt::TokioIo::new(stream), service);
-                let _closed = connection.await;
-            });
-        }
-    });
-    (port, generated.cert.pem())
-}
-
+/// A server with a webhook that labels objects, and denies names that start with `bad`.
 async fn server_with_webhook() -> Server {
-    use base64::Engine;
     let server = plain().await;
-    let (port, certificate) = webhook().await;
-    let bundle = base64::engine::general_purpose::STANDARD.encode(certificate);
+    let webhook = Webhook::start(|_, request| {
+        let operation = request["operation"].as_str().unwrap_or_default();
+        let mut response = if request["name"].as_str().is_some_and(|n| n.starts_with("bad")) {
+            json!({"allowed": false, "status": {"message": "no bad names", "code": 418}})
+        } else if operation == "DELETE" {
+            json!({"allowed": true})
+        } else {
+            patched(&json!([{"op": "add", "path": "/data", "value": {"marked": "yes"}}]))
+        };
+        response["warnings"] = json!([format!("on \"{operation}\"")]);
+        response
+    });
     let hook = json!({"metadata": {"name": "hook"}, "webhooks": [{"name": "hook.test.dev", "sideEffects": "None",
-        "admissionReviewVersions": ["v1"], "clientConfig": {"url": format!("https://127.0.0.1:{port}/"), "caBundle": bundle},
+        "admissionReviewVersions": ["v1"], "clientConfig": webhook.await.client_config("/"),
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["*"]}]}]});
     server
         .create("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", &hook)

@@ -6,7 +6,7 @@ use super::list;
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::meta;
-use crate::schema::cel::compile::{Declared, compile_errors};
+use crate::schema::cel::compile::{Declared, compile_errors, is_dynamic};
 
 /// A webhook configuration, or a policy.
 pub(super) fn configuration(value: &Value, out: &mut Vec<Cause>) {
@@ -88,9 +88,16 @@ fn policy_expressions(spec: &Value, out: &mut Vec<Cause>) {
         }
     }
     let scope = scope(&request, (!declared.is_empty()).then_some(&*names));
+    let without_authorizer: Vec<_> =
+        scope.iter().filter(|(name, _)| *name != "authorizer").copied().collect();
     for (i, validation) in list(spec, "validations").iter().enumerate() {
-        for key in ["expression", "messageExpression"] {
-            expression(member_text(validation, key), &scope, format!("spec.validations[{i}].{key}"), out);
+        let field = format!("spec.validations[{i}]");
+        expression(member_text(validation, "expression"), &scope, format!("{field}.expression"), out);
+        let message = member_text(validation, "messageExpression");
+        expression(message, &without_authorizer, format!("{field}.messageExpression"), out);
+        if is_dynamic(message, &["object", "oldObject", "params"]) {
+            let detail = "must evaluate to string but got dyn";
+            out.push(Cause::invalid(format!("{field}.messageExpression"), &message.into(), detail));
         }
     }
     for (i, annotation) in list(spec, "auditAnnotations").iter().enumerate() {

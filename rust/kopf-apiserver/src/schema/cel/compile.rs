@@ -58,6 +58,30 @@ fn kind_of(expression: &Expr) -> Option<ResultKind> {
     }
 }
 
+/// Whether the type of an expression's value is not known, as the types of these variables.
+pub(crate) fn is_dynamic(text: &str, variables: &[&str]) -> bool {
+    ENV.compile(text).is_ok_and(|program| is_dynamic_value(&program.expression().expr, variables))
+}
+
+fn is_dynamic_value(expression: &Expr, variables: &[&str]) -> bool {
+    let is_dynamic = |inner: &IdedExpr| is_dynamic_value(&inner.expr, variables);
+    match expression {
+        Expr::Ident(name) => variables.contains(&name.as_str()),
+        Expr::Select(select) => {
+            let is_option = select.field == "options"
+                && matches!(&select.operand.expr, Expr::Ident(name) if name == "request");
+            !select.test && (is_option || is_dynamic(&select.operand))
+        }
+        Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
+            (operators::ADD, [left, right]) => is_dynamic(left) && is_dynamic(right),
+            (operators::CONDITIONAL, [_, yes, no]) => is_dynamic(yes) || is_dynamic(no),
+            (operators::INDEX, [list, _]) => is_dynamic(list),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 /// Whether an expression reads `oldSelf`.
 pub(crate) fn uses_old_value(text: &str) -> bool {
     ENV.compile(text).is_ok_and(|program| program.references().has_variable("oldSelf"))
@@ -272,6 +296,8 @@ fn type_name(expression: &IdedExpr, declared: Declared<'_>) -> Option<String> {
         Expr::Literal(LiteralValue::Boolean(_)) => Some("bool"),
         Expr::Literal(LiteralValue::String(_)) => Some("string"),
         Expr::Literal(LiteralValue::Int(_)) => Some("int"),
+        Expr::Literal(LiteralValue::UInt(_)) => Some("uint"),
+        Expr::Literal(LiteralValue::Double(_)) => Some("double"),
         Expr::Select(_) | Expr::Ident(_) => None,
         _ => return None,
     };
@@ -348,6 +374,15 @@ mod tests {
             ("self.b", None),
         ] {
             assert_eq!(result_kind(text), expected, "{text}");
+        }
+        for (text, expected) in [
+            ("object.a[0] + object.b", true),
+            ("true ? 'a' : object.a", true),
+            ("'a' + object.b", false),
+            ("has(object.a)", false),
+            ("request.options.kind", true),
+        ] {
+            assert_eq!(is_dynamic(text, &["object"]), expected, "{text}");
         }
         assert!(uses_old_value("self == oldSelf") && !uses_old_value("self.oldSelf == 'oldSelf'"));
     }

@@ -29,36 +29,13 @@ pub(super) fn add_functions(context: &mut Context) {
         if list.iter().all(|v| matches!(v, Cel::Int(_))) {
             Cel::Int(list.iter().map(|v| if let Cel::Int(n) = v { *n } else { 0 }).sum())
         } else {
-            Cel::Float(list.iter().filter_map(float).sum())
+            Cel::Float(list.iter().filter_map(super::values::float).sum())
         }
     });
     add_addresses(context);
     add_urls(context);
-    let _ =
-        context.add_function("isQuantity", |text: Text| -> bool { formats::quantity_value(&text).is_some() });
-    let _ = context.add_function("quantity", |text: Text| -> Cel {
-        formats::quantity_value(&text).map_or(Cel::Null, Cel::Float)
-    });
-    let _ = context.add_function("compareTo", |This(a): This<Cel>, b: Cel| -> i64 {
-        match (float(&a), float(&b)) {
-            (Some(a), Some(b)) if a < b => -1,
-            (Some(a), Some(b)) if a > b => 1,
-            _ => 0,
-        }
-    });
-    let _ =
-        context.add_function("isGreaterThan", |This(a): This<Cel>, b: Cel| -> bool { float(&a) > float(&b) });
-    let _ =
-        context.add_function("isLessThan", |This(a): This<Cel>, b: Cel| -> bool { float(&a) < float(&b) });
-}
-
-fn float(value: &Cel) -> Option<f64> {
-    match value {
-        #[expect(clippy::cast_precision_loss, reason = "comparison of magnitudes")]
-        Cel::Int(n) => Some(*n as f64),
-        Cel::Float(f) => Some(*f),
-        _ => None,
-    }
+    super::values::add_functions(context);
+    super::named_formats::add_functions(context);
 }
 
 /// Functions for IP addresses and CIDRs.
@@ -87,6 +64,25 @@ fn add_addresses(context: &mut Context) {
     let _ = context.add_function("isLoopback", |This(text): This<Text>| -> bool {
         text.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     });
+    let _ = context.add_function("isGlobalUnicast", |This(text): This<Text>| -> bool {
+        text.parse::<IpAddr>().is_ok_and(|ip| {
+            let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+            !(ip.is_loopback()
+                || ip.is_unspecified()
+                || ip.is_multicast()
+                || is_broadcast
+                || is_link_local(ip))
+        })
+    });
+    let _ = context.add_function("isLinkLocalUnicast", |This(text): This<Text>| -> bool {
+        text.parse::<IpAddr>().is_ok_and(is_link_local)
+    });
+    let _ = context.add_function("isLinkLocalMulticast", |This(text): This<Text>| -> bool {
+        text.parse::<IpAddr>().is_ok_and(|ip| match ip {
+            IpAddr::V4(ip) => ip.octets().starts_with(&[224, 0, 0]),
+            IpAddr::V6(ip) => ip.segments()[0] & 0xff0f == 0xff02,
+        })
+    });
     let _ = context.add_function("isUnspecified", |This(text): This<Text>| -> bool {
         text.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified())
     });
@@ -108,6 +104,13 @@ fn add_addresses(context: &mut Context) {
             same && length <= other_length
         })
     });
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
 }
 
 fn parse_cidr(text: &str) -> Option<(IpAddr, u8)> {
@@ -177,6 +180,7 @@ mod tests {
             "cidr('10.1.2.3/8').masked() == '10.0.0.0/8' && cidr('10.1.2.3/8').ip() == '10.1.2.3'",
             "url('https://a.example.com:80/b').getScheme() == 'https' && url('https://a/b').getHost() == 'a'",
             "url('https://a.example.com:80/b').getPort() == '80' && isURL('/x') && !isURL('x')",
+            "ip('10.0.0.1').isGlobalUnicast() && ip('169.254.0.1').isLinkLocalUnicast() && ip('ff02::1').isLinkLocalMulticast()",
             "cidr('::/0').containsIP('::1') && !cidr('::/0').containsIP('10.0.0.1')",
         ] {
             assert_eq!(evaluate(text), Some(Cel::Bool(true)), "{text}");

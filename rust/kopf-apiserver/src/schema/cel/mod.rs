@@ -16,12 +16,16 @@ use crate::error::status::Cause;
 
 use cost::{Exceeded, LIMITS, Limits, Meter};
 
+pub(crate) mod authorizer;
 pub(crate) mod budget;
 pub(crate) mod compile;
 mod cost;
 mod estimate;
+pub(crate) mod evaluation;
 mod libraries;
+mod named_formats;
 mod sizes;
+mod values;
 
 type Cel = cel::Value;
 
@@ -156,6 +160,14 @@ impl Rule {
 fn error_text(error: &cel::ExecutionError) -> String {
     match error {
         cel::ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+        cel::ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        cel::ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+        cel::ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+        cel::ExecutionError::FunctionError { function, .. }
+            if matches!(function.as_str(), "int" | "uint" | "double") =>
+        {
+            format!("type conversion error from 'string' to '{function}'")
+        }
         other => other.to_string(),
     }
 }

@@ -2,3 +2,4 @@
 #![allow(dead_code, reason = "each test uses some of them")]
 
 pub(crate) mod client;
+pub(crate) mod webhook;

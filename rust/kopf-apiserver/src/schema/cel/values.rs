@@ -1,0 +1,166 @@
+//! Functions of Kubernetes for quantities, versions, sets and lists in CEL expressions. Numbers stand for quantities, and strings for
+//! versions.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use cel::extractors::This;
+use cel::{Context, ExecutionError};
+
+use super::super::formats;
+
+type Cel = cel::Value;
+type Text = Arc<String>;
+type List = Arc<Vec<Cel>>;
+
+/// Adds the functions.
+pub(super) fn add_functions(context: &mut Context) {
+    add_quantities(context);
+    add_versions(context);
+    add_sets(context);
+    for (name, order) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
+        let _ = context.add_function(name, move |This(list): This<List>| -> Result<Cel, ExecutionError> {
+            let extreme =
+                list.iter().reduce(|best, it| if it.partial_cmp(best) == Some(order) { it } else { best });
+            let error = || ExecutionError::function_error(name, format!("{name} called on empty list"));
+            extreme.cloned().ok_or_else(error)
+        });
+    }
+}
+
+fn add_quantities(context: &mut Context) {
+    let _ =
+        context.add_function("isQuantity", |text: Text| -> bool { formats::quantity_value(&text).is_some() });
+    let _ = context.add_function("quantity", |text: Text| -> Result<Cel, ExecutionError> {
+        let error = || ExecutionError::function_error("quantity", formats::QUANTITY_ERROR);
+        formats::quantity_value(&text).map(Cel::Float).ok_or_else(error)
+    });
+    let _ = context.add_function("compareTo", |This(a): This<Cel>, b: Cel| -> i64 {
+        compare(&a, &b).map_or(0, |order| order as i64)
+    });
+    let _ = context.add_function("isGreaterThan", |This(a): This<Cel>, b: Cel| -> bool {
+        compare(&a, &b) == Some(Ordering::Greater)
+    });
+    let _ = context.add_function("isLessThan", |This(a): This<Cel>, b: Cel| -> bool {
+        compare(&a, &b) == Some(Ordering::Less)
+    });
+    let _ = context.add_function("isInteger", |This(value): This<Cel>| -> bool {
+        float(&value).is_some_and(|number| whole(number).is_some())
+    });
+    let _ = context.add_function("asInteger", |This(value): This<Cel>| -> Result<i64, ExecutionError> {
+        let error = || ExecutionError::function_error("asInteger", "cannot convert value to integer");
+        float(&value).and_then(whole).ok_or_else(error)
+    });
+    let _ = context.add_function("asApproximateFloat", |This(value): This<Cel>| -> f64 {
+        float(&value).unwrap_or_default()
+    });
+    let _ = context.add_function("sign", |This(value): This<Cel>| -> i64 {
+        match float(&value).and_then(|number| number.partial_cmp(&0.0)) {
+            Some(order) => order as i64,
+            None => 0,
+        }
+    });
+    for (name, sign) in [("add", 1.0), ("sub", -1.0)] {
+        let _ = context.add_function(name, move |This(a): This<Cel>, b: Cel| -> f64 {
+            float(&a).unwrap_or_default() + sign * float(&b).unwrap_or_default()
+        });
+    }
+}
+
+/// An integer of 64 bits.
+fn whole(number: f64) -> Option<i64> {
+    let is_whole = number.fract() == 0.0 && number.abs() < 9.2e18;
+    #[expect(clippy::cast_possible_truncation, reason = "within the range")]
+    is_whole.then_some(number as i64)
+}
+
+pub(super) fn float(value: &Cel) -> Option<f64> {
+    match value {
+        #[expect(clippy::cast_precision_loss, reason = "comparison of magnitudes")]
+        Cel::Int(n) => Some(*n as f64),
+        Cel::Float(f) => Some(*f),
+        _ => None,
+    }
+}
+
+/// Compares quantities or versions.
+fn compare(a: &Cel, b: &Cel) -> Option<Ordering> {
+    match (a, b) {
+        (Cel::String(a), Cel::String(b)) => Some(version(a)?.cmp(&version(b)?)),
+        _ => float(a)?.partial_cmp(&float(b)?),
+    }
+}
+
+/// Numbers of a semantic version, and the identifiers of its pre-release, in their order.
+type Version = (u64, u64, u64, bool, Vec<(bool, u64, String)>);
+
+fn version(text: &str) -> Option<Version> {
+    let text = text.split_once('+').map_or(text, |(text, _)| text);
+    let (numbers, pre_release) = text.split_once('-').map_or((text, None), |(n, p)| (n, Some(p)));
+    let number = |text: &str| {
+        let is_number = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+        if is_number { text.parse::<u64>().ok() } else { None }
+    };
+    let parts: Vec<&str> = numbers.split('.').collect();
+    let [major, minor, patch] = *parts else { return None };
+    let identifiers = pre_release.into_iter().flat_map(|text| text.split('.'));
+    // Numbers are lower than names.
+    let identifier = |text: &str| match number(text) {
+        Some(number) => (false, number, String::new()),
+        None => (true, 0, text.to_owned()),
+    };
+    let identifiers = identifiers.map(identifier).collect();
+    Some((number(major)?, number(minor)?, number(patch)?, pre_release.is_none(), identifiers))
+}
+
+fn add_versions(context: &mut Context) {
+    let _ = context.add_function("isSemver", |text: Text| -> bool { version(&text).is_some() });
+    let _ = context.add_function("semver", |text: Text| -> Result<Cel, ExecutionError> {
+        let error = ExecutionError::function_error("semver", "No Major.Minor.Patch elements found");
+        if version(&text).is_some() { Ok(Cel::String(text)) } else { Err(error) }
+    });
+    for (name, index) in [("major", 0), ("minor", 1), ("patch", 2)] {
+        let _ = context.add_function(name, move |This(text): This<Text>| -> i64 {
+            let found = version(&text).map(|(major, minor, patch, ..)| [major, minor, patch]);
+            let number = found.and_then(|numbers| numbers.get(index).copied()).unwrap_or_default();
+            i64::try_from(number).unwrap_or(i64::MAX)
+        });
+    }
+}
+
+fn add_sets(context: &mut Context) {
+    let _ = context.add_function("sets.contains", |a: List, b: List| -> bool { contains(&a, &b) });
+    let _ = context
+        .add_function("sets.equivalent", |a: List, b: List| -> bool { contains(&a, &b) && contains(&b, &a) });
+    let _ = context.add_function("sets.intersects", |a: List, b: List| -> bool {
+        b.iter().any(|item| a.contains(item))
+    });
+}
+
+fn contains(all: &[Cel], items: &[Cel]) -> bool {
+    items.iter().all(|item| all.contains(item))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ENV, libraries};
+    use super::*;
+
+    #[test]
+    fn quantities_versions_and_sets_have_functions() {
+        for text in [
+            "quantity('1Gi').isGreaterThan(quantity('1M')) && quantity('1').compareTo(quantity('1000m')) == 0",
+            "quantity('1.5k').asInteger() == 1500 && !quantity('500m').isInteger() && quantity('-1').sign() == -1",
+            "quantity('2').add(quantity('500m')).sub(quantity('1')).asApproximateFloat() == 1.5",
+            "semver('1.2.3').isLessThan(semver('1.10.0')) && semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))",
+            "isSemver('1.2.3') && !isSemver('1.2') && !isSemver('01.2.3') && semver('1.2.3').minor() == 2",
+            "sets.contains([1, 2], [1]) && sets.equivalent([1, 2, 1], [2, 1]) && !sets.intersects([1], [2])",
+            "[2, 9, 3].max() == 9 && ['b', 'a'].min() == 'a'",
+        ] {
+            let mut context = Context::with_env(ENV.clone());
+            libraries::add_functions(&mut context);
+            let result = ENV.compile(text).unwrap().execute(&context);
+            assert_eq!(result.ok(), Some(Cel::Bool(true)), "{text}");
+        }
+    }
+}

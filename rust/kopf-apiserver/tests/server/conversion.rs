@@ -1,0 +1,119 @@
+//! Integration tests of conversion webhooks: requests in all versions of a custom resource.
+
+use kopf_apiserver::{Server, ServerOptions, start};
+use serde_json::{Value, json};
+
+use crate::support::webhook::Webhook;
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const V1: &str = "/apis/test.dev/v1/namespaces/default/hosts";
+const V2: &str = "/apis/test.dev/v2/namespaces/default/hosts";
+
+/// In v1, an object has `address: host:port`; in v2, which is stored, it has `host` and `port`.
+fn converted(request: &Value) -> Value {
+    let desired = request["desiredAPIVersion"].as_str().unwrap_or_default();
+    let objects = request["objects"].as_array().into_iter().flatten().map(|object| {
+        let mut object = object.clone();
+        object["apiVersion"] = desired.into();
+        let spec = object["spec"].take();
+        object["spec"] = if desired.ends_with("v1") {
+            json!({"address": format!("{}:{}", spec["host"].as_str().unwrap_or_default(), spec["port"])})
+        } else {
+            let address = spec["address"].as_str().unwrap_or_default();
+            let (host, port) = address.split_once(':').unwrap_or((address, "80"));
+            json!({"host": host, "port": port.parse::<u16>().unwrap_or(80)})
+        };
+        object
+    });
+    json!({"result": {"status": "Success"}, "convertedObjects": objects.collect::<Vec<_>>()})
+}
+
+async fn server_with_webhook(answers: fn(&str, &Value) -> Value) -> (Server, Webhook) {
+    let server = start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server");
+    let webhook = Webhook::start(answers).await;
+    let version = |name: &str, is_stored: bool, properties: Value| {
+        json!({"name": name, "served": true, "storage": is_stored, "selectableFields": [{"jsonPath":
+            if is_stored { ".spec.host" } else { ".spec.address" }}],
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}}})
+    };
+    let versions = json!([
+        version("v1", false, json!({"address": {"type": "string"}})),
+        version(
+            "v2",
+            true,
+            json!({"host": {"type": "string"}, "port": {"type": "integer"}, "tls": {"type": "boolean", "default": true}})
+        ),
+    ]);
+    let conversion = json!({"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"],
+        "clientConfig": webhook.client_config("/convert")}});
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "hosts.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "conversion": conversion, "versions": versions,
+            "names": {"plural": "hosts", "singular": "host", "kind": "Host"}}});
+    server.create(CRDS, &crd).await.expect("created");
+    (server, webhook)
+}
+
+fn host(version: &str, spec: &Value) -> Value {
+    json!({"apiVersion": format!("test.dev/{version}"), "kind": "Host", "metadata": {"name": "h"}, "spec": spec})
+}
+
+#[tokio::test]
+async fn objects_are_served_in_all_versions() {
+    let (server, webhook) = server_with_webhook(|_, request| converted(request)).await;
+    let made = server.create(V1, &host("v1", &json!({"address": "a:1"}))).await.expect("created");
+    assert_eq!((&made["apiVersion"], &made["spec"]), (&"test.dev/v1".into(), &json!({"address": "a:1"})));
+    let stored = server.get(&format!("{V2}/h")).await.expect("found");
+    assert_eq!((&stored["apiVersion"], &stored["kind"]), (&"test.dev/v2".into(), &"Host".into()));
+    assert_eq!(stored["spec"]["host"], "a");
+    let patched = server
+        .call("PATCH", &format!("{V1}/h"), Some(&json!({"spec": {"address": "b:2"}})))
+        .await
+        .expect("patched");
+    assert_eq!(patched["spec"], json!({"address": "b:2"}));
+    let stored = server.get(&format!("{V2}/h")).await.expect("found");
+    assert_eq!(stored["spec"], json!({"host": "b", "port": 2, "tls": true}));
+    webhook.take_calls();
+    let list = server.get(V1).await.expect("a list");
+    assert_eq!(list["items"][0]["spec"], json!({"address": "b:2"}));
+    assert_eq!(webhook.take_calls().len(), 1);
+    for (selector, expected) in [("b:2", 1), ("c:3", 0)] {
+        let path = format!("{V1}?fieldSelector=spec.address%3D{selector}");
+        let found = server.get(&path).await.expect("a list");
+        assert_eq!(found["items"].as_array().map(Vec::len), Some(expected), "{selector}");
+    }
+    server.call("DELETE", &format!("{V1}/h"), None).await.expect("deleted");
+    assert!(server.get(&format!("{V2}/h")).await.is_err());
+}
+
+#[tokio::test]
+async fn failures_of_the_webhook_are_errors_of_the_request() {
+    let (server, _webhook) =
+        server_with_webhook(|_, _| json!({"result": {"status": "Failure", "message": "not today"}})).await;
+    let error = server.create(V1, &host("v1", &json!({"address": "a:1"}))).await.expect_err("a failure");
+    let expected = "conversion webhook for test.dev/v1, Kind=Host failed: not today";
+    assert!(error.to_string().contains(expected), "{error}");
+    let made = server.create(V2, &host("v2", &json!({"host": "a"}))).await.expect("created");
+    assert_eq!(made["spec"], json!({"host": "a", "tls": true}));
+    let error = server.get(&format!("{V1}/h")).await.expect_err("a failure").to_string();
+    assert!(error.contains("conversion webhook for test.dev/v2, Kind=Host failed: not today"), "{error}");
+}
+
+#[tokio::test]
+async fn objects_of_an_earlier_stored_version_are_served() {
+    let server = start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server");
+    let version = |name: &str, is_stored: bool| {
+        json!({"name": name, "served": true, "storage": is_stored,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}})
+    };
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "hosts.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "versions": [version("v1", true), version("v2", false)],
+            "names": {"plural": "hosts", "singular": "host", "kind": "Host"}}});
+    server.create(CRDS, &crd).await.expect("created");
+    server.create(V1, &host("v1", &json!({}))).await.expect("created");
+    let changed = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
+    server.call("PATCH", &format!("{CRDS}/hosts.test.dev"), Some(&changed)).await.expect("patched");
+    for (path, version) in [(V1, "test.dev/v1"), (V2, "test.dev/v2")] {
+        let found = server.get(&format!("{path}/h")).await.expect("found");
+        assert_eq!(found["apiVersion"], version);
+    }
+}
