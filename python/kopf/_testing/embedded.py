@@ -229,7 +229,7 @@ class EmbeddedFeatures:
             number: The number of the fault: seconds, an HTTP status, or a version; see above.
             verb: Only requests with this verb, such as `patch`; empty: all.
             resource: Only requests for this resource, such as `widgets/status`; empty: all.
-            client: Only requests of this client: the name of its user, or a part of its User-Agent; empty: all.
+            client: Only requests of this client: its user, or a part of its User-Agent; empty: all.
             times: How many requests are affected; None: all, until `clear_faults()`.
             after: How many matching requests are served as usual before.
         """
