@@ -2,12 +2,19 @@
 
 import pathlib
 import shutil
+import sys
 
 import pytest
 
 from tests.support.commands import WIDGETS, Command
 
 FILE = pathlib.Path(__file__).with_name("handlers.py")
+
+
+@pytest.fixture(autouse=True)
+def unchanged_path(monkeypatch):
+    """Restores the path of modules: commands that are called in this process add the folders of their files."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 @pytest.fixture

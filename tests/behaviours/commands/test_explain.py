@@ -270,7 +270,7 @@ def build(**_):
 
 
 def test_subhandlers_of_earlier_calls_have_rows(cluster, run, tmp_path):
-    path = tmp_path / "operator.py"
+    path = tmp_path / "operator_file.py"
     path.write_text(SUBHANDLERS)
     with Operator(cluster, str(path)):
         cluster.create(widget("parts"))
@@ -324,7 +324,7 @@ def by_name(name, **_): ...
 
 
 def test_without_a_leader_only_indices_are_called(cluster, run, tmp_path):
-    path = tmp_path / "operator.py"
+    path = tmp_path / "operator_file.py"
     path.write_text(LEADING)
     cluster.create(widget("led"))
 

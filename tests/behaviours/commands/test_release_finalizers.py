@@ -310,7 +310,7 @@ def delete(**_): ...
 
 
 def test_a_live_leader_prevents_the_release_and_a_dead_one_is_removed(cluster, tmp_path):
-    path = tmp_path / "operator.py"
+    path = tmp_path / "operator_file.py"
     path.write_text(LEADING)
     metadata = {"name": "led", "finalizers": [FINALIZER]}
     cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})

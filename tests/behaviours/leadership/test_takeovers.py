@@ -45,7 +45,7 @@ def holder(cluster):
 
 def test_calls_are_finished_and_their_outcomes_written_before_the_release(cluster, start, make):
     """LEA-2."""
-    calls, proceed = [], threading.Event()
+    calls, proceed, leaving = [], threading.Event(), threading.Event()
     begun = threading.Barrier(3)
 
     def handlers_of(identity):
@@ -65,10 +65,16 @@ def test_calls_are_finished_and_their_outcomes_written_before_the_release(cluste
                 proceed.wait(60)
                 return "done"
 
+            # Daemons are stopped when the operator takes no events any more.
+            @kopf.daemon("widgets", labels={"daemon": "yes"})
+            async def daemon(stopped, **_):
+                await stopped.wait()
+                leaving.set()
+
         return handlers
 
     first = start("one", handlers_of("one"))
-    make("other")
+    make("other", labels={"daemon": "yes"})
     cluster.wait_for("widgets", "other", lambda body: body.get("status"))
     second = start("two", handlers_of("two"))
     second.wait_until_idle()
@@ -77,6 +83,7 @@ def test_calls_are_finished_and_their_outcomes_written_before_the_release(cluste
     begun.wait(60)
     stopping = threading.Thread(target=first.stop)
     stopping.start()
+    assert leaving.wait(60)
     make("waiting")
     assert holder(cluster) == "one"
     proceed.set()
