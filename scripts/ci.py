@@ -106,13 +106,27 @@ class Run:
         return passed == [True]
 
     def begin(
-        self, name: str, minutes: float, command: Sequence[str], *, targets: Sequence[str] = ()
+        self,
+        name: str,
+        minutes: float,
+        command: Sequence[str],
+        *,
+        targets: Sequence[str] = (),
+        after: str | None = None,
     ) -> None:
-        """Start a stage in the background; its output is printed when it is awaited."""
+        """Start a stage in the background, when another one in the background has finished, if it is named.
+
+        The output is printed when the stage is awaited.
+        """
         lines: list[str] = []
-        thread = threading.Thread(
-            target=self._execute, args=(name, minutes, command, targets, (), lines.append), name=name
-        )
+        previous = None if after is None else self._background[after][0]
+
+        def execute() -> None:
+            if previous is not None:
+                _join(previous)
+            self._execute(name, minutes, command, targets, (), lines.append)
+
+        thread = threading.Thread(target=execute, name=name)
         self._background[name] = (thread, lines)
         thread.start()
 
@@ -335,13 +349,14 @@ def run_all(run: Run) -> None:
     run.stage(
         "README.md: make test", 20, [python, "scripts/console.py", "README.md", "make test"], targets=tests
     )
-    # The operators mostly wait for a control plane.
+    # The operators and the differential suite mostly wait for a control plane.
     run.begin("make operators", 10, ["make", "operators"], targets=["operators"])
+    run.begin("make differential-part", 4, ["make", "differential-part"], after="make operators")
     folders = " ".join(["tests/units", *(f"tests/behaviours/{name}" for name in INTERPRETED)])
     newest = ["make", "test-newest", f"NEWEST_TESTS={folders}"]
     run.stage("make test-newest, a part", 10, newest, targets=["test-newest"])
     run.wait("make operators")
-    run.stage("make differential-part", 4, ["make", "differential-part"])
+    run.wait("make differential-part")
 
 
 def _join(thread: threading.Thread) -> None:

@@ -204,6 +204,17 @@ def test_a_stage_that_ignores_sigterm_is_killed(tmp_path, monkeypatch) -> None:
     assert not is_running(int((tmp_path / "ready").read_text()))
 
 
+def test_a_stage_in_the_background_begins_after_another_one(tmp_path) -> None:
+    run = ci.Run(tmp_path, tmp_path / "results")
+    run.begin("first", 5, ["bash", "-c", "until [ -e proceed ]; do :; done; touch finished"])
+    run.begin("second", 5, ["bash", "-c", "cp finished copied"], after="first")
+    assert run.stage("beside them", 5, ["touch", "proceed"])
+    run.wait("first")
+    run.wait("second")
+    assert run.finish() == 0
+    assert (tmp_path / "copied").exists()
+
+
 def test_a_stopped_run_starts_no_more_stages(run, tmp_path) -> None:
     run.stop()
     assert not run.stage("late", 5, ["bash", "-c", "sleep 60; touch done"])
