@@ -381,6 +381,9 @@ class Activation:
     @property
     def task_name(self) -> str:
         """The first handler and the object."""
+    @property
+    def handling(self) -> tuple[str, str] | None:
+        """The id of the cause and the reason, if change handlers are called."""
     def reply(
         self,
         results: list[
@@ -699,7 +702,9 @@ class LineFormat:
 class LineWriter:
     """Writes lines to Kopf's log handler. Classes are given with the methods that log records pass."""
 
-    def __new__(cls, logger: Logger, classes: Any, handler: type, poster: type, term: Any) -> LineWriter: ...
+    def __new__(
+        cls, logger: Logger, classes: Any, handler: type, poster: type, call_fields: Callable[[], Any]
+    ) -> LineWriter: ...
     def write(self, adapter: LoggerAdapter[Any], source: Mapping[str, Any], level: int, text: str, /) -> bool:
         """Write a line whose level is enabled; false if it needs a log record, and is not written."""
 
@@ -713,6 +718,7 @@ class Log:
     object: Object | None
     posted: bool
     exception_of: int | None
+    handling: tuple[str, str] | None
 
 Item = (
     CallDaemon

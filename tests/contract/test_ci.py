@@ -208,7 +208,7 @@ def test_a_stage_in_the_background_begins_after_another_one(tmp_path) -> None:
     run = ci.Run(tmp_path, tmp_path / "results")
     run.begin("first", 5, ["bash", "-c", "until [ -e proceed ]; do :; done; touch finished"])
     run.begin("second", 5, ["bash", "-c", "cp finished copied"], after="first")
-    assert run.stage("beside them", 5, ["touch", "proceed"])
+    assert run.stage("meanwhile", 5, ["touch", "proceed"])
     run.wait("first")
     run.wait("second")
     assert run.finish() == 0

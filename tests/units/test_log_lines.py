@@ -14,6 +14,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import Object
-from kopf._runtime.context import leadership_var
+from kopf._runtime.context import handler_var, handling_var, leadership_var, retry_var
 from kopf._runtime.framework_lines import log_framework_line
 from kopf._runtime.loggers import (
     FrameworkMessage,
@@ -237,8 +238,19 @@ def _random_format(numbers: random.Random) -> str:
     return "".join([*pieces[:3], numbers.choice(["%(message)s", "%(message)-40.30s"]), *pieces[3:]])
 
 
+@pytest.fixture
+def restored_context() -> Iterator[None]:
+    """Restores the variables of the context after the test."""
+    variables: list[ContextVar[Any]] = [handling_var, handler_var, retry_var, leadership_var]
+    tokens = [(variable, variable.set(None)) for variable in variables]
+    yield
+    for variable, token in tokens:
+        variable.reset(token)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_all_lines_are_formatted_as_records_are(
+    restored_context: None,
     written: Callable[..., io.StringIO],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -251,15 +263,18 @@ def test_all_lines_are_formatted_as_records_are(
         monkeypatch.setattr(time, "time", lambda now=now: now)
         monkeypatch.setattr(time, "time_ns", lambda now=now: int(now * 1e9))
         log_format = numbers.choice([LogFormat.FULL, LogFormat.JSON, _random_format(numbers)])
-        refkey = numbers.choice([None, "k8s", 'ü"', "severity", "term"])
+        refkey = numbers.choice([None, "k8s", 'ü"', "severity", "term", "cause", "retry"])
         try:
             written(log_format=log_format, log_prefix=numbers.choice([True, False]), log_refkey=refkey)
         except ValueError:
             continue  # `logging` has no such format
         metadata = {"name": numbers.choice(NAMES), "namespace": numbers.choice([*NAMES, None])}
         body = Body(Object.decode(json.dumps({"kind": numbers.choice(NAMES), "metadata": metadata})))
-        term = numbers.choice([None, SimpleNamespace(identity=numbers.choice(NAMES), term=7)])
-        leadership_var.set(term)
+        leadership_var.set(numbers.choice([None, SimpleNamespace(identity=numbers.choice(NAMES), term=7)]))
+        handling = numbers.choice([None, ("0a1b2c3d", "create")])
+        handling_var.set(SimpleNamespace(handling=handling))
+        handler_var.set(SimpleNamespace(id=numbers.choice(NAMES)))  # type: ignore[arg-type]
+        retry_var.set(numbers.choice([None, 0, 3]))
         adapter = LocalObjectLogger(body=body, settings=settings)
         level, text = numbers.choice([20, 25, 30, 50]), numbers.choice(TEXTS)
         outputs = []
@@ -273,7 +288,6 @@ def test_all_lines_are_formatted_as_records_are(
             direct += len(recorded) == count
             outputs.append((raw.getvalue(), capsys.readouterr().err.count("--- Logging error ---")))
         assert outputs[0] == outputs[1], (log_format, metadata, text)
-    leadership_var.set(None)
     assert direct > 10
 
 

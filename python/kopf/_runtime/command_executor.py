@@ -12,7 +12,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime import bridge, invocation, subhandlers
-from kopf._runtime.context import cause_var, subrefs_var
+from kopf._runtime.context import cause_var, retry_var, subrefs_var
 from kopf._runtime.cycle_context import CycleContext
 from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for
 
@@ -52,6 +52,7 @@ class CommandExecutor:
             prepared = self._prepared_handlers[call.handler]
             id = prepared.handler.id
             stale.add(id)
+            retry_var.set(None)
             if call.guarded and not matching.match(self._handlers[call.handler], cause):
                 replies[number] = None
                 continue

@@ -21,6 +21,12 @@ cause_var: ContextVar[Cause] = ContextVar("cause_var")
 handler_var: ContextVar[Handler] = ContextVar("handler_var")
 """The handler that is being called."""
 
+retry_var: ContextVar[int | None] = ContextVar("retry_var")
+"""The number of earlier attempts of that call; None between the calls, where no handler is called."""
+
+handling_var: ContextVar[Any] = ContextVar("handling_var")
+"""The activation, or the log line of the engine, whose `handling` is the id of the cause with the reason."""
+
 leadership_var: ContextVar[Any] = ContextVar("leadership_var")
 """The term in which the handler was called, or None; only with leader election."""
 

@@ -14,10 +14,13 @@ import logging
 from collections.abc import Callable
 from types import FunctionType
 
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.bodies import Body
 from kopf._objects.logging_types import Logger as AnyLogger
 from kopf._runtime import loggers
-from kopf._runtime.bridge import LineWriter
-from kopf._runtime.context import leadership_var
+from kopf._runtime.bridge import LineWriter, Log, Object
+from kopf._runtime.call_fields import call_fields
+from kopf._runtime.context import handling_var
 from kopf._runtime.loggers import (
     FrameworkMessage,
     KopfStreamHandler,
@@ -59,13 +62,29 @@ def log_framework_line(adapter: AnyLogger, level: int, text: str) -> None:
     adapter.log(level, FrameworkMessage(text))
 
 
+def log_engine_line(
+    entry: Log, about: Object, exc_info: BaseException | None, settings: OperatorSettings
+) -> None:
+    """Log a line of the engine about an object, as a part of the handling that it belongs to."""
+    cls = ObjectLogger if entry.posted else LocalObjectLogger
+    adapter = cls(body=Body(about), settings=settings)
+    token = handling_var.set(entry)
+    try:
+        if exc_info is None:
+            log_framework_line(adapter, entry.level, entry.text)
+        else:
+            adapter.log(entry.level, FrameworkMessage(entry.text), exc_info=exc_info)
+    finally:
+        handling_var.reset(token)
+
+
 def _is_original(function: object) -> bool:
     return type(function) is FunctionType and any(
         function.__globals__ is vars(module) for module in (logging, loggers)
     )
 
 
-_writer = LineWriter(logger, (_ADAPTERS, _INSTANCES, _OTHERS), KopfStreamHandler, K8sPoster, leadership_var)
+_writer = LineWriter(logger, (_ADAPTERS, _INSTANCES, _OTHERS), KopfStreamHandler, K8sPoster, call_fields)
 # Some agents replace methods before Kopf is imported; then all lines are logged as usual.
 _IS_ORIGINAL = all(
     _is_original(getattr(cls, name)) for cls, names in [*_INSTANCES, *_ADAPTERS, *_OTHERS] for name in names

@@ -32,7 +32,7 @@ from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, HandlerCall, Outcome, json_copy
-from kopf._runtime.context import handler_var
+from kopf._runtime.context import handler_var, retry_var
 from kopf._runtime.errors import (
     add_hint,
     author_traceback,
@@ -103,13 +103,18 @@ class Invoker:
         (by the monotonic clock).
         """
 
+    @staticmethod
+    def enter_call(prepared: PreparedHandler, retry: int) -> None:
+        """Set the context of a call: the handler, and the number of its earlier attempts."""
+        handler_var.set(prepared.handler)
+        retry_var.set(retry)
+
     def begin_call(self, prepared: PreparedHandler) -> Callable[..., Any]:
-        """Set the context of a call that follows immediately; the function to call.
+        """The function of a call that follows immediately, in the context of the call.
 
         Raises:
             LeadershipLost: The call must not begin.
         """
-        handler_var.set(prepared.handler)
         if self.election is None:
             return prepared.fn
         return self.election.begin_call(prepared.handler, prepared.fn, is_async=prepared.is_async)
@@ -118,11 +123,13 @@ class Invoker:
     def begin_direct_call(
         self, prepared: PreparedHandler, attempt: Attempt, logger: Logger
     ) -> Callable[..., Any]:
-        """Log the beginning of a call in the event loop, set its context, and list it; the function to call.
+        """Set the context of a call in the event loop, log its beginning, and list it; the function to call.
 
         Raises:
             LeadershipLost: The call must not begin.
         """
+        handler_var.set(prepared.handler)
+        retry_var.set(attempt.retry)
         self.log_beginning(attempt, logger)
         fn = self.begin_call(prepared)
         self.running[attempt] = (prepared.handler, logger, time.monotonic())
@@ -154,6 +161,7 @@ class Invoker:
         self, prepared: PreparedHandler, attempt: Attempt, kwargs: dict[str, Any], logger: Logger
     ) -> Any:
         """Call a function in a thread, or one with optional arguments; return what it returns."""
+        self.enter_call(prepared, attempt.retry)
         self.log_beginning(attempt, logger)
         finish: Callable[[], None] | None = None
         try:
@@ -203,6 +211,11 @@ class Invoker:
     def log_cancelled(attempt: Attempt, logger: Logger) -> None:
         """Log that the call is cancelled."""
         logger.warning(f"{attempt.label} is cancelled. Will escalate.")
+
+    def enter_prevented_call(self, prepared: PreparedHandler, attempt: Attempt, logger: Logger) -> None:
+        """Set the context of a call that a limit does not admit, and log its beginning."""
+        self.enter_call(prepared, attempt.retry)
+        self.log_beginning(attempt, logger)
 
     @staticmethod
     def log_beginning(attempt: Attempt, logger: Logger) -> None:

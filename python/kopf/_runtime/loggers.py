@@ -18,7 +18,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import TRACES, LineFormat, Object
-from kopf._runtime.context import leadership_var
+from kopf._runtime.call_fields import call_fields
 
 DEFAULT_JSON_REFKEY = "object"
 RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
@@ -96,7 +96,10 @@ class ObjectTextFormatter(ObjectFormatter):
 
 
 class ObjectJsonFormatter(ObjectFormatter):
-    """Formats records as lines of JSON: the message, extras, the time, the severity, and the object."""
+    """Formats records as lines of JSON: the message, extras, the time, the severity, the object, the call.
+
+    The fields of the call are those of `call_fields`, unless the author gives others.
+    """
 
     def __init__(self, *args: Any, refkey: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -126,10 +129,9 @@ class ObjectJsonFormatter(ObjectFormatter):
         if "k8s_ref" in attrs:
             fields[self._refkey] = attrs["k8s_ref"]
         fields.setdefault("severity", _severity(record.levelno))
-        leadership = leadership_var.get(None)
-        if leadership is not None:
-            fields.setdefault("replica", leadership.identity)
-            fields.setdefault("term", leadership.term)
+        # Those of the author take precedence.
+        for name, value in call_fields().items():
+            fields.setdefault(name, value)
         return json.dumps(fields, default=_to_json)
 
 

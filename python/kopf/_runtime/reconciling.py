@@ -221,6 +221,7 @@ class Reconcilers:
         try:
             if invoker.api is not None and "api" not in kwargs:
                 kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
+            invoker.enter_call(prepared, call.job.retry)
             fn = invoker.begin_call(prepared)
             if prepared.is_async:
                 returned = await fn(**kwargs)

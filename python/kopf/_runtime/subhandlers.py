@@ -27,6 +27,7 @@ from kopf._runtime.context import (
     cause_var,
     context,
     handler_var,
+    retry_var,
     subexecuted_var,
     subinvoker_var,
     sublifecycle_var,
@@ -215,7 +216,7 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
 # The variables of the parent, to be restored after its sub-handlers, which set them for themselves.
 def _parent_context() -> list[tuple[Any, Any]]:
     variables = (cause_var, handler_var, subregistry_var, subexecuted_var, subrefs_var)
-    return [(var, var.get()) for var in variables]
+    return [(retry_var, retry_var.get(None)), *((var, var.get()) for var in variables)]
 
 
 def _fetch_records(

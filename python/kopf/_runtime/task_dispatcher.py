@@ -18,13 +18,14 @@ from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import ChangingRegistry
 from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.bodies import Body
 from kopf._objects.indices import Indexers
 from kopf._runtime import bridge, custom_storages
 from kopf._runtime.command_executor import CommandExecutor, Results
 from kopf._runtime.context import (
     event_queue_loop_var,
     event_queue_var,
+    handling_var,
+    retry_var,
     settings_var,
     subexecuted_var,
     subinvoker_var,
@@ -37,9 +38,9 @@ from kopf._runtime.daemon_instances import DaemonInstance
 from kopf._runtime.daemons import Daemons
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.engine_failures import Failure
-from kopf._runtime.framework_lines import log_framework_line
+from kopf._runtime.framework_lines import log_engine_line
 from kopf._runtime.invocation import Invoker, PreparedHandler
-from kopf._runtime.loggers import FrameworkMessage, LocalObjectLogger, ObjectLogger
+from kopf._runtime.loggers import FrameworkMessage
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -215,10 +216,13 @@ class TaskDispatcher:
 
     async def _run_commands(self, activation: bridge.Activation, cycle: CycleContext) -> None:
         results: list[Any] = []
+        handling_var.set(activation)
         try:
             event_results: Results = []
             change_results: Results = []
             for command in activation.commands:
+                if results:
+                    retry_var.set(None)  # the previous command has called a handler
                 if type(command) is bridge.CallIndexers:
                     results.append(await self._executor.call_indexers(command, cycle))
                     continue
@@ -301,12 +305,7 @@ class TaskDispatcher:
         if entry.object is None:
             logger.log(entry.level, FrameworkMessage(entry.text), exc_info=exc_info)
         else:
-            cls = ObjectLogger if entry.posted else LocalObjectLogger
-            adapter = cls(body=Body(entry.object), settings=self._settings)
-            if exc_info is None:
-                log_framework_line(adapter, entry.level, entry.text)
-            else:
-                adapter.log(entry.level, FrameworkMessage(entry.text), exc_info=exc_info)
+            log_engine_line(entry, entry.object, exc_info, self._settings)
 
     def _find_exception(self, number: int) -> BaseException | None:
         source = self._cycles.get(number) or self._daemons.find(number) or self._find_call(number)

@@ -31,11 +31,11 @@ impl LineFormat {
         Some(Self { style, is_prefixed, text: format.clone().unbind() })
     }
 
-    /// JSON, with the key of the object; none if other fields have that key.
+    /// JSON, with the key of the object; none if fields of all lines have that key.
     #[staticmethod]
     fn json(key: &Bound<'_, PyString>, is_prefixed: bool) -> Option<Self> {
         let text = key.to_str().ok()?;
-        let is_other = matches!(text, "message" | "timestamp" | "severity" | "replica" | "term");
+        let is_other = matches!(text, "message" | "timestamp" | "severity");
         let style = Style::Json(text.to_owned());
         (!is_other).then(|| Self { style, is_prefixed, text: key.clone().unbind() })
     }

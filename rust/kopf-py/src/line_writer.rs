@@ -23,8 +23,8 @@ pub(crate) struct LineWriter {
     others: Vec<Class>,
     handler: Py<PyType>,
     poster: Py<PyType>,
-    /// The context variable with the term of the leader.
-    term: Py<PyAny>,
+    /// Returns a dict with the fields of JSON lines about the running call.
+    call_fields: Py<PyAny>,
     record: Py<PyAny>,
     logging: Py<PyModule>,
     time: Py<PyModule>,
@@ -41,15 +41,15 @@ type Classes<'py> = Vec<(Bound<'py, PyType>, Vec<Bound<'py, PyString>>)>;
 
 #[pymethods]
 impl LineWriter {
-    /// `classes` are those of adapters, of other instances (the logger, handlers, formatters), and of all else. `term` is the
-    /// context variable with the term of the leader.
+    /// `classes` are those of adapters, of other instances (the logger, handlers, formatters), and of all else. `call_fields`
+    /// returns a dict with the fields of JSON lines about the running call: strings, and numbers.
     #[new]
     fn new(
         logger: &Bound<'_, PyAny>,
         classes: (Classes<'_>, Classes<'_>, Classes<'_>),
         handler: Py<PyType>,
         poster: Py<PyType>,
-        term: Py<PyAny>,
+        call_fields: Py<PyAny>,
     ) -> PyResult<Self> {
         let (adapters, instances, others) = classes;
         let py = logger.py();
@@ -62,7 +62,7 @@ impl LineWriter {
             others: Class::all(others)?,
             handler,
             poster,
-            term,
+            call_fields,
             record: logging.getattr("LogRecord")?.unbind(),
             logging: logging.unbind(),
             time: py.import("time")?.unbind(),
@@ -241,11 +241,15 @@ impl LineWriter {
         line.add_time("timestamp", self.now(py)?);
         line.add_reference(key, object);
         line.add_string("severity", &[severity(level)]);
-        let leadership = self.term.bind(py).call_method1(intern!(py, "get"), (py.None(),))?;
-        if !leadership.is_none() {
-            let identity = leadership.getattr(intern!(py, "identity"))?;
-            line.add_string("replica", &[identity.cast::<PyString>()?.to_str()?]);
-            line.add_number("term", leadership.getattr(intern!(py, "term"))?.extract()?);
+        for (name, value) in self.call_fields.bind(py).call0()?.cast::<PyDict>()?.iter() {
+            let name = name.cast::<PyString>()?.to_str()?;
+            if name == key {
+                continue;
+            }
+            match value.cast::<PyString>() {
+                Ok(text) => line.add_string(name, &[text.to_str()?]),
+                Err(_) => line.add_number(name, value.extract()?),
+            }
         }
         Ok(line.finish())
     }

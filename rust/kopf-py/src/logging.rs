@@ -41,10 +41,14 @@ pub(crate) struct Log {
     /// The cycle whose exception is logged with the record.
     #[pyo3(get)]
     exception_of: Option<u64>,
+    /// The id of the cause and the reason of the handling that the record belongs to.
+    #[pyo3(get)]
+    handling: Option<(String, &'static str)>,
 }
 
 impl Log {
     pub(crate) fn new(py: Python<'_>, entry: LogRecord) -> PyResult<Self> {
+        let uid = entry.object.as_ref().and_then(|object| object.uid()).unwrap_or_default();
         let object = entry.object.as_ref().map(|object| Py::new(py, ObjectView::new(Arc::clone(object))));
         Ok(Self {
             level: number(entry.level),
@@ -53,6 +57,7 @@ impl Log {
             object: object.transpose()?,
             posted: entry.posted,
             exception_of: entry.exception_of,
+            handling: entry.handling.map(|handling| (handling.cause_id(uid), handling.reason.as_str())),
         })
     }
 }

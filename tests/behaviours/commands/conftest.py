@@ -13,7 +13,7 @@ FILE = pathlib.Path(__file__).with_name("handlers.py")
 
 @pytest.fixture(autouse=True)
 def unchanged_path(monkeypatch):
-    """Restores the path of modules: commands that are called in this process add the folders of their files."""
+    """Restores the path of modules: commands in this process add the folders of their files."""
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 

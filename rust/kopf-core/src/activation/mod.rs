@@ -5,6 +5,7 @@
 pub mod log;
 
 use crate::handling::attempt::{Attempt, Outcome};
+use crate::handling::cause_id::Handling;
 use crate::handling::change::Change;
 use crate::indexing::IndexPass;
 use crate::json::path::FieldPath;
@@ -87,6 +88,8 @@ pub struct Activation {
     pub commands: Vec<Command>,
     /// The change for the change handlers and their filters; none if the activation has no such commands.
     pub change: Option<Arc<Change>>,
+    /// The handling that the calls of change handlers belong to; none if there are none.
+    pub handling: Option<Handling>,
     /// The content of the handlers' patch before the handlers of this activation are called.
     pub initial_patch: Option<Map<String, Value>>,
     /// Whether no other activation follows in this cycle: the host may close the cycle if there is nothing to write.

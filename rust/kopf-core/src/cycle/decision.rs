@@ -72,7 +72,7 @@ impl Cycle {
 
     /// Finishes the cycle before the change handlers because the operator is paused.
     pub(crate) fn on_pause(&mut self) -> Effect {
-        (self.state, self.cause) = (None, None);
+        (self.state, self.cause, self.handling) = (None, None, None);
         self.postpone()
     }
 

@@ -6,6 +6,7 @@ use crate::activation::{Activation, Command, CommandResult};
 use crate::cause::Reason;
 use crate::handler::filters::FilterVerdict;
 use crate::handler::lifecycle::Lifecycle;
+use crate::handling::cause_id::Handling;
 use crate::handling::progress::HandlingProgress;
 use crate::json::merge_patch::Patch;
 use crate::persistence::completed_handling::CompletedHandling;
@@ -55,6 +56,7 @@ impl Cycle {
             self.log_messages.push(LogMessage::Diff(change));
         }
         let due = state.due(self.moment.now);
+        self.handling = state.began(reason).map(|began| Handling { reason, began });
         self.state = Some(state);
         self.choose(due)
     }
@@ -123,7 +125,8 @@ impl Cycle {
             self.phase = Phase::Selecting;
             self.undecided = !due.is_empty();
             let commands = vec![Command::SelectHandlers { handlers: due }];
-            return Effect::Run(Activation { commands, change: self.change(), ..Activation::default() });
+            let (change, handling) = (self.change(), self.handling);
+            return Effect::Run(Activation { commands, change, handling, ..Activation::default() });
         }
         if due.is_empty() {
             return self.conclude();
@@ -163,6 +166,7 @@ impl Cycle {
         Effect::Run(Activation {
             commands,
             change: self.change(),
+            handling: self.handling,
             initial_patch: self.initial_patch.take(),
             ..Activation::default()
         })

@@ -34,6 +34,7 @@ use crate::handler::filters::FilterVerdict;
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::handling::attempt::Attempt;
+use crate::handling::cause_id::Handling;
 use crate::handling::change::Change;
 use crate::json::merge_patch::Patch;
 use crate::json::value::{Map, Value};
@@ -154,6 +155,8 @@ pub struct Cycle {
     config: Arc<OperatorConfig>,
     moment: CycleInput,
     log_messages: Vec<LogMessage>,
+    /// The handling that this cycle begins or continues; none before that is known.
+    handling: Option<Handling>,
     /// The handlers' patch, as of the last completion.
     patch: Patch,
     fns: bool,
@@ -265,6 +268,7 @@ impl Cycle {
             config,
             moment,
             log_messages: Vec::new(),
+            handling: None,
             patch: Patch::default(),
             fns: memory.remaining_fns,
             initial_patch: None,
@@ -300,6 +304,11 @@ impl Cycle {
     /// The reason to act; none if no handler matches, or while it is not known.
     pub fn reason(&self) -> Option<Reason> {
         self.cause
+    }
+
+    /// The handling that the cycle begins or continues; none if it calls no change handlers, or while that is not known.
+    pub fn handling(&self) -> Option<Handling> {
+        self.handling
     }
 
     /// Continues with the result of the last effect.

@@ -1,6 +1,7 @@
 //! The handling of one cause: attempts of handlers, their outcomes, and the progress over all of them.
 
 pub mod attempt;
+pub mod cause_id;
 pub mod change;
 pub mod error_backoff;
 pub(crate) mod progress;

@@ -98,6 +98,12 @@ impl HandlingProgress {
         self.selected.push(Selected { handler, entry });
     }
 
+    /// When the handling for this reason began: the earliest start of its handlers. None without handlers.
+    pub(crate) fn began(&self, reason: Reason) -> Option<Timestamp> {
+        let ours = self.entries.iter().filter(|entry| !entry.obsolete && entry.record.is_for(reason));
+        ours.filter_map(|entry| entry.record.started).min()
+    }
+
     /// The other reasons that have records, with the states of their handlers.
     pub(crate) fn others(&self, reason: Reason) -> Vec<(Reason, Counts)> {
         let others = Reason::HANDLED.into_iter().filter(|other| *other != reason);

@@ -7,6 +7,7 @@ use crate::cause::Reason;
 use crate::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
 use crate::daemon::DesiredDaemons;
 use crate::handler::registry::{Registry, ResourceHandlers};
+use crate::handling::cause_id::Handling;
 use crate::indexing::IndexPass;
 use crate::object::Object;
 use crate::time::Timestamp;
@@ -83,6 +84,11 @@ impl RunningCycle {
     /// The reason to act, if a change handler matches and it is known already.
     pub fn reason(&self) -> Option<Reason> {
         self.cycle.reason()
+    }
+
+    /// The handling that the cycle begins or continues; none if it calls no change handlers, or while that is not known.
+    pub fn handling(&self) -> Option<Handling> {
+        self.cycle.handling()
     }
 
     /// The object that the cycle works on: as received, with our unconfirmed writes applied.

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::cause::EventType;
 use crate::cycle::Decision;
+use crate::handling::cause_id::Handling;
 use crate::json::value::Map;
 use crate::object::Object;
 use crate::persistence::consistency::Written;
@@ -41,6 +42,8 @@ pub struct DecidedWrite {
     pub event: QueuedEvent,
     /// The object that the cycle decided about.
     pub object: Arc<Object>,
+    /// The handling that the cycle has begun or continued.
+    pub handling: Option<Handling>,
     deletion_handled: bool,
     stays_deletion_handled: bool,
     delay: Option<f64>,
@@ -108,6 +111,7 @@ impl ObjectWorker {
             },
             may_be_partial: self.may_be_partial(context),
             object: Arc::clone(running.object()),
+            handling: running.handling(),
             event,
             delay: decision.delay,
             handling_status: decision.handling_status,

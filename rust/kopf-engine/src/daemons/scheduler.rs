@@ -198,6 +198,7 @@ impl Scheduler {
                 is_versioned: shared.base.startup_config.settings.has_preconditions(),
                 is_deleted: &is_deleted,
                 release_cleanup: None,
+                handling: None,
                 partial: None,
             };
             let ending = shared.base.term.ending();

@@ -16,6 +16,7 @@ use kopf_core::activation::{Activation, Command, Completion};
 use kopf_core::cause::EventType;
 use kopf_core::daemon::StopReasons;
 use kopf_core::handling::attempt::{Attempt, Outcome};
+use kopf_core::handling::cause_id::Handling;
 use kopf_core::health::trackers::QueuePosition;
 use kopf_core::json::value::{Map, Value};
 use kopf_core::log_level::Level;
@@ -367,6 +368,8 @@ pub struct LogRecord {
     pub posted: bool,
     /// The cycle whose last exception is logged with its traceback.
     pub exception_of: Option<CycleId>,
+    /// The handling of the object that the record belongs to.
+    pub handling: Option<Handling>,
 }
 
 /// The logger of records about objects.
@@ -375,7 +378,8 @@ pub const OBJECTS: &str = "kopf.objects";
 impl LogRecord {
     /// A record without an object.
     pub fn general(level: Level, logger: &'static str, text: impl Into<String>) -> Self {
-        Self { level, logger, text: text.into(), object: None, posted: false, exception_of: None }
+        let (object, posted, exception_of, handling) = (None, false, None, None);
+        Self { level, logger, text: text.into(), object, posted, exception_of, handling }
     }
 
     /// A record about an object, which is never posted as a Kubernetes event.
@@ -386,6 +390,12 @@ impl LogRecord {
     /// A record about an object, which may be posted as a Kubernetes event.
     pub fn posted(level: Level, object: &Arc<Object>, text: impl Into<String>) -> Self {
         Self { posted: true, ..Self::local(level, object, text) }
+    }
+
+    /// The same record as a part of a handling, if there is one.
+    #[must_use]
+    pub fn of(self, handling: Option<Handling>) -> Self {
+        Self { handling, ..self }
     }
 
     /// The same record with the traceback of the exception that ended the cycle's activation.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Method;
 use kopf_core::handler::registry::ResourceHandlers;
+use kopf_core::handling::cause_id::Handling;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
@@ -46,6 +47,8 @@ pub struct Patching<'a> {
     /// The handlers and the storage of the progress to be purged when an object is released, if it is stored in the
     /// object.
     pub release_cleanup: Option<(&'a ResourceHandlers, &'a Persistence)>,
+    /// The handling that the changes belong to, for log lines.
+    pub handling: Option<Handling>,
     /// Whose parts of a patch are written if it is rejected as a whole: see [`WriteContext`].
     pub partial: Option<&'a Persistence>,
 }
@@ -115,7 +118,7 @@ impl Patching<'_> {
 
     fn log(&self, object: &Arc<Object>, writing: &mut Writing) {
         for line in writing.drain_log() {
-            self.host.log(LogRecord::local(line.level, object, line.text));
+            self.host.log(LogRecord::local(line.level, object, line.text).of(self.handling));
         }
     }
 }

@@ -122,6 +122,7 @@ async fn apply_with(
         is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: persistence.map(|persistence| (&handlers, persistence)),
+        handling: None,
         partial: None,
     };
     let object = Arc::new(Object::decode(&object.to_string()).unwrap());
@@ -380,6 +381,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
         is_versioned: false,
         is_deleted: &|| false,
         release_cleanup: None,
+        handling: None,
         partial: None,
     };
     let progress = json!({"kopf.zalando.org/make": "{}"});

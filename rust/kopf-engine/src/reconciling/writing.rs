@@ -141,6 +141,7 @@ impl Reconcilers {
             is_versioned: self.base.startup_config.settings.has_preconditions(),
             is_deleted,
             release_cleanup: None,
+            handling: None,
             partial: None,
         }
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use kopf_core::cycle::OperatorConfig;
+use kopf_core::handling::cause_id::Handling;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::object_worker::{DecidedWrite, Finished, QueuedEvent};
-use kopf_core::writes::{Rejection, WriteRequest};
+use kopf_core::writes::WriteRequest;
 
 use super::Worker;
 use crate::host::{CycleId, LogRecord};
@@ -20,11 +21,12 @@ impl Worker {
         let is_deleted = || self.dispatcher.is_deleted(&self.key);
         let patching = Patching {
             partial: write.may_be_partial.then_some(&self.shared().base.startup_config.settings.persistence),
+            handling: write.handling,
             ..self.patching(&config, &is_deleted)
         };
         let request = std::mem::take(&mut write.request);
         let outcome = patching.apply(&write.object, id, request).await;
-        let object = Arc::clone(&write.object);
+        let (object, handling) = (Arc::clone(&write.object), write.handling);
         let current = self.shared().base.live_config.get();
         let (context, now) = (self.dispatcher.worker_context(&current), self.shared().base.clock.now());
         let finished = {
@@ -34,22 +36,20 @@ impl Worker {
                 .map(|slot| slot.worker.on_write_result(write, outcome, context, now))
                 .unwrap_or_default()
         };
-        self.log_rejections(&object, &finished.rejections, finished.delay);
+        self.log_rejections(&object, handling, &finished);
         finished
     }
 
-    fn log_rejections(&self, object: &Arc<Object>, rejections: &[Rejection], delay: Option<f64>) {
+    fn log_rejections(&self, object: &Arc<Object>, handling: Option<Handling>, finished: &Finished) {
+        let Finished { rejections, delay, .. } = finished;
         let shared = self.shared();
         let resource = &self.dispatcher.resource_handlers.resource;
         self.dispatcher.metrics.patches.dropped.add(rejections.len());
         for rejection in rejections {
             let level = if rejection.is_denied() { shared.denials.level(resource) } else { Level::Warning };
             if shared.base.host.enabled(level) {
-                shared.base.host.log(LogRecord::local(
-                    level,
-                    object,
-                    rejection.text(object, resource, delay),
-                ));
+                let text = rejection.text(object, resource, *delay);
+                shared.base.host.log(LogRecord::local(level, object, text).of(handling));
             }
         }
     }
@@ -89,6 +89,7 @@ impl Worker {
             release_cleanup: (!shared.base.startup_config.settings.compat
                 && !config.settings.persistence.has_custom_storage())
             .then_some((&*self.dispatcher.resource_handlers, &config.settings.persistence)),
+            handling: None,
             partial: None,
         }
     }

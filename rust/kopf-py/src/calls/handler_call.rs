@@ -302,7 +302,8 @@ impl HandlerCall {
     /// The outcome if a limit does not admit the call.
     fn check_limits(&self, py: Python<'_>) -> PyResult<Option<Py<OutcomeView>>> {
         let Some(outcome) = self.attempt.get().0.precheck(now()) else { return Ok(None) };
-        self.invoker.bind(py).call_method1(intern!(py, "log_beginning"), (&self.attempt, &self.logger))?;
+        let arguments = (&self.prepared, &self.attempt, &self.logger);
+        self.invoker.bind(py).call_method1(intern!(py, "enter_prevented_call"), arguments)?;
         Py::new(py, OutcomeView(outcome)).map(Some)
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kopf_core::activation::{Activation, Command, CommandResult, Completion, FilterResult};
 use kopf_core::handling::attempt::Outcome;
+use kopf_core::handling::cause_id::Handling;
 use kopf_core::indexing::Call;
 use kopf_core::json::value::Value;
 use kopf_core::object::Object;
@@ -114,6 +115,8 @@ pub(crate) struct ActivationView {
     /// The name of the asyncio task: the first handler and the object.
     #[pyo3(get)]
     task_name: String,
+    /// The handling that the calls of change handlers belong to.
+    handling: Option<Handling>,
     kinds: Vec<CommandKind>,
     reply: PendingReply<Completion>,
 }
@@ -166,6 +169,7 @@ impl ActivationView {
             initial_patch: initial_patch.map(Bound::unbind),
             is_final: activation.last,
             task_name,
+            handling: activation.handling,
             kinds,
             reply: PendingReply::default(),
         })
@@ -185,6 +189,12 @@ impl ActivationView {
         visit.call(&self.object)?;
         visit.call(&self.change)?;
         visit.call(&self.initial_patch)
+    }
+
+    /// The id of the cause and the reason of the handling that the calls of change handlers belong to.
+    #[getter]
+    fn handling(&self) -> Option<(String, &'static str)> {
+        self.handling.map(|handling| (handling.cause_id(&self.uid), handling.reason.as_str()))
     }
 
     /// Prepares the completion, which `Engine.complete()` sends.

@@ -319,7 +319,8 @@ impl Dispatcher {
                 self.report_other_operator(running.object(), write);
             } else if host.enabled(message.level()) {
                 let object = running.object();
-                host.log(LogRecord::posted(message.level(), object, message.text(object)));
+                let record = LogRecord::posted(message.level(), object, message.text(object));
+                host.log(record.of(running.handling()));
             }
         }
     }

@@ -24,6 +24,7 @@ async fn apply_as_replica(
         is_versioned: true,
         is_deleted: &|| false,
         release_cleanup: None,
+        handling: None,
         partial: None,
     };
     let object = Arc::new(Object::decode(&body("1", json!({})).to_string()).unwrap());
