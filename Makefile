@@ -161,7 +161,7 @@ sdist: | $(VENV)/.tools
 
 .PHONY: demo
 demo: $(VENV)/.installed
-	$(BIN)/python scripts/demo.py
+	$(BIN)/python -m scripts.demo
 
 .PHONY: test test-rust test-bindings test-python test-embedded
 
@@ -240,7 +240,7 @@ explore:
 # All crashes; tests/faults/test_crashes.py runs a sample of them.
 .PHONY: crash
 crash: $(VENV)/.installed
-	$(BIN)/python scripts/crash.py
+	$(BIN)/python -m scripts.crash
 
 # Three replicas under random kills, stops and partitions; tests/faults/test_replicas.py runs a few rounds.
 .PHONY: replicas
@@ -249,10 +249,10 @@ replicas: $(VENV)/.installed
 
 .PHONY: soak load
 soak: $(BENCHED)/ours/.installed
-	$(BENCHED)/ours/bin/python scripts/soak.py --minutes $(or $(SOAK_MINUTES),60) --log target/soak.log
+	$(BENCHED)/ours/bin/python -m scripts.soak --minutes $(or $(SOAK_MINUTES),60) --log target/soak.log
 
 load: $(BENCHED)/ours/.installed
-	$(BENCHED)/ours/bin/python scripts/load.py $(LOAD_ARGS)
+	$(BENCHED)/ours/bin/python -m scripts.load $(LOAD_ARGS)
 
 # The fault tests on a real control plane, and under Kopf 1.45.
 .PHONY: faults faults-reference
@@ -343,7 +343,7 @@ lint-python: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy python/kopf
 	$(BIN)/mypy --explicit-package-bases tests/differential/run.py tests/differential/harness
-	cd benches && ../$(BIN)/mypy --strict run.py harness
+	$(BIN)/mypy --strict --explicit-package-bases benches/run.py benches/harness
 	cd python && ../$(BIN)/lint-imports --config ../.importlinter --no-cache
 	$(BIN)/python scripts/words.py
 	$(BIN)/python scripts/lengths.py
@@ -404,7 +404,7 @@ $(BENCHED)/newest/.installed: dist/.built
 .PHONY: bench
 bench: $(BENCHED)/ours/.installed $(BENCHED)/newest/.installed $(BENCHED)/reference/.installed
 	newest=$(abspath $(BENCHED)/newest/bin/python); \
-	$(BIN)/python benches/run.py --ours $(abspath $(BENCHED)/ours/bin/python) \
+	$(BIN)/python -m benches.run --ours $(abspath $(BENCHED)/ours/bin/python) \
 	    $$([ ! -x $$newest ] || echo --newest $$newest) \
 	    --reference $(abspath $(BENCHED)/reference/bin/python) $(BENCH_ARGS)
 
@@ -429,7 +429,7 @@ BENCH ?= bench
 figures:
 	@test -n "$(VERSION)" || { echo "Name what is measured: make figures VERSION='version 0.1.0'"; exit 1; }
 	$(MAKE) $(BENCH) BENCH_ARGS='--json target/bench.json --markdown target/bench.md $(BENCH_ARGS)'
-	$(BIN)/python scripts/figures.py --results target/bench.json --date "$$(LC_ALL=C date '+%-d %B %Y')" --version '$(VERSION)'
+	$(BIN)/python -m scripts.figures --results target/bench.json --date "$$(LC_ALL=C date '+%-d %B %Y')" --version '$(VERSION)'
 
 # The same operators with Kopf 1.45 and with kopf-rs on a real control plane; the part is a sixth, a different one each day. Without a
 # control plane, they are skipped; with CI=true, they fail.

@@ -10,11 +10,11 @@ import signal
 import sys
 import time
 
-from harness import clusters, tables
-from harness.contestants import Contestant
-from harness.figures import Figures
-from harness.targets import DECORATED
-from harness.workloads import NOT_FOR_NATIVE, RECONCILING, USUAL, WORKLOADS
+from benches.harness import clusters, tables
+from benches.harness.contestants import Contestant
+from benches.harness.figures import Figures
+from benches.harness.targets import DECORATED
+from benches.harness.workloads import NOT_FOR_NATIVE, RECONCILING, USUAL, WORKLOADS
 
 
 def arguments() -> argparse.Namespace:

@@ -1,19 +1,16 @@
 """`make crash`: crash an operator at every point of every scenario, and print a line for each scenario.
 
-    python scripts/crash.py [TITLE...]
+    python -m scripts.crash [TITLE...]
 
 The scenarios and the checks are in `tests/faults`.
 """
 
 import logging
-import pathlib
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "faults"))
-
-from crash_runs import explore, points
-from scenarios import SCENARIOS
+from tests.faults.crash_runs import explore, points
+from tests.faults.scenarios import SCENARIOS
 
 
 def main(titles: list[str]) -> int:

@@ -1,7 +1,7 @@
 """Write the figures of docs/figures.json into README.md, docs/performance.md and the chart.
 
-Usage: python scripts/figures.py [--check]
-       python scripts/figures.py --results FILE --date '1 January 2027' --version 'version 0.1.0'
+Usage: python -m scripts.figures [--check]
+       python -m scripts.figures --results FILE --date '1 January 2027' --version 'version 0.1.0'
 
 The second form first replaces the figures by those of a run of the benchmarks (`benches/run.py --json FILE`);
 `make figures` does both. With --check, nothing is written; the exit code is 1 if a file is stale.
@@ -14,7 +14,7 @@ import re
 import sys
 from typing import Any
 
-import address
+from scripts import address
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs/figures.json"
@@ -118,8 +118,7 @@ def embed(text: str, block: str) -> str:
 
 def measured(data: dict[str, Any], results: Any, date: str, version: str) -> dict[str, Any]:
     """The data with the figures of a run; programs that did not take part have none."""
-    sys.path.insert(0, str(ROOT / "benches"))
-    from harness import tables, targets
+    from benches.harness import tables, targets
 
     values = {row.title: row.value for row in targets.ROWS}
     rows = [
@@ -164,7 +163,7 @@ def main() -> int:
     stale = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     if options.check:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is stale: run scripts/figures.py.", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is stale: run python -m scripts.figures.", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
         path.write_text(files[path])

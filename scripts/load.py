@@ -1,7 +1,7 @@
 """`make load`: 100,000 objects of 2 kB, idle and under a burst of updates with a slow handler. It prints
 times and memory, and checks only that the newest states were handled.
 
-    python scripts/load.py --objects 100000 --rate 20000 --burst 20
+    python -m scripts.load --objects 100000 --rate 20000 --burst 20
 
 The embedded API server runs in this process and gets the updates in batches, without a network. The operator
 is another process, started with `--operate`. The burst runs twice: with an async handler and with a sync one.
@@ -17,7 +17,8 @@ import time
 from typing import Any
 
 from kopf.testing import Cluster
-from trials import LAST, OperatorProcess, make_crd
+
+from scripts.trials import LAST, OperatorProcess, make_crd
 
 KIND = "loads.example.com"
 COLLECTION = "/apis/example.com/v1/namespaces/default/loads"

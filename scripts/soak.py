@@ -1,7 +1,7 @@
 """`make soak`: one operator under a mixed load and random faults for an hour; checks for leaks and
 lost changes.
 
-    python scripts/soak.py --minutes 60 --seed 1
+    python -m scripts.soak --minutes 60 --seed 1
 
 The embedded API server runs in this process, the operator (`soak_operator.py`) in another one.
 """
@@ -18,9 +18,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import trials
 from kopf.testing import ApiError, Cluster
-from trials import LAST, PREFIX, make_crd
+
+from scripts import trials
+from scripts.trials import LAST, PREFIX, make_crd
 
 HERE = pathlib.Path(__file__).parent
 POPULATION = 150

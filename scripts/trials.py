@@ -7,10 +7,8 @@ import subprocess
 import sys
 from typing import IO, Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "faults"))
-
-import crds
-from crds import LAST, PREFIX
+from tests.faults import crds
+from tests.faults.crds import LAST, PREFIX
 
 __all__ = ["LAST", "PREFIX", "OperatorProcess", "make_crd"]
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from harness import processes
-from harness.load import BENCHES, Client
+from benches.harness import processes
+from benches.harness.load import BENCHES, Client
 
 Counts = dict[str, int]
 

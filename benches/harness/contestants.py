@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from harness import processes
+from benches.harness import processes
 
 OPERATORS = pathlib.Path(__file__).resolve().parents[1] / "operators"
 

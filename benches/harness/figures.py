@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from harness.clusters import Cluster
-from harness.contestants import Contestant
+from benches.harness.clusters import Cluster
+from benches.harness.contestants import Contestant
 
 Figures = dict[str, float]
 Workload = Callable[[Cluster, Contestant], Figures]

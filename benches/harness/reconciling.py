@@ -8,10 +8,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from harness.clusters import Cluster
-from harness.contestants import Contestant, Operator
-from harness.figures import Figures, Workload
-from harness.load import BENCHES, MAPS, Watching
+from benches.harness.clusters import Cluster
+from benches.harness.contestants import Contestant, Operator
+from benches.harness.figures import Figures, Workload
+from benches.harness.load import BENCHES, MAPS, Watching
 
 
 def requeued(count: int) -> Workload:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from harness.figures import Figures
-from harness.targets import DECORATED, DECORATED_LIMIT, REQUESTS, ROWS, Median
-from harness.workloads import WORKLOADS
+from benches.harness.figures import Figures
+from benches.harness.targets import DECORATED, DECORATED_LIMIT, REQUESTS, ROWS, Median
+from benches.harness.workloads import WORKLOADS
 
 Results = Mapping[str, Mapping[str, Sequence[Figures]]]
 """Figures of the rounds by workloads and contestants."""

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from harness import processes, reconciling
-from harness.clusters import Cluster
-from harness.contestants import Contestant, Operator
-from harness.figures import Figures, Workload
-from harness.load import BENCHES, Watching, is_handled, is_updated
+from benches.harness import processes, reconciling
+from benches.harness.clusters import Cluster
+from benches.harness.contestants import Contestant, Operator
+from benches.harness.figures import Figures, Workload
+from benches.harness.load import BENCHES, Watching, is_handled, is_updated
 
 POOL = 6
 """Threads for synchronous handlers in W8S."""

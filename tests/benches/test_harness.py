@@ -7,12 +7,11 @@ import sys
 
 import pytest
 
-BENCHES = pathlib.Path(__file__).resolve().parents[2] / "benches"
-sys.path.insert(0, str(BENCHES))
+from benches.harness import clusters, processes, tables, workloads
+from benches.harness.contestants import Contestant
+from benches.harness.load import BENCHES as BENCHED
 
-from harness import clusters, processes, tables, workloads  # noqa: E402
-from harness.contestants import Contestant  # noqa: E402
-from harness.load import BENCHES as BENCHED  # noqa: E402
+BENCHES = pathlib.Path(__file__).resolve().parents[2] / "benches"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The report of `.ci/run`: all failures of one run, and tests that fail only once."""
 
-import importlib.util
 import json
 import os
 import pathlib
@@ -8,24 +7,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import types
 
 import pytest
 
+from scripts import cargo_test, ci
+
 ROOT = pathlib.Path(__file__).parents[2]
-
-
-def load(name: str) -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look it up
-    spec.loader.exec_module(module)
-    return module
-
-
-ci = load("ci")
-cargo_test = load("cargo_test")
 
 
 @pytest.fixture
@@ -153,8 +140,7 @@ def is_running(pid: int) -> bool:
 
 STOPPED = """
 import sys
-sys.path.insert(0, {scripts!r})
-import ci
+from scripts import ci
 
 def run_all(run):
     run.begin("environments", 5, ["bash", "-c", {background!r}])
@@ -170,10 +156,10 @@ def test_sigterm_ends_all_stages_at_once(tmp_path: pathlib.Path) -> None:
     """Also a stage that writes nothing, and a loop in the background with its child."""
     background = "echo $$ > pid; until [ -e never ]; do sleep 60; done"
     foreground = "until [ -s pid ]; do :; done; echo $(cat pid) $$; sleep 60; sleep 60"
-    text = STOPPED.format(
-        scripts=str(ROOT / "scripts"), background=background, foreground=foreground, root=str(tmp_path)
-    )
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+    text = STOPPED.format(background=background, foreground=foreground, root=str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, "-c", text], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "--- tests\n"
         leaders = [int(pid) for pid in process.stdout.readline().split()]

@@ -2,15 +2,13 @@
 
 import pathlib
 import shutil
-import sys
 import tomllib
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from scripts import rust_imports
 
-import rust_imports  # noqa: E402
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 LAYERS = tomllib.loads((ROOT / "scripts" / "rust_layers.toml").read_text())
 

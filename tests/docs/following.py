@@ -23,10 +23,9 @@ from typing import Any
 
 import yaml
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+from scripts import console
 
-import console  # noqa: E402
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 TIMEOUT = 120.0
 PAUSE = 0.5

@@ -1,11 +1,6 @@
 """How the output of a command is compared with the page that shows it."""
 
-import pathlib
-import sys
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
-
-import console
+from scripts import console
 
 
 def test_columns_and_ages_may_differ():

@@ -11,6 +11,7 @@ import tomllib
 import pytest
 from kopf._cli import project_templates
 
+from scripts import address, figures
 from tests.support.differences import IN_REFERENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -72,8 +73,8 @@ def test_readme_shows_the_examples_as_they_are():
 
 
 def run_figures(*args):
-    command = [sys.executable, str(ROOT / "scripts/figures.py"), *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-m", "scripts.figures", *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
 def test_the_chart_and_the_tables_have_the_figures_of_the_data():
@@ -86,9 +87,6 @@ def test_the_chart_and_the_tables_have_the_figures_of_the_data():
 
 
 def test_figures_of_a_run_replace_those_of_the_data(monkeypatch, capsys):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import figures
-
     data = json.loads((ROOT / "docs/figures.json").read_text())
     results = {"W3": {"ours": [{"CPU per object, ms": 0.51}], "reference": [{"CPU per object, ms": 4.0}]}}
     new = figures.measured(data, results, "1 May 2030", "version 9")
@@ -123,9 +121,6 @@ def test_no_page_has_figures_of_performance_outside_of_the_tables():
 
 
 def test_the_address_of_the_repository_is_replaced_in_one_place(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    import address
-
     for name in (*address.FILES, "README.md"):
         (tmp_path / name).write_text((ROOT / name).read_text())
     before = address.current(tmp_path)

@@ -1,14 +1,10 @@
 """The steps of a documentation page produce the shown output."""
 
-import pathlib
 import re
-import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
-from following import ROOT, Reader, blocks_of, console, contains, files_of, find_kubectl
+from tests.docs.following import ROOT, Reader, blocks_of, console, contains, files_of, find_kubectl
 
 pytestmark = pytest.mark.timeout(900)
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))
@@ -69,7 +65,7 @@ def test_the_demo_of_the_readme(reader):
         if isinstance(step, console.Command) and step.text == "make demo"
     ]
     reader.env.pop("KUBEBUILDER_ASSETS", None)
-    code, output = reader.call(f"python {ROOT}/scripts/demo.py")
+    code, output = reader.call(f"cd {ROOT} && python -m scripts.demo")
     assert code == 0, output
     assert console.difference(command.shown, output.splitlines()) is None
 

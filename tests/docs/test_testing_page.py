@@ -3,16 +3,12 @@
 `tests/installed/test_pages.py` follows the pages in an empty environment.
 """
 
-import pathlib
 import re
-import sys
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
-from following import ROOT, Reader, files_of
+from tests.docs.following import ROOT, Reader, files_of
 
 pytestmark = pytest.mark.timeout(900)
 FIRST = ROOT / "docs/testing.md"

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from crds import LAST, PREFIX
-from fault_harness import Harness, Scenery
-from fault_proxy import Asked, Fault, FaultAction, rejection
+from tests.faults.crds import LAST, PREFIX
+from tests.faults.fault_harness import Harness, Scenery
+from tests.faults.fault_proxy import Asked, Fault, FaultAction, rejection
 
 Row = Callable[[Harness], None]
 CASES: dict[str, tuple[Row, Scenery]] = {}

@@ -3,9 +3,9 @@
 import json
 import time
 
-from cases import case, changes, faulty, meanwhile, on
-from fault_harness import GROUP, Harness
-from fault_proxy import Asked, FaultAction
+from tests.faults.cases import case, changes, faulty, meanwhile, on
+from tests.faults.fault_harness import GROUP, Harness
+from tests.faults.fault_proxy import Asked, FaultAction
 
 CRDS = "customresourcedefinitions"
 

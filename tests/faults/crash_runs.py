@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import kopf
-from crds import ANYTHING, LAST, PREFIX, make_crd
 from kopf.testing import Cluster, Operator, Request
+
+from tests.faults.crds import ANYTHING, LAST, PREFIX, make_crd
 
 GROUP = "crashes.example.com"
 KIND = "crates"

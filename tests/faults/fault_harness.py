@@ -16,13 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import certificates
-import fault_proxy
-import plugin
-from crds import ANYTHING, LAST, PREFIX, make_crd
-from fake_clock import FakeClock
 from kopf.testing import Cluster
-from operator_process import OperatorProcess
+
+from tests.faults import certificates, fault_proxy, plugin
+from tests.faults.crds import ANYTHING, LAST, PREFIX, make_crd
+from tests.faults.fake_clock import FakeClock
+from tests.faults.operator_process import OperatorProcess
 
 GROUP = "faults.example.com"
 KIND = "parcels"

@@ -2,9 +2,9 @@
 
 import time
 
-from cases import case, changes, faulty, meanwhile, on
-from fault_harness import Harness
-from fault_proxy import Asked, FaultAction, rejection
+from tests.faults.cases import case, changes, faulty, meanwhile, on
+from tests.faults.fault_harness import Harness
+from tests.faults.fault_proxy import Asked, FaultAction, rejection
 
 
 @case("watches get no response")

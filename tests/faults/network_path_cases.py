@@ -11,10 +11,11 @@ import ssl
 import time
 from collections.abc import Iterator
 
-from cases import case, changes, faulty, meanwhile, on
-from fault_harness import GROUP, KIND, Harness
-from fault_proxy import Asked, FaultAction, rejection
 from kopf.testing import ApiError
+
+from tests.faults.cases import case, changes, faulty, meanwhile, on
+from tests.faults.fault_harness import GROUP, KIND, Harness
+from tests.faults.fault_proxy import Asked, FaultAction, rejection
 
 
 @case("the server's certificate is renewed", tls=True)

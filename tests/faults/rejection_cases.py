@@ -4,9 +4,9 @@ import itertools
 import threading
 import time
 
-from cases import case, changes, faulty
-from fault_harness import KIND, Harness
-from fault_proxy import Asked, Fault, FaultAction, rejection
+from tests.faults.cases import case, changes, faulty
+from tests.faults.fault_harness import KIND, Harness
+from tests.faults.fault_proxy import Asked, Fault, FaultAction, rejection
 
 REASONS = {
     403: "Forbidden",

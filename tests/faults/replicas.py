@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from crds import ANYTHING, make_crd
 from kopf.testing import Cluster
-from severed_link import SeveredLink
+
+from tests.faults.crds import ANYTHING, make_crd
+from tests.faults.severed_link import SeveredLink
 
 SCRIPT = pathlib.Path(__file__).with_name("replica_operator.py")
 GROUP = "faults.example.com"

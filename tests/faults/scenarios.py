@@ -5,8 +5,9 @@ All handlers are coroutines: threads of a crashed operator would continue in rea
 from typing import Any
 
 import kopf
-from crash_runs import GROUP, KIND, CrashRun, Scenario
 from kopf.testing import Cluster
+
+from tests.faults.crash_runs import GROUP, KIND, CrashRun, Scenario
 
 SCENARIOS: dict[str, Scenario] = {}
 

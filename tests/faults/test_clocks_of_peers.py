@@ -11,8 +11,8 @@ import threading
 import time
 
 import pytest
-from fake_clock import FakeClock
 
+from tests.faults.fake_clock import FakeClock
 from tests.support.crds import PEERINGS
 
 OPERATOR = """

@@ -8,8 +8,9 @@ from typing import Any
 
 import kopf
 import pytest
-from crash_runs import explore, points
-from scenarios import SCENARIOS
+
+from tests.faults.crash_runs import explore, points
+from tests.faults.scenarios import SCENARIOS
 
 EACH = 8
 """One of this many points is tested."""

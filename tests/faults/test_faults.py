@@ -13,13 +13,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import containment_cases  # noqa: F401
-import network_cases  # noqa: F401
-import network_path_cases  # noqa: F401
 import pytest
-import rejection_cases  # noqa: F401
-from cases import CASES
-from fault_harness import CRD, Harness, Result
+
+from tests.faults import (
+    containment_cases,  # noqa: F401
+    network_cases,  # noqa: F401
+    network_path_cases,  # noqa: F401
+    rejection_cases,  # noqa: F401
+)
+from tests.faults.cases import CASES
+from tests.faults.fault_harness import CRD, Harness, Result
 
 COLUMNS = ("survived", "seconds", "lost", "doubles", "exits", "stuck", "leaked")
 

@@ -14,7 +14,8 @@ import urllib.error
 import urllib.request
 
 import pytest
-from fault_proxy import Asked, FaultAction, FaultProxy, free_port, rejection
+
+from tests.faults.fault_proxy import Asked, FaultAction, FaultProxy, free_port, rejection
 
 CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",

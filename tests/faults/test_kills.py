@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from fault_harness import CRD, Harness, Scenery
-from fault_proxy import Asked, FaultAction
+
+from tests.faults.fault_harness import CRD, Harness, Scenery
+from tests.faults.fault_proxy import Asked, FaultAction
 
 ACTS: dict[str, Callable[[Harness], None]] = {
     "a creation": lambda harness: harness.create("d"),

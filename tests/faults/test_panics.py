@@ -10,8 +10,9 @@ import urllib.request
 
 import kopf._kopf
 import pytest
-from cases import changes
-from fault_harness import CRD, GROUP, Harness, Scenery
+
+from tests.faults.cases import changes
+from tests.faults.fault_harness import CRD, GROUP, Harness, Scenery
 
 pytestmark = pytest.mark.skipif(
     not hasattr(kopf._kopf, "inject_panics"), reason="the extension is built without the feature `testing`"

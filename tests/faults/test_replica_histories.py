@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 
 import pytest
-from replicas import Step, violations_of
+
+from tests.faults.replicas import Step, violations_of
 
 
 def led(user, term):

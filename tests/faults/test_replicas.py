@@ -9,7 +9,8 @@ import signal
 import time
 
 import pytest
-from replicas import Replica, Replicas
+
+from tests.faults.replicas import Replica, Replicas
 
 pytestmark = [pytest.mark.kopf_embedded_only, pytest.mark.timeout(1800)]
 ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "3"))

@@ -4,15 +4,13 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 
 import pytest
 from kopf.testing import Cluster
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "docs"))
+from tests.docs.following import ENVIRONMENT, Reader, find_kubectl
 
-from following import ENVIRONMENT, Reader, find_kubectl  # noqa: E402
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.timeout(900)
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/README.md"))

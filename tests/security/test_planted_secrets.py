@@ -22,7 +22,20 @@ import kopf
 import pytest
 import yaml
 from kopf.testing import ApiError, Cluster
-from planted_secrets import BODY, HEADER, KEY, LATER, MARK, PASSWORD, PAYLOAD, PLUGIN, PROXY, TOKEN, found
+
+from tests.security.planted_secrets import (
+    BODY,
+    HEADER,
+    KEY,
+    LATER,
+    MARK,
+    PASSWORD,
+    PAYLOAD,
+    PLUGIN,
+    PROXY,
+    TOKEN,
+    found,
+)
 
 HERE = pathlib.Path(__file__).parent
 WAYS = {
