@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kopf._objects.bodies import Body
+from kopf._objects.dataclass_methods import DataclassMethods
 from kopf._objects.diffs import EMPTY, Diff
 from kopf._objects.indices import Index
 from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch
 from kopf._objects.reasons import Activity, Reason, WebhookType
 from kopf._objects.resources import Resource
-from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 from kopf._objects.stoppers import DaemonStopper
 from kopf._objects.typedefs import BodyEssence, HandlerId, RawEvent, RawEventType
+
+if TYPE_CHECKING:
+    from kopf._objects.reviews import Headers, Operation, SSLPeer, UserInfo
 
 Arguments = dict[str, Callable[[Any], Any]]
 """How arguments are made of a cause, by their names."""
@@ -29,8 +32,8 @@ def _named(*names: str) -> Arguments:
     return {name: attrgetter(name) for name in names}
 
 
-@dataclass
-class Cause:
+@dataclass(eq=False, repr=False)
+class Cause(DataclassMethods):
     """The base of all causes. The indices are arguments too, and they win over all other arguments."""
 
     logger: Any
@@ -59,7 +62,7 @@ class Cause:
         return self.kwargs
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ActivityCause(Cause):
     """Something that concerns the operator as a whole."""
 
@@ -69,7 +72,7 @@ class ActivityCause(Cause):
     _arguments: ClassVar[Arguments] = {**Cause._arguments, **_named("activity", "settings")}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ResourceCause(Cause):
     """Something that concerns one object."""
 
@@ -91,7 +94,7 @@ class ResourceCause(Cause):
     }
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class WatchingCause(ResourceCause):
     """A raw watch event."""
 
@@ -101,19 +104,19 @@ class WatchingCause(ResourceCause):
     _arguments: ClassVar[Arguments] = {**ResourceCause._arguments, **_named("type", "event")}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class IndexingCause(ResourceCause):
     """An object is to be indexed; its patch goes nowhere."""
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class SpawningCause(ResourceCause):
     """Daemons and timers of an object are to be spawned or stopped."""
 
     reset: bool
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class DaemonCause(ResourceCause):
     """A daemon or a timer is running."""
 
@@ -130,7 +133,7 @@ class DaemonCause(ResourceCause):
         return {**self._kwargs, "stopped": self.stopper.async_waiter, **self.indices}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class ChangingCause(ResourceCause):
     """An object has changed in its essence, or was found at the start of the operator."""
 
@@ -151,7 +154,7 @@ class ChangingCause(ResourceCause):
         return self.body.metadata.deletion_timestamp is not None
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class WebhookCause(ResourceCause):
     """An admission request about an object."""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, fields
 
+from kopf._objects.dataclass_methods import FrozenDataclassMethods
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # as in `typing`, which is not loaded for that
     from typing import Protocol
@@ -28,8 +30,8 @@ VERSION = "1.45"
 VARIABLE = "KOPF_COMPAT"
 
 
-@dataclass(frozen=True)
-class Compatibility:
+@dataclass(frozen=True, eq=False, repr=False)
+class Compatibility(FrozenDataclassMethods):
     """The behaviours of Kopf 1.45: each flag is one that differs, and is restored if the flag is set."""
 
     # Of the process.

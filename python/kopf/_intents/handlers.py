@@ -10,13 +10,14 @@ from typing import Any
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.filters import MetaFilters
 from kopf._intents.selectors import Selector
+from kopf._objects.dataclass_methods import FrozenDataclassMethods
 from kopf._objects.dicts import FieldPath
 from kopf._objects.reasons import Activity, Reason, WebhookType
 from kopf._objects.typedefs import HandlerId
 
 
-@dataclass(frozen=True)
-class Handler:
+@dataclass(frozen=True, eq=False, repr=False)
+class Handler(FrozenDataclassMethods):
     """A function with its id and its limits: a timeout since the first attempt (seconds), a number of
     attempts,
     a pause between them (seconds), a treatment of arbitrary errors. None is for defaults."""
@@ -34,7 +35,7 @@ class Handler:
         return f"Handler {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ActivityHandler(Handler):
     """A handler of something that concerns the operator as a whole."""
 
@@ -45,7 +46,7 @@ class ActivityHandler(Handler):
         return f"Activity {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ResourceHandler(Handler):
     """A handler of objects, with its filters: resources, labels, annotations, fields; None: no filter."""
 
@@ -57,7 +58,7 @@ class ResourceHandler(Handler):
     value: Any | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class WebhookHandler(ResourceHandler):
     """A handler of admission requests; its id is a part of the URL."""
 
@@ -86,7 +87,7 @@ class WebhookHandler(ResourceHandler):
         return next(iter(self.operations))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class IndexingHandler(ResourceHandler):
     """A handler that fills an index; its id is the name of the index."""
 
@@ -96,14 +97,14 @@ class IndexingHandler(ResourceHandler):
         return f"Indexer {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class WatchingHandler(ResourceHandler):
     """A handler of raw watch events: no progress, no retries."""
 
     metadata_only: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChangingHandler(ResourceHandler):
     """A handler of changes: for one reason, or (None) for any."""
 
@@ -116,7 +117,7 @@ class ChangingHandler(ResourceHandler):
     new: Any | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReconcilingHandler(ResourceHandler):
     """A reconciler, with its options as declared; None: of the settings."""
 
@@ -140,7 +141,7 @@ class ReconcilingHandler(ResourceHandler):
         return f"Reconciler {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SpawningHandler(ResourceHandler):
     """A handler that works in background for as long as the object exists and matches."""
 
@@ -148,7 +149,7 @@ class SpawningHandler(ResourceHandler):
     initial_delay: float | Callable[..., float] | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class DaemonHandler(SpawningHandler):
     """A background handler that runs on its own until it is asked to stop; times are in seconds."""
 
@@ -161,7 +162,7 @@ class DaemonHandler(SpawningHandler):
         return f"Daemon {self.id!r}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TimerHandler(SpawningHandler):
     """A background handler that is called again and again; times are in seconds."""
 

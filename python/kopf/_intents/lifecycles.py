@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kopf._intents.handlers import Handler
+from kopf._objects.dataclass_methods import FrozenDataclassMethods
 
 logger = logging.getLogger("kopf._core.actions.lifecycles")
 
 Handlers = Sequence[Handler]
 
 
-@dataclass(frozen=True)
-class Progress:
+@dataclass(frozen=True, eq=False, repr=False)
+class Progress(FrozenDataclassMethods):
     """The state of a handler, for lifecycles."""
 
     retries: int

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, M
 from dataclasses import InitVar, dataclass, fields
 from typing import Any, Final, TypeVar
 
+from kopf._objects.dataclass_methods import FrozenDataclassMethods
 from kopf._objects.resources import Resource
 
 V = TypeVar("V")
@@ -31,8 +32,8 @@ EVERYTHING: Final = Marker.EVERYTHING
 SelectorFn = Callable[[Resource], bool]
 
 
-@dataclass(frozen=True)
-class Selector:
+@dataclass(frozen=True, eq=False, repr=False)
+class Selector(FrozenDataclassMethods):
     """A specification of resources by names, category, or function, or of all, in a group and a version.
 
     Positional arguments: `name`, `name.version`, `name.group`, `name.version.group`; or `group/version` and a

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import logging
 import reprlib
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kopf._intents.compatibility import environment_version, of_environment
@@ -16,7 +15,7 @@ from kopf._intents.handler_pool import HandlerPool
 from kopf._intents.selectors import SelectorMapping
 from kopf._intents.storages.diffbase import AnnotationsDiffBaseStorage, DiffBaseStorage
 from kopf._intents.storages.progress import ProgressStorage, SmartProgressStorage
-from kopf._objects.reviews import WebhookServerProtocol
+from kopf._objects.dataclass_methods import DataclassMethods
 from kopf._objects.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,12 +23,13 @@ if TYPE_CHECKING:
     from kopf._intents.health_settings import HealthSettings
     from kopf._intents.leadership_settings import LeadershipSettings
     from kopf._intents.reconciling_settings import ReconcilingSettings
+    from kopf._objects.reviews import WebhookServerProtocol
 
 Backoffs = float | Iterable[float]
 RENAMED = "Batching settings are now queueing settings. Please rename `settings.batching` ->"
 
 
-class ChangeTracked:
+class ChangeTracked(DataclassMethods):
     """Counts the assignments to the attributes of all settings. Changes inside of a value are not noticed."""
 
     _version: ClassVar[int] = 0
@@ -44,9 +44,9 @@ class ChangeTracked:
 
     @reprlib.recursive_repr()
     def __repr__(self) -> str:
-        fields = [(item, getattr(self, item.name)) for item in dataclasses.fields(self) if item.repr]  # type: ignore[arg-type]
+        values = [(item, getattr(self, item.name)) for item in fields(self) if item.repr]  # type: ignore[arg-type]
         shown = [
-            f"{item.name.lstrip('_')}={value!r}" for item, value in fields if not _is_default(item, value)
+            f"{item.name.lstrip('_')}={value!r}" for item, value in values if not _is_default(item, value)
         ]
         return f"{type(self).__qualname__}({', '.join(shown)})"
 
@@ -65,10 +65,10 @@ def _warn_of_unknown(cls: type[Any], name: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=3)
 
 
-def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
-    if field.default is not dataclasses.MISSING:
+def _is_default(field: Field[Any], value: Any) -> bool:
+    if field.default is not MISSING:
         return bool(value == field.default)
-    made = field.default_factory() if field.default_factory is not dataclasses.MISSING else None
+    made = field.default_factory() if field.default_factory is not MISSING else None
     if isinstance(made, ChangeTracked):
         return repr(value) == f"{type(made).__qualname__}()"
     is_similar = isinstance(made, concurrent.futures.Executor) or value == made or repr(value) == repr(made)
@@ -80,7 +80,7 @@ def settings_version() -> int:
     return ChangeTracked._version
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class ProcessSettings(ChangeTracked):
     """The process as a whole."""
 
@@ -92,7 +92,7 @@ class ProcessSettings(ChangeTracked):
     `KOPF_COMPAT` of the environment. Read at the start."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class PostingSettings(ChangeTracked):
     """Posting of Kubernetes events about objects."""
 
@@ -127,7 +127,7 @@ class PostingSettings(ChangeTracked):
     """The prefix of the generated names of events."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class PeeringSettings(ChangeTracked):
     """Coordination between operators: one of them runs, the others pause."""
 
@@ -162,7 +162,7 @@ class PeeringSettings(ChangeTracked):
         self.clusterwide = not value
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class WatchingSettings(ChangeTracked):
     """Listing and watching of resources."""
 
@@ -203,7 +203,7 @@ class WatchingSettings(ChangeTracked):
 _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring it."
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class QueueingSettings(ChangeTracked):
     """Queues of events, one per object."""
 
@@ -237,7 +237,7 @@ class QueueingSettings(ChangeTracked):
         self._batch_window = value
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class ScanningSettings(ChangeTracked):
     """Discovery of resources and namespaces."""
 
@@ -245,7 +245,7 @@ class ScanningSettings(ChangeTracked):
     """Whether to disable the watches of namespaces and CRDs."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class AdmissionSettings(ChangeTracked):
     """Validation and mutation of objects on their way to the cluster. Read once, after startup handlers."""
 
@@ -256,7 +256,7 @@ class AdmissionSettings(ChangeTracked):
     """The name of the webhook configurations that Kopf manages; None: you manage them."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class ExecutionSettings(ChangeTracked):
     """Calls of handlers."""
 
@@ -294,7 +294,7 @@ class ExecutionSettings(ChangeTracked):
         self._limited = self.executor
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class BackgroundSettings(ChangeTracked):
     """Daemons and timers."""
 
@@ -308,7 +308,7 @@ class BackgroundSettings(ChangeTracked):
     """The number of iterations of the event loop for which Kopf waits for a daemon to stop at once."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class NetworkingSettings(ChangeTracked):
     """Requests to the Kubernetes API."""
 
@@ -337,7 +337,7 @@ class NetworkingSettings(ChangeTracked):
     """The number of concurrent requests, without watches; None: no limit."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class ClientSettings(ChangeTracked):
     """The API client of handlers: the argument `api`."""
 
@@ -351,7 +351,7 @@ class ClientSettings(ChangeTracked):
     """The timeout of a call with all its retries, in seconds; None: only that of the single requests."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class PersistenceSettings(ChangeTracked):
     """Persistence of the state of handlers with objects."""
 
@@ -368,7 +368,7 @@ class PersistenceSettings(ChangeTracked):
     """The timeout of waiting for the watch event after a patch, in seconds; 0: no waiting."""
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class OperatorSettings(ChangeTracked):
     """All settings of an operator, in groups."""
 

@@ -15,6 +15,8 @@ from collections.abc import ItemsView, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from kopf._objects.dataclass_methods import FrozenDataclassMethods
+
 PathT = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 DataT = str | bytes
 
@@ -31,8 +33,8 @@ class MissingInKubeconfigError(LoginError, KeyError):
     __str__ = Exception.__str__
 
 
-@dataclass(frozen=True, kw_only=True)
-class KubeContext:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class KubeContext(FrozenDataclassMethods):
     """The base of all kinds of credentials."""
 
     server: str
@@ -41,7 +43,7 @@ class KubeContext:
     expiration: datetime.datetime | None = None
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConnectionInfo(KubeContext):
     """The server and the credentials for it.
 
@@ -144,7 +146,7 @@ class ConnectionInfo(KubeContext):
         return context
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AiohttpSession(KubeContext):
     """A session of aiohttp made by the user, with everything needed for authentication already in it.
 

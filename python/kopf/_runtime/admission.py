@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kopf._intents import matching
 from kopf._intents.causes import WebhookCause
@@ -17,7 +17,6 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects import diffs
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
-from kopf._objects.reviews import Request, Response, WebhookServerProtocol
 from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.eager_tasks import start_task
@@ -26,6 +25,9 @@ from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import LocalObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.supervision import Task, supervise
+
+if TYPE_CHECKING:
+    from kopf._objects.reviews import Request, Response, WebhookServerProtocol
 
 logger = logging.getLogger("kopf._core.engines.admission")
 
