@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use super::handler::{HandlerMetrics, OUTCOMES};
 use super::instruments::{Counter, Histogram, add_all, add_histograms};
 use super::resource::{ENDS, PARTS, REASONS, RECORDS, RESULTS, ResourceMetrics};
-use super::{EventMetrics, OperatorMetrics};
+use super::review::{RESULTS as REVIEW_RESULTS, ReviewMetrics};
+use super::{EventMetrics, OperatorMetrics, ResourceTable};
 use crate::metrics_text::{add_family, add_sample};
 
 /// The objects of one dispatcher now.
@@ -70,6 +71,21 @@ pub fn add_metrics(text: &mut String, metrics: &OperatorMetrics, samples: &Sampl
     add_patches(text, &handled);
     add_handlers(text, metrics, samples);
     add_events(text, &metrics.events);
+}
+
+/// Appends the metrics of the admission reviews.
+pub fn add_reviews(text: &mut String, reviews: &ResourceTable<ReviewMetrics>) {
+    let all = reviews.all();
+    let name = "kopf_reviews_total";
+    add_family(text, name, "counter", "Admission reviews.");
+    for (resource, one) in &all {
+        for (result, counter) in REVIEW_RESULTS.iter().zip(&one.results) {
+            add_sample(text, name, &[("resource", resource.as_str()), ("result", result)], counter.get());
+        }
+    }
+    let durations = all.iter().map(|(resource, one)| (vec![("resource", resource.as_str())], &one.duration));
+    let help = "Seconds from the request for a review to its response.";
+    add_histograms(text, "kopf_review_duration_seconds", help, durations);
 }
 
 fn add_watching(text: &mut String, all: &Resources, samples: &Samples) {

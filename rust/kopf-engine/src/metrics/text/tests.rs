@@ -28,6 +28,10 @@ fn metrics(declared: &[(&str, &str)]) -> OperatorMetrics {
 fn lines(metrics: &OperatorMetrics, samples: &Samples, prefix: &str) -> Vec<String> {
     let mut text = String::new();
     add_metrics(&mut text, metrics, samples);
+    filtered(&text, prefix)
+}
+
+fn filtered(text: &str, prefix: &str) -> Vec<String> {
     text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect()
 }
 
@@ -59,6 +63,21 @@ fn all_combinations_of_labels_exist_before_the_first_event() {
         ["kopf_timer_lateness_seconds_count{handler=\"t\"} 0"]
     );
     assert_eq!(lines(&metrics, &samples, "kopf_background{").len(), 3);
+}
+
+#[test]
+fn all_results_of_reviews_exist_before_the_first_one() {
+    let reviews: ResourceTable<ReviewMetrics> = ResourceTable::default();
+    let _held = reviews.named("pods");
+    let mut text = String::new();
+    add_reviews(&mut text, &reviews);
+    assert_eq!(
+        filtered(&text, "kopf_reviews_total{"),
+        ["allowed", "denied", "errored"]
+            .map(|result| format!("kopf_reviews_total{{resource=\"pods\",result=\"{result}\"}} 0"))
+    );
+    let counts = filtered(&text, "kopf_review_duration_seconds_count");
+    assert_eq!(counts, ["kopf_review_duration_seconds_count{resource=\"pods\"} 0"]);
 }
 
 #[test]
@@ -122,7 +141,12 @@ fn the_number_of_series_depends_only_on_kinds_and_handlers() {
         });
         let silences = (0..kinds).map(|number| (format!("r{number}"), 0.0)).collect();
         let samples = Samples { dispatchers: dispatchers.collect(), silences, ..Samples::default() };
-        let count = lines(&metrics, &samples, "").iter().filter(|line| !line.starts_with('#')).count();
+        let reviews = ResourceTable::default();
+        let _reviewed: Vec<_> = (0..kinds).map(|number| reviews.named(&format!("r{number}"))).collect();
+        let mut text = String::new();
+        add_metrics(&mut text, &metrics, &samples);
+        add_reviews(&mut text, &reviews);
+        let count = text.lines().filter(|line| !line.starts_with('#')).count();
         assert!(count <= 150 * kinds + 50 * handlers + 250, "{count}");
     }
 }
