@@ -20,7 +20,9 @@ use tokio::time::Instant;
 
 pub use handler::HandlerTable;
 pub use instruments::{Counter, Histogram};
-pub use resource::{ConnectionEnd, EndedCycle, ResourceMetrics, WatchMetrics};
+pub use resource::{
+    AcceptedPatches, ConnectionEnd, EndedCycle, PatchMetrics, PatchPart, ResourceMetrics, WatchMetrics,
+};
 pub use review::{OpenedReview, ReviewMetrics};
 pub use text::{DispatcherSample, RunCounts, Samples, add_metrics, add_reviews};
 

@@ -173,7 +173,7 @@ def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, serve
     served.wait_until(are_handled)
     served.wait_until(lambda: of_operator() == of_server())
     counts = of_operator()
-    results = {"refused": "500", "conflict": "409", "applied": "200"}
+    results = {"refused": "500", "conflict": "409", "applied": "200"}  # each patch changes its object
     assert patches() == {result: counts["PATCH", code] for result, code in results.items()}
     families = parse(served.get("/metrics"))
     of_handler = dict(families["kopf_handler_calls_total"])

@@ -22,6 +22,8 @@ pub struct DispatcherSample {
     pub changed: usize,
     /// The objects of a listing that wait for their first cycle.
     pub initial: usize,
+    /// The objects whose cycles wait until the replica leads, which lists them again; none without leader election.
+    pub deferred: Option<usize>,
     /// The age of the oldest of these events in seconds.
     pub oldest: f64,
     /// The objects with a cycle.
@@ -111,6 +113,9 @@ fn add_objects(text: &mut String, dispatchers: &[DispatcherSample]) {
         sum.objects += sample.objects;
         sum.changed += sample.changed;
         sum.initial += sample.initial;
+        if let Some(deferred) = sample.deferred {
+            *sum.deferred.get_or_insert_default() += deferred;
+        }
         sum.oldest = sum.oldest.max(sample.oldest);
         sum.active += sample.active;
         sum.longest = sum.longest.max(sample.longest);
@@ -129,7 +134,9 @@ fn add_objects(text: &mut String, dispatchers: &[DispatcherSample]) {
     let name = "kopf_queue_depth";
     add_family(text, name, "gauge", "Objects that wait for a cycle.");
     for (resource, sum) in &sums {
-        for (queue, depth) in [("changed", sum.changed), ("initial", sum.initial)] {
+        let deferred = sum.deferred.map(|deferred| ("deferred", deferred));
+        for (queue, depth) in [("changed", sum.changed), ("initial", sum.initial)].into_iter().chain(deferred)
+        {
             add_sample(text, name, &[("resource", resource), ("queue", queue)], depth);
         }
     }

@@ -55,8 +55,9 @@ fn all_combinations_of_labels_exist_before_the_first_event() {
     held.is_handled.store(true, Ordering::Relaxed);
     let samples = Samples::default();
     assert_eq!(lines(&metrics, &samples, "kopf_handler_calls_total{").len(), 12);
-    assert_eq!(lines(&metrics, &samples, "kopf_patches_total{").len(), 18);
+    assert_eq!(lines(&metrics, &samples, "kopf_patches_total{").len(), 21);
     assert_eq!(lines(&metrics, &samples, "kopf_cycles_total{").len(), 7);
+    assert!(lines(&metrics, &samples, "kopf_queue_depth{").iter().all(|line| !line.contains("deferred")));
     assert_eq!(lines(&metrics, &samples, "kopf_watch_ends_total{").len(), 5);
     assert_eq!(
         lines(&metrics, &samples, "kopf_timer_lateness_seconds_count"),
@@ -165,6 +166,7 @@ fn the_objects_of_all_namespaces_are_added_up() {
         resource: "pods".to_owned(),
         objects: 10,
         changed,
+        deferred: (changed == 2).then_some(7),
         oldest,
         ..DispatcherSample::default()
     };
@@ -172,8 +174,11 @@ fn the_objects_of_all_namespaces_are_added_up() {
     let samples = Samples { dispatchers: vec![sample(1, 2.0), sample(2, 1.5)], calls, ..Samples::default() };
     let metrics = metrics(&[("a", "changing")]);
     assert_eq!(lines(&metrics, &samples, "kopf_objects{"), ["kopf_objects{resource=\"pods\"} 20"]);
-    let changed = lines(&metrics, &samples, "kopf_queue_depth{resource=\"pods\",queue=\"changed\"}");
-    assert!(changed[0].ends_with(" 3"));
+    assert_eq!(
+        lines(&metrics, &samples, "kopf_queue_depth{"),
+        [("changed", 3), ("initial", 0), ("deferred", 7)]
+            .map(|(queue, depth)| format!("kopf_queue_depth{{resource=\"pods\",queue=\"{queue}\"}} {depth}"))
+    );
     let oldest = lines(&metrics, &samples, "kopf_queue_oldest_seconds{");
     assert_eq!(oldest, ["kopf_queue_oldest_seconds{resource=\"pods\"} 2"]);
     assert_eq!(lines(&metrics, &samples, "kopf_handler_active"), ["kopf_handler_active{handler=\"a\"} 2"]);
