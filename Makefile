@@ -8,6 +8,7 @@
 #   make operators      complete operators, under kopf-rs and under Kopf 1.45
 #   make docs           the HTML documentation, in site/
 #   make helm           the helm of a test, built with Go
+#   make monitoring     the metrics, the alerts and the dashboard, with promtool (of the Debian package prometheus)
 #   make wheel          the optimised wheel and the metadata-only wheel `kopf`, in dist/ (see docs/install.md)
 #   make test-wheel     the tests of the optimised wheel: its size, licences, dependencies
 #   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
@@ -227,6 +228,12 @@ kubectl:
 .PHONY: helm
 helm:
 	@scripts/helm.sh build
+
+# Some of these tests need promtool: the one in PROMTOOL, or on the PATH. Elsewhere, they are skipped without it.
+.PHONY: monitoring
+monitoring: $(VENV)/.installed
+	@command -v "$${PROMTOOL:-promtool}" >/dev/null || { echo 'There is no promtool: set PROMTOOL.' >&2; exit 3; }
+	$(PYTEST) tests/units/test_monitoring.py tests/behaviours/metrics $(PYTEST_ARGS)
 
 test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PARALLEL) \

@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ import urllib.request
 
 import kopf
 import pytest
+
+from tests.support.programs import promtool
 
 pytestmark = pytest.mark.kopf_embedded_only
 
@@ -138,6 +141,25 @@ def test_every_metric_is_documented_and_every_documented_metric_is_exposed(serve
     assert value == 1 and f'python="{version}"' in labels
 
 
+def test_promtool_has_no_complaint_about_the_metrics(cluster, served):
+    """MET-1."""
+    path = promtool()
+    served.wait_until(lambda: served.get("/readyz") == "ok")
+    served.wait_until(lambda: "kopf_loop_tick_age_seconds" in served.get("/metrics"))
+    meta = {"name": "counted", "annotations": {"count": "yes"}}
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+    calls = 'kopf_handler_calls_total{handler="count",outcome="succeeded"} 1\n'
+    served.wait_until(lambda: calls in served.get("/metrics"))
+    done = subprocess.run(
+        [path, "check", "metrics"],
+        input=served.get("/metrics"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, served):
     """MET-3, for requests with rejections and failures. Lost responses: see the page."""
     served.wait_until(lambda: served.get("/readyz") == "ok")
@@ -211,7 +233,12 @@ def test_reviews_count_by_their_result_until_the_response_is_sent(cluster, monke
     try:
         operator.wait_until(lambda: operator.get("/readyz") == "ok")
         assert samples("kopf_reviews_total") == {}
-        assert [review("fine"), review("fine"), review("denied"), review("broken")] == [True, True, False, False]
+        assert [review("fine"), review("fine"), review("denied"), review("broken")] == [
+            True,
+            True,
+            False,
+            False,
+        ]
         assert review("fine", "unknown") == 404
         assert samples("kopf_reviews_total") == {
             'resource="_other",result="errored"': 1,
