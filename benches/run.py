@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import pathlib
+import shlex
 import signal
 import sys
 import time
@@ -33,6 +34,13 @@ def arguments() -> argparse.Namespace:
         "--native", action="append", default=[], metavar="NAME=PROGRAM", help="obeys the same variables"
     )
     parser.add_argument(
+        "--with-options",
+        action="append",
+        default=[],
+        metavar="NAME=OPTIONS",
+        help="also ours with these options of `kopf run`, such as leader election",
+    )
+    parser.add_argument(
         "--controlplane",
         action="store_true",
         help="on etcd and kube-apiserver of KUBEBUILDER_ASSETS; else on the embedded API server",
@@ -54,6 +62,9 @@ def contestants(options: argparse.Namespace) -> list[Contestant]:
         bare.append(Contestant("before", options.before))
     bare.append(Contestant("ours", options.ours))
     more = [Contestant(tables.NEWEST, options.newest)] if options.newest else []
+    for item in options.with_options:
+        name, _, words = item.partition("=")
+        more.append(Contestant(name, options.ours, options=tuple(shlex.split(words))))
     if options.handlers == "both":
         more += [
             dataclasses.replace(one, name=f"{one.name}{tables.BEHIND_DECORATOR}", decorated=True)

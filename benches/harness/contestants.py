@@ -20,18 +20,20 @@ OPERATORS = pathlib.Path(__file__).resolve().parents[1] / "operators"
 @dataclass(frozen=True)
 class Contestant:
     """A program to measure. Kopf has the Python it is installed in; a peer is a program that obeys the same
-    environment variables. The handlers of Kopf can be behind a decorator."""
+    environment variables. The handlers of Kopf can be behind a decorator, and it can have more options."""
 
     name: str
     path: str
     native: bool = False
     decorated: bool = False
+    options: tuple[str, ...] = ()
 
     def argv(self, operator: str) -> list[str]:
         """The command of an operator."""
         if self.native:
             return [self.path]
-        return [self.path, "-m", "kopf", "run", "-A", "--standalone", str(OPERATORS / f"{operator}.py")]
+        command = [self.path, "-m", "kopf", "run", "-A", "--standalone", *self.options]
+        return [*command, str(OPERATORS / f"{operator}.py")]
 
 
 class Operator:

@@ -34,6 +34,13 @@ def ours(monkeypatch):
     return Contestant("ours", sys.executable)
 
 
+def test_options_of_a_contestant_are_those_of_the_command(ours):
+    """A part of LEA-18."""
+    elected = dataclasses.replace(ours, options=("--leader-elect", "--lease=bench"))
+    command = [*ours.argv("burst")[:-1], *elected.options, ours.argv("burst")[-1]]
+    assert elected.argv("burst") == command
+
+
 def test_handled_objects_are_not_written(cluster, ours):
     figures = workloads.resync(3)(cluster, ours)
     assert figures["writes per object"] == 0

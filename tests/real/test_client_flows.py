@@ -14,26 +14,17 @@ import sys
 import pytest
 from kopf.testing import Cluster
 
+from tests.support.programs import program
+
 # Each step of kubectl is a process, which takes seconds on a busy machine.
 LIMIT = 600
 pytestmark = pytest.mark.timeout(LIMIT + 100)
 
 HERE = pathlib.Path(__file__).parent / "clients"
-SCRIPTS = HERE.parents[2] / "scripts"
 LIBRARIES = ["kubernetes", "kubernetes-asyncio", "kr8s", "lightkube", "pykube"]
 # The client and the step, with the reason for a difference that stays.
 DIFFERENCES: dict[tuple[str, str], str] = {}
 FEWEST_STEPS = {"helm": 30}
-
-
-def program(name):
-    """The path of a program, as its script finds it."""
-    script = SCRIPTS / f"{name}.sh"
-    done = subprocess.run([script], capture_output=True, text=True, timeout=170)
-    if done.returncode == 3:
-        pytest.skip(f"no {name}: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
 
 
 @pytest.fixture(scope="session")

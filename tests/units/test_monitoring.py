@@ -3,12 +3,13 @@
 import json
 import pathlib
 import re
-import shutil
 import subprocess
 
 import pytest
 import yaml
 from kopf._cli import manifest_objects
+
+from tests.support import programs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "python/kopf/_cli/monitoring"
@@ -24,7 +25,10 @@ ROWS = [
     "Leadership",
 ]
 
-needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+
+@pytest.fixture
+def promtool():
+    return programs.promtool()
 
 
 def documented():
@@ -86,20 +90,18 @@ def test_the_alerts_of_an_operator_are_about_its_job(monitor, job):
         assert selectors and set(selectors) == {job}, alert["alert"]
 
 
-@needs_promtool
-def test_prometheus_accepts_the_alerts():
+def test_prometheus_accepts_the_alerts(promtool):
     done = subprocess.run(
-        ["promtool", "check", "rules", FOLDER / "rules.yaml"], capture_output=True, text=True, timeout=60
+        [promtool, "check", "rules", FOLDER / "rules.yaml"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@needs_promtool
-def test_each_alert_fires_for_one_series_and_not_for_another_one():
+def test_each_alert_fires_for_one_series_and_not_for_another_one(promtool):
     """MET-7: the series are in `alerts.test.yaml`."""
     cases = pathlib.Path(__file__).with_name("alerts.test.yaml")
     done = subprocess.run(
-        ["promtool", "test", "rules", cases], capture_output=True, text=True, timeout=60, cwd=cases.parent
+        [promtool, "test", "rules", cases], capture_output=True, text=True, timeout=60, cwd=cases.parent
     )
     assert done.returncode == 0, done.stdout + done.stderr
     tested = set(re.findall(r"alertname: (\w+)", cases.read_text()))

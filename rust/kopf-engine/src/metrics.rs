@@ -6,6 +6,7 @@
 pub(crate) mod handler;
 pub(crate) mod instruments;
 pub(crate) mod resource;
+mod review;
 mod text;
 
 use std::collections::BTreeMap;
@@ -19,11 +20,14 @@ use tokio::time::Instant;
 
 pub use handler::HandlerTable;
 pub use instruments::{Counter, Histogram};
-pub use resource::{ConnectionEnd, EndedCycle, ResourceMetrics, WatchMetrics};
-pub use text::{DispatcherSample, RunCounts, Samples, add_metrics};
+pub use resource::{
+    AcceptedPatches, ConnectionEnd, EndedCycle, PatchMetrics, PatchPart, ResourceMetrics, WatchMetrics,
+};
+pub use review::{OpenedReview, ReviewMetrics};
+pub use text::{DispatcherSample, RunCounts, Samples, add_metrics, add_reviews};
 
 /// The value of labels of what exceeds the limit of their values.
-const OTHER: &str = "_other";
+pub(crate) const OTHER: &str = "_other";
 /// Maximum number of resources; further ones share their metrics.
 const MOST_RESOURCES: usize = 200;
 /// How long the series of a resource exist after it is not served any more.
@@ -66,22 +70,22 @@ impl OperatorMetrics {
 
 /// The metrics of all resources, by their names.
 #[derive(Debug, Default)]
-pub struct ResourceTable(Mutex<BTreeMap<String, Known>>);
+pub struct ResourceTable<M = ResourceMetrics>(Mutex<BTreeMap<String, Known<M>>>);
 
 #[derive(Debug, Default)]
-struct Known {
-    metrics: Arc<ResourceMetrics>,
+struct Known<M> {
+    metrics: Arc<M>,
     unused_since: Option<Instant>,
 }
 
-impl ResourceTable {
+impl<M: Default> ResourceTable<M> {
     /// The metrics of a resource, which exist as long as they are held, and some minutes longer.
-    pub fn of(&self, resource: &Resource) -> Arc<ResourceMetrics> {
+    pub fn of(&self, resource: &Resource) -> Arc<M> {
         self.named(&name_of(resource))
     }
 
     /// The same by the name.
-    pub fn named(&self, name: &str) -> Arc<ResourceMetrics> {
+    pub fn named(&self, name: &str) -> Arc<M> {
         let mut known = self.known();
         let is_known = known.contains_key(name);
         let name = if is_known || known.len() < MOST_RESOURCES { name } else { OTHER };
@@ -91,7 +95,7 @@ impl ResourceTable {
     }
 
     /// All of them; those of resources that are not served for a while are removed.
-    fn all(&self) -> Vec<(String, Arc<ResourceMetrics>)> {
+    fn all(&self) -> Vec<(String, Arc<M>)> {
         let now = Instant::now();
         let mut known = self.known();
         known.retain(|_, one| {
@@ -104,7 +108,7 @@ impl ResourceTable {
         known.iter().map(|(name, one)| (name.clone(), Arc::clone(&one.metrics))).collect()
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Known<M>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,7 +130,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_series_of_a_resource_disappear_ten_minutes_after_it_is_not_served_any_more() {
         // MET-9.
-        let table = ResourceTable::default();
+        let table: ResourceTable = ResourceTable::default();
         let (pods, sites) = (table.named("pods"), table.named("sites.example.com"));
         pods.watch.on_bookmark();
         assert_eq!(names(&table), ["pods", "sites.example.com"]);
@@ -148,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_number_of_resources_is_limited() {
-        let table = ResourceTable::default();
+        let table: ResourceTable = ResourceTable::default();
         let held: Vec<_> = (0..300).map(|number| table.named(&format!("r{number}"))).collect();
         assert_eq!(names(&table).len(), MOST_RESOURCES + 1);
         assert!(Arc::ptr_eq(&held[299], &table.named(OTHER)));

@@ -1,9 +1,11 @@
 """The metrics of an operator: their format, their documentation, and a blocked event loop."""
 
 import collections
+import json
 import pathlib
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -12,6 +14,8 @@ import urllib.request
 
 import kopf
 import pytest
+
+from tests.support.programs import promtool
 
 pytestmark = pytest.mark.kopf_embedded_only
 
@@ -32,15 +36,17 @@ def free_address() -> str:
 class Served:
     """A running operator in a thread; its handler blocks the event loop until `release` is set."""
 
-    def __init__(self, cluster, status_address: str | None = None) -> None:
+    def __init__(self, cluster, status_address: str | None = None, webhooks: str | None = None) -> None:
         self.url = f"http://{free_address()}"
-        self.status_address = status_address
+        self.status_address, self.webhooks = status_address, webhooks
         self.blocked, self.release, self.stop = threading.Event(), threading.Event(), threading.Event()
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(kopf.login_with_kubeconfig)
         kopf.on.startup(registry=registry)(self.configure)
         kopf.on.event("configmaps", annotations={"block": "yes"}, registry=registry)(self.block)
         kopf.on.create("configmaps", annotations={"count": "yes"}, id="count", registry=registry)(self.count)
+        if webhooks is not None:
+            kopf.on.validate("secrets", id="check", registry=registry)(self.check)
         settings = kopf.OperatorSettings()
         settings.networking.error_backoffs = [0.01, 0.01]
         options = {"registry": registry, "settings": settings, "clusterwide": True}
@@ -50,6 +56,15 @@ class Served:
 
     async def configure(self, settings, **_) -> None:
         settings.health.address = self.status_address
+        if self.webhooks is not None:
+            host, port = self.webhooks.split(":")
+            settings.admission.server = kopf.WebhookServer(addr=host, port=int(port), insecure=True)
+
+    async def check(self, name, **_) -> None:
+        if name == "denied":
+            raise kopf.AdmissionError("It is denied.")
+        if name == "broken":
+            raise ValueError("It is broken.")
 
     async def block(self, **_) -> None:
         self.blocked.set()
@@ -126,6 +141,25 @@ def test_every_metric_is_documented_and_every_documented_metric_is_exposed(serve
     assert value == 1 and f'python="{version}"' in labels
 
 
+def test_promtool_has_no_complaint_about_the_metrics(cluster, served):
+    """MET-1."""
+    path = promtool()
+    served.wait_until(lambda: served.get("/readyz") == "ok")
+    served.wait_until(lambda: "kopf_loop_tick_age_seconds" in served.get("/metrics"))
+    meta = {"name": "counted", "annotations": {"count": "yes"}}
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+    calls = 'kopf_handler_calls_total{handler="count",outcome="succeeded"} 1\n'
+    served.wait_until(lambda: calls in served.get("/metrics"))
+    done = subprocess.run(
+        [path, "check", "metrics"],
+        input=served.get("/metrics"),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, served):
     """MET-3, for requests with rejections and failures. Lost responses: see the page."""
     served.wait_until(lambda: served.get("/readyz") == "ok")
@@ -161,7 +195,7 @@ def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, serve
     served.wait_until(are_handled)
     served.wait_until(lambda: of_operator() == of_server())
     counts = of_operator()
-    results = {"refused": "500", "conflict": "409", "applied": "200"}
+    results = {"refused": "500", "conflict": "409", "applied": "200"}  # each patch changes its object
     assert patches() == {result: counts["PATCH", code] for result, code in results.items()}
     families = parse(served.get("/metrics"))
     of_handler = dict(families["kopf_handler_calls_total"])
@@ -171,6 +205,52 @@ def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, serve
     records = dict(families["kopf_watch_events_total"])
     assert records['resource="configmaps",type="listed"'] > 0
     assert all(counts["PATCH", code] > 0 for code in ("500", "409", "200")) and counts["GET", "410"] > 0
+
+
+def test_reviews_count_by_their_result_until_the_response_is_sent(cluster, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    webhooks = free_address()
+    operator = Served(cluster, webhooks=webhooks)
+
+    def review(name: str, webhook: str = "check") -> bool | int:
+        request = {
+            "uid": name,
+            "operation": "CREATE",
+            "resource": {"group": "", "version": "v1", "resource": "secrets"},
+            "userInfo": {},
+            "object": {"metadata": {"name": name, "namespace": "default"}},
+        }
+        url, body = f"http://{webhooks}/{webhook}", json.dumps({"request": request}).encode()
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body), timeout=LIMIT) as response:
+                return json.load(response)["response"]["allowed"]
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def samples(name: str) -> dict[str, float]:
+        return {labels: value for labels, value in parse(operator.get("/metrics"))[name] if value}
+
+    try:
+        operator.wait_until(lambda: operator.get("/readyz") == "ok")
+        assert samples("kopf_reviews_total") == {}
+        assert [review("fine"), review("fine"), review("denied"), review("broken")] == [
+            True,
+            True,
+            False,
+            False,
+        ]
+        assert review("fine", "unknown") == 404
+        assert samples("kopf_reviews_total") == {
+            'resource="_other",result="errored"': 1,
+            'resource="secrets",result="allowed"': 2,
+            'resource="secrets",result="denied"': 1,
+            'resource="secrets",result="errored"': 1,
+        }
+        durations = samples("kopf_review_duration_seconds")
+        assert durations['resource="secrets",le="+Inf"'] == 4
+    finally:
+        operator.stop.set()
+        operator.thread.join(LIMIT)
 
 
 def test_the_age_of_the_heartbeat_grows_while_the_event_loop_is_blocked(cluster, served):

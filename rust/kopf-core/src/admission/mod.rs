@@ -16,7 +16,7 @@ mod request;
 mod response;
 
 pub use request::{Request, RequestedResource};
-pub use response::{Denial, ErrorPrecedence, admission_response, operations};
+pub use response::{Denial, ErrorPrecedence, Verdict, admission_response, operations};
 
 /// The reason why a review cannot be handled. The same review fails again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

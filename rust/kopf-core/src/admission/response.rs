@@ -35,6 +35,28 @@ pub struct Denial {
     pub code: Option<i64>,
 }
 
+/// The result of a review in the metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request is allowed.
+    Allowed,
+    /// A handler denies it by an error of Kopf.
+    Denied,
+    /// A handler has failed with another exception, which denies the request, too; or there is no response.
+    Errored,
+}
+
+impl Verdict {
+    /// The result of a review with these errors of its handlers: that of the reported one.
+    pub fn of(denials: &[Denial]) -> Self {
+        match reported(denials).map(|denial| denial.rank) {
+            None => Self::Allowed,
+            Some(ErrorPrecedence::Arbitrary) => Self::Errored,
+            Some(_) => Self::Denied,
+        }
+    }
+}
+
 /// The response. It contains the patch and the warnings even if the request is denied.
 pub fn admission_response(
     request: &Request,
@@ -53,13 +75,17 @@ pub fn admission_response(
         response.insert("patch".to_owned(), json!(STANDARD.encode(text)));
         response.insert("patchType".to_owned(), json!("JSONPatch"));
     }
-    // Of several errors of the same kind, the first one is reported, in the order of the handlers.
-    if let Some(denial) = denials.iter().min_by_key(|denial| denial.rank) {
+    if let Some(denial) = reported(denials) {
         let code = denial.code.filter(|code| *code != 0).unwrap_or(DEFAULT_CODE);
         response.insert("status".to_owned(), json!({"message": denial.message, "code": code}));
     }
     let api_version = request.api_version.clone().unwrap_or_else(|| json!("admission.k8s.io/v1"));
     json!({"apiVersion": api_version, "kind": "AdmissionReview", "response": response})
+}
+
+/// Of several errors of the same kind, the first one is reported, in the order of the handlers.
+fn reported(denials: &[Denial]) -> Option<&Denial> {
+    denials.iter().min_by_key(|denial| denial.rank)
 }
 
 /// A merge patch as RFC 6902 operations on the object of the review.

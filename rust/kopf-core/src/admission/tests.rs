@@ -175,6 +175,11 @@ fn the_most_specific_error_is_reported_and_the_first_of_its_kind() {
         status(&[denial(ErrorPrecedence::Admission, "zero", Some(0))]),
         json!({"message": "zero", "code": 500})
     );
+    let verdicts = [&all[..], &all[..3], &all[..2], &all[..1], &[]].map(Verdict::of);
+    assert_eq!(
+        verdicts,
+        [Verdict::Denied, Verdict::Denied, Verdict::Denied, Verdict::Errored, Verdict::Allowed]
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::host::admission::{AdmissionReviewTask, Rejection, Review};
 use std::sync::{Arc, OnceLock};
 
 use kopf_core::admission::{
-    AdmissionResources, Request, ReviewError, ReviewFilter, admission_response, candidates,
+    AdmissionResources, Request, ReviewError, ReviewFilter, Verdict, admission_response, candidates,
 };
 use kopf_core::handler::registry::Registry;
 use kopf_core::handler::{Handler, Kind};
@@ -20,6 +20,7 @@ use crate::admission::server::{Backend, Call};
 use crate::client::Client;
 use crate::error::RequestError;
 use crate::host::{Host, HostTask, LogRecord};
+use crate::metrics::{OTHER, OpenedReview, ResourceTable, ReviewMetrics};
 
 pub mod managed;
 pub mod server;
@@ -32,6 +33,8 @@ const LOGGER: &str = "kopf._core.engines.admission";
 pub struct AdmissionState {
     /// The resources that have admission handlers; none before the cluster is scanned.
     pub served: Option<Arc<AdmissionResources>>,
+    /// The metrics of their reviews, in the same order.
+    metrics: Arc<[Arc<ReviewMetrics>]>,
     /// The `clientConfig` of the webhook server; none before the server is started.
     pub client: Option<Arc<Value>>,
 }
@@ -43,12 +46,19 @@ pub struct AdmissionRouter {
     site: watch::Sender<AdmissionState>,
     client: OnceLock<Client>,
     compat: bool,
+    reviews: ResourceTable<ReviewMetrics>,
+    /// The metrics of reviews of unknown resources, and of what is no review.
+    unknown: Arc<ReviewMetrics>,
 }
 
 impl AdmissionRouter {
     /// A router without resources: the cluster is not scanned yet.
     pub fn new(registry: Arc<Registry>, host: Arc<dyn Host>) -> Self {
-        Self { registry, host, site: watch::Sender::default(), client: OnceLock::new(), compat: false }
+        let reviews = ResourceTable::default();
+        let has_handlers = registry.handlers.iter().any(|handler| matches!(handler.kind, Kind::Webhook(_)));
+        let unknown = if has_handlers { reviews.named(OTHER) } else { Arc::default() };
+        let (site, client) = (watch::Sender::default(), OnceLock::new());
+        Self { registry, host, site, client, compat: false, reviews, unknown }
     }
 
     /// Whether reviews for unknown handlers, or with an empty handler id, are allowed without calling handlers, as in
@@ -83,7 +93,16 @@ impl AdmissionRouter {
 
     /// Sets the resources that have admission handlers.
     pub fn serve(&self, served: AdmissionResources) {
-        self.site.send_modify(|site| site.served = Some(Arc::new(served)));
+        let metrics = served.0.iter().map(|(resource, _)| self.reviews.of(resource)).collect();
+        self.site.send_modify(|site| {
+            site.served = Some(Arc::new(served));
+            site.metrics = metrics;
+        });
+    }
+
+    /// The metrics of the reviews.
+    pub(crate) fn reviews(&self) -> &ResourceTable<ReviewMetrics> {
+        &self.reviews
     }
 
     /// Sets the `clientConfig` by which the API server reaches the webhook server.
@@ -103,6 +122,7 @@ impl AdmissionRouter {
     /// allowed silently: the webhook configuration does not match the operator, such as after a handler was renamed. An
     /// empty id stands for all handlers.
     pub fn open(&self, text: &[u8], mut hint: ReviewFilter<'_>) -> Result<Review, ReviewError> {
+        let review = OpenedReview::new(&self.unknown);
         if !self.compat {
             hint.webhook = hint.webhook.filter(|id| !id.is_empty());
             if let Some(id) = hint.webhook.filter(|id| !self.has_webhook(id)) {
@@ -110,11 +130,15 @@ impl AdmissionRouter {
             }
         }
         let opened = Request::open(text)?;
-        let served = self.site.borrow().served.clone().unwrap_or_default();
+        let AdmissionState { served, metrics, .. } = self.site.borrow().clone();
+        let served = served.unwrap_or_default();
         let (resource, handlers) = served.find(&opened.requested)?;
+        let mut all = served.0.iter().zip(&*metrics);
+        let metrics = all.find(|((one, _), _)| Arc::ptr_eq(one, resource)).map(|(_, metrics)| metrics);
+        let review = review.counted_by(metrics.unwrap_or(&self.unknown));
         let request = opened.read()?;
         let candidates = candidates(&self.registry.handlers, handlers, &request, hint);
-        Ok(Review { request, resource: Arc::clone(resource), candidates })
+        Ok(Review { request, resource: Arc::clone(resource), candidates, opened: review })
     }
 
     fn has_webhook(&self, id: &str) -> bool {
@@ -137,6 +161,7 @@ impl Backend for AdmissionRouter {
             Err(problem) => reply.send(Err(problem.into())),
             Ok(review) if review.candidates.is_empty() => {
                 let text = admission_response(&review.request, &[], &[], &[]).to_string();
+                review.opened.on_response(Verdict::Allowed);
                 reply.send(Ok(text.into_bytes()))
             }
             Ok(review) => {

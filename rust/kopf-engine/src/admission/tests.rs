@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::host::LogRecord;
+use crate::metrics::add_reviews;
 
 /// A host that only keeps its tasks.
 #[derive(Default)]
@@ -120,6 +121,58 @@ fn malformed_reviews_are_rejected_with_a_status() {
     let mut anonymous = review("ks");
     anonymous["request"]["userInfo"] = Value::Null;
     assert_eq!(status(&anonymous.to_string()), 400);
+}
+
+/// The counted reviews by their resource and result, such as `ks.kopf.dev allowed 1`.
+fn counts(admission_router: &AdmissionRouter) -> Vec<String> {
+    let mut text = String::new();
+    add_reviews(&mut text, admission_router.reviews());
+    let samples = text.lines().filter_map(|line| line.strip_prefix("kopf_reviews_total{resource=\""));
+    let words = samples.map(|line| line.replace("\",result=\"", " ").replace("\"}", ""));
+    words.filter(|line| !line.ends_with(" 0")).collect()
+}
+
+#[test]
+fn reviews_count_by_their_resource_and_their_result() {
+    let python = Arc::new(Python::default());
+    let admission_router = admission_router(&python);
+    let send = |webhook: &str, body: &str| drop(call(&admission_router, webhook, body));
+    send("labelled", &review("ks").to_string());
+    assert_eq!(counts(&admission_router), ["ks.kopf.dev allowed 1"]);
+    // Neither a resource nor a handler, and no JSON.
+    send("fn", &review("others").to_string());
+    send("unknown", &review("ks").to_string());
+    send("fn", "{");
+    let mut anonymous = review("ks");
+    anonymous["request"]["userInfo"] = Value::Null;
+    send("fn", &anonymous.to_string());
+    assert_eq!(
+        counts(&admission_router),
+        ["_other errored 3", "ks.kopf.dev allowed 1", "ks.kopf.dev errored 1"]
+    );
+    send("fn", &review("ks").to_string());
+    send("fn", &review("ks").to_string());
+    for verdict in [Verdict::Denied, Verdict::Errored] {
+        let Some(HostTask::AdmissionReview(task)) = python.tasks.lock().unwrap().pop() else { panic!() };
+        if verdict == Verdict::Denied {
+            task.review.opened.on_response(verdict);
+        }
+        // The other one is dropped without a response, such as at the exit.
+    }
+    assert_eq!(
+        counts(&admission_router),
+        ["_other errored 3", "ks.kopf.dev allowed 1", "ks.kopf.dev denied 1", "ks.kopf.dev errored 2"]
+    );
+}
+
+#[test]
+fn without_admission_handlers_there_are_no_series_of_reviews() {
+    let host = Arc::new(Python::default());
+    let admission_router = AdmissionRouter::new(Arc::default(), host);
+    assert!(admission_router.open(b"{", ReviewFilter::default()).is_err());
+    let mut text = String::new();
+    add_reviews(&mut text, admission_router.reviews());
+    assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), 0, "{text}");
 }
 
 #[tokio::test]

@@ -274,7 +274,10 @@ impl Client {
             let content = (&*self.headers, payload.bytes());
             let opened = self.open(head, content, options, &span).await?;
             let (begun, deadline) = (opened.begun, opened.deadline);
-            let body = within(deadline, read_whole(opened.response, MAX_BODY)).await?.into_body();
+            let body = within(deadline, read_whole(opened.response, MAX_BODY))
+                .await
+                .inspect_err(|failure| self.count_lost_response(head, failure))?
+                .into_body();
             self.counts.on_response(method, begun.elapsed().as_secs_f64());
             Ok(body)
         };

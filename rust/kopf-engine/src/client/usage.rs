@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::{Client, RequestHead};
 use crate::error::RequestError;
-use crate::metrics::{Counter, Histogram, ResourceMetrics};
+use crate::metrics::{Counter, Histogram, PatchMetrics, PatchPart, ResourceMetrics};
 
 /// How many of the request permits are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,21 +58,31 @@ impl Client {
         Self { patches: Some(Arc::clone(metrics)), ..self.clone() }
     }
 
-    /// Counts an attempt to patch an object.
+    /// The metrics of the patches of one resource's objects, if they are counted.
+    pub(crate) fn patch_metrics(&self) -> Option<&PatchMetrics> {
+        self.patches.as_deref().map(|metrics| &metrics.patches)
+    }
+
+    /// Counts an attempt to patch an object, unless the server has accepted it.
     pub(super) fn count_patch<B>(
         &self,
         head: RequestHead<'_>,
         body: &[u8],
         sent: &Result<Response<B>, RequestError>,
     ) {
-        if let Some(ResourceMetrics { patches, .. }) = self.patches.as_deref()
-            && *head.method == Method::PATCH
-        {
+        if let Some(patches) = self.patch_metrics().filter(|_| *head.method == Method::PATCH) {
             if !matches!(sent, Err(RequestError::Fenced)) {
                 patches.bytes.add(body.len());
             }
             let result = sent.as_ref().map(|response| response.status().as_u16());
-            patches.on_attempt(head.url, head.content_type, result);
+            patches.on_attempt(PatchPart::of(head.url, head.content_type), result);
+        }
+    }
+
+    /// Counts an attempt to patch an object that the server has accepted, but whose response is incomplete.
+    pub(super) fn count_lost_response(&self, head: RequestHead<'_>, failure: &RequestError) {
+        if let Some(patches) = self.patch_metrics().filter(|_| *head.method == Method::PATCH) {
+            patches.on_attempt(PatchPart::of(head.url, head.content_type), Err(failure));
         }
     }
 

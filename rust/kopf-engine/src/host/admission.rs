@@ -8,6 +8,8 @@ use kopf_core::json::value::Value;
 use kopf_core::resource::Resource;
 use tokio::sync::oneshot;
 
+use crate::metrics::OpenedReview;
+
 /// A review with its handlers.
 #[derive(Debug)]
 pub struct Review {
@@ -17,6 +19,8 @@ pub struct Review {
     pub resource: Arc<Resource>,
     /// The handlers to be called.
     pub candidates: Vec<Candidate>,
+    /// The review in the metrics, until its response.
+    pub opened: OpenedReview,
 }
 
 /// An admission review with the sender of its response.

@@ -77,6 +77,13 @@ impl Histogram {
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
+
+    /// The sum of the durations in seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "exact for centuries")]
+        let micros = self.micros.load(Ordering::Relaxed) as f64;
+        micros / 1e6
+    }
 }
 
 /// Appends a family of counters or gauges, each with its labels.
@@ -108,9 +115,7 @@ pub(crate) fn add_histograms<'a>(
             let labels: Vec<_> = labels.iter().copied().chain([("le", bound.as_str())]).collect();
             add_sample(text, &bucket, &labels, count);
         }
-        #[expect(clippy::cast_precision_loss, reason = "exact for centuries")]
-        let seconds = histogram.micros.load(Ordering::Relaxed) as f64 / 1e6;
-        add_sample(text, &sum, &labels, seconds);
+        add_sample(text, &sum, &labels, histogram.seconds());
         add_sample(text, &total, &labels, count);
     }
 }

@@ -16,7 +16,7 @@ pub(super) const REASONS: [&str; 7] = ["create", "update", "delete", "resume", "
 /// The kinds of requests by which objects are patched.
 pub(super) const PARTS: [&str; 3] = ["body", "status", "json"];
 /// The results of these requests.
-pub(super) const RESULTS: [&str; 6] = ["applied", "conflict", "refused", "gone", "unknown", "fenced"];
+pub(super) const RESULTS: [&str; 7] = ["applied", "noop", "conflict", "refused", "gone", "unknown", "fenced"];
 
 /// The metrics of one resource.
 #[derive(Debug)]
@@ -169,23 +169,84 @@ pub struct PatchMetrics {
     pub strips: Counter,
 }
 
-impl PatchMetrics {
-    /// Counts an attempt to patch an object at this URL, by its response or its failure.
-    pub fn on_attempt(&self, url: &str, content_type: Option<&str>, result: Result<u16, &RequestError>) {
+/// The kind of a request by which an object is patched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PatchPart {
+    /// A merge patch of the body.
+    Body,
+    /// A merge patch of the status.
+    Status,
+    /// A JSON patch.
+    Json,
+}
+
+impl PatchPart {
+    /// The kind of a request with this URL and content type.
+    pub fn of(url: &str, content_type: Option<&str>) -> Self {
         let path = url.split('?').next().unwrap_or_default();
-        let part = match content_type {
-            Some("application/json-patch+json") => 2,
-            _ => usize::from(path.ends_with("/status")),
-        };
+        match content_type {
+            Some("application/json-patch+json") => Self::Json,
+            _ if path.ends_with("/status") => Self::Status,
+            _ => Self::Body,
+        }
+    }
+}
+
+impl PatchMetrics {
+    /// Counts an attempt to patch an object, by the status of its response or by its failure. Those that the server has accepted
+    /// are counted when it is known whether they have changed anything: see [`Self::on_accepted`].
+    pub fn on_attempt(&self, part: PatchPart, result: Result<u16, &RequestError>) {
         let result = match result {
-            Ok(200..300) => 0,
-            Ok(409) => 1,
-            Ok(404) => 3,
-            Ok(_) | Err(RequestError::Api(_)) => 2,
-            Err(RequestError::Fenced) => 5,
-            Err(_) => 4,
+            Ok(200..300) => return,
+            Ok(409) => 2,
+            Ok(404) => 4,
+            Ok(_) | Err(RequestError::Api(_)) => 3,
+            Err(RequestError::Fenced) => 6,
+            Err(_) => 5,
         };
-        self.results[part][result].increment();
+        self.results[part as usize][result].increment();
+    }
+
+    /// Counts so many attempts that the server has accepted, and by which the object has changed or not.
+    pub fn on_accepted(&self, part: PatchPart, count: usize, is_noop: bool) {
+        self.results[part as usize][usize::from(is_noop)].add(count);
+    }
+}
+
+/// The accepted patches of one write. If the write is cancelled, they count as applied.
+pub struct AcceptedPatches<'a> {
+    metrics: Option<&'a PatchMetrics>,
+    counts: [usize; PARTS.len()],
+    is_noop: bool,
+}
+
+impl<'a> AcceptedPatches<'a> {
+    /// None yet. Without metrics, they are not counted.
+    pub fn new(metrics: Option<&'a PatchMetrics>) -> Self {
+        Self { metrics, counts: Default::default(), is_noop: false }
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, part: PatchPart) {
+        self.counts[part as usize] += 1;
+    }
+
+    /// Counts all of them. If the object has still the version from before the write, they have changed nothing.
+    pub fn count(mut self, is_noop: bool) {
+        self.is_noop = is_noop;
+    }
+}
+
+impl Drop for AcceptedPatches<'_> {
+    fn drop(&mut self) {
+        let Some(metrics) = self.metrics else { return };
+        for (part, count) in
+            [PatchPart::Body, PatchPart::Status, PatchPart::Json].into_iter().zip(self.counts)
+        {
+            if count > 0 {
+                metrics.on_accepted(part, count, self.is_noop);
+            }
+        }
     }
 }
 
@@ -197,15 +258,36 @@ mod tests {
     fn patches_count_by_their_part_and_their_result() {
         let patches = PatchMetrics::default();
         let merge = Some("application/merge-patch+json");
-        patches.on_attempt("/api/v1/pods/a?x=/status", merge, Ok(200));
-        patches.on_attempt("/api/v1/pods/a/status?x=y", merge, Ok(409));
-        patches.on_attempt("/api/v1/pods/a/status", Some("application/json-patch+json"), Ok(422));
-        patches.on_attempt("/api/v1/pods/a", merge, Ok(404));
-        patches.on_attempt("/api/v1/pods/a", merge, Err(&RequestError::Timeout));
-        patches.on_attempt("/api/v1/pods/a", merge, Err(&RequestError::Fenced));
-        let counts: Vec<Vec<u64>> =
-            patches.results.iter().map(|row| row.iter().map(Counter::get).collect()).collect();
-        assert_eq!(counts, [vec![1, 0, 0, 1, 1, 1], vec![0, 1, 0, 0, 0, 0], vec![0, 0, 1, 0, 0, 0]]);
+        let body = PatchPart::of("/api/v1/pods/a?x=/status", merge);
+        let status = PatchPart::of("/api/v1/pods/a/status?x=y", merge);
+        let json = PatchPart::of("/api/v1/pods/a/status", Some("application/json-patch+json"));
+        patches.on_attempt(body, Ok(200));
+        patches.on_attempt(status, Ok(409));
+        patches.on_attempt(json, Ok(422));
+        patches.on_attempt(body, Ok(404));
+        patches.on_attempt(body, Err(&RequestError::Timeout));
+        patches.on_attempt(body, Err(&RequestError::Fenced));
+        assert_eq!(counts(&patches), [[0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0]]);
+    }
+
+    fn counts(patches: &PatchMetrics) -> Vec<Vec<u64>> {
+        patches.results.iter().map(|row| row.iter().map(Counter::get).collect()).collect()
+    }
+
+    #[test]
+    fn the_accepted_patches_of_a_write_are_applied_unless_it_has_changed_nothing() {
+        let patches = PatchMetrics::default();
+        for is_noop in [Some(true), Some(false), None] {
+            let mut accepted = AcceptedPatches::new(Some(&patches));
+            accepted.add(PatchPart::Status);
+            accepted.add(PatchPart::Body);
+            accepted.add(PatchPart::Body);
+            if let Some(is_noop) = is_noop {
+                accepted.count(is_noop);
+            }
+            // Otherwise, it is cancelled.
+        }
+        assert_eq!(counts(&patches), [[4, 2, 0, 0, 0, 0, 0], [2, 1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0]]);
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use super::handler::{HandlerMetrics, OUTCOMES};
 use super::instruments::{Counter, Histogram, add_all, add_histograms};
 use super::resource::{ENDS, PARTS, REASONS, RECORDS, RESULTS, ResourceMetrics};
-use super::{EventMetrics, OperatorMetrics};
+use super::review::{RESULTS as REVIEW_RESULTS, ReviewMetrics};
+use super::{EventMetrics, OperatorMetrics, ResourceTable};
 use crate::metrics_text::{add_family, add_sample};
 
 /// The objects of one dispatcher now.
@@ -21,6 +22,8 @@ pub struct DispatcherSample {
     pub changed: usize,
     /// The objects of a listing that wait for their first cycle.
     pub initial: usize,
+    /// The objects whose cycles wait until the replica leads, which lists them again; none without leader election.
+    pub deferred: Option<usize>,
     /// The age of the oldest of these events in seconds.
     pub oldest: f64,
     /// The objects with a cycle.
@@ -72,6 +75,21 @@ pub fn add_metrics(text: &mut String, metrics: &OperatorMetrics, samples: &Sampl
     add_events(text, &metrics.events);
 }
 
+/// Appends the metrics of the admission reviews.
+pub fn add_reviews(text: &mut String, reviews: &ResourceTable<ReviewMetrics>) {
+    let all = reviews.all();
+    let name = "kopf_reviews_total";
+    add_family(text, name, "counter", "Admission reviews.");
+    for (resource, one) in &all {
+        for (result, counter) in REVIEW_RESULTS.iter().zip(&one.results) {
+            add_sample(text, name, &[("resource", resource.as_str()), ("result", result)], counter.get());
+        }
+    }
+    let durations = all.iter().map(|(resource, one)| (vec![("resource", resource.as_str())], &one.duration));
+    let help = "Seconds from the request for a review to its response.";
+    add_histograms(text, "kopf_review_duration_seconds", help, durations);
+}
+
 fn add_watching(text: &mut String, all: &Resources, samples: &Samples) {
     let silence = ("kopf_watch_silence_seconds", "gauge", "The longest time without any sign of a watch.");
     add_all(text, silence, samples.silences.iter().map(|(name, age)| ([("resource", name.as_str())], age)));
@@ -95,6 +113,9 @@ fn add_objects(text: &mut String, dispatchers: &[DispatcherSample]) {
         sum.objects += sample.objects;
         sum.changed += sample.changed;
         sum.initial += sample.initial;
+        if let Some(deferred) = sample.deferred {
+            *sum.deferred.get_or_insert_default() += deferred;
+        }
         sum.oldest = sum.oldest.max(sample.oldest);
         sum.active += sample.active;
         sum.longest = sum.longest.max(sample.longest);
@@ -113,7 +134,9 @@ fn add_objects(text: &mut String, dispatchers: &[DispatcherSample]) {
     let name = "kopf_queue_depth";
     add_family(text, name, "gauge", "Objects that wait for a cycle.");
     for (resource, sum) in &sums {
-        for (queue, depth) in [("changed", sum.changed), ("initial", sum.initial)] {
+        let deferred = sum.deferred.map(|deferred| ("deferred", deferred));
+        for (queue, depth) in [("changed", sum.changed), ("initial", sum.initial)].into_iter().chain(deferred)
+        {
             add_sample(text, name, &[("resource", resource), ("queue", queue)], depth);
         }
     }

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use crate::client::{Client, RequestBody};
 use crate::error::RequestError;
 use crate::host::{ApplyPatchFnsTask, CycleId, Host, HostTask, LogRecord};
+use crate::metrics::{AcceptedPatches, PatchPart};
 use crate::time::duration::seconds;
 
 mod denials;
@@ -57,12 +58,16 @@ impl Patching<'_> {
     /// Writes the changes of the cycle to the object as seen by it.
     pub async fn apply(&self, object: &Arc<Object>, cycle: CycleId, request: WriteRequest) -> WriteOutcome {
         let context = self.context();
+        let mut accepted = AcceptedPatches::new(self.client.patch_metrics());
         let mut writing = Writing::new(Arc::clone(object), request, &context);
         self.log(object, &mut writing);
         while let Some(action) = writing.next(&context) {
             match action {
                 Action::Send(request) => {
                     let response = self.send(&request).await;
+                    if let Some(part) = part_of(&request).filter(|_| response.is_ok()) {
+                        accepted.add(part);
+                    }
                     writing.on_response(response, &context);
                 }
                 Action::Transform(latest) => {
@@ -77,7 +82,9 @@ impl Patching<'_> {
             self.log(object, &mut writing);
         }
         self.log(object, &mut writing);
-        writing.finish()
+        let outcome = writing.finish();
+        accepted.count(outcome.latest.as_ref().is_some_and(|latest| is_same_version(latest, object)));
+        outcome
     }
 
     fn context(&self) -> WriteContext<'_> {
@@ -121,4 +128,18 @@ impl Patching<'_> {
             self.host.log(LogRecord::local(line.level, object, line.text).of(self.handling));
         }
     }
+}
+
+/// The kind of a patch in the metrics.
+fn part_of(request: &Request<'_>) -> Option<PatchPart> {
+    match request.content {
+        Content::List => None,
+        Content::MergePatch(_) if request.is_status => Some(PatchPart::Status),
+        Content::MergePatch(_) => Some(PatchPart::Body),
+        Content::JsonPatch(_) => Some(PatchPart::Json),
+    }
+}
+
+fn is_same_version(one: &Object, other: &Object) -> bool {
+    one.resource_version().is_some() && one.resource_version() == other.resource_version()
 }

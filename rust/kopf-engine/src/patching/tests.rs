@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::testing::{FakeResponse, Fixture, Got, resource};
 
+mod counts;
 mod order;
 mod versions;
 

@@ -56,6 +56,7 @@ pub(super) fn to_metrics(python: &str, monitor: Option<&HealthMonitor>, results:
         add_gauges(&mut text, &gauges, monitor);
         requests::add_requests(&mut text, &gauges, monitor.client());
         metrics::add_metrics(&mut text, monitor.metrics(), &gauges.samples);
+        metrics::add_reviews(&mut text, monitor.reviews());
     }
     text
 }

@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::client::usage::{Attempts, RequestPermits};
 use crate::context::DispatchContext;
 use crate::leadership::Replica;
-use crate::metrics::{Histogram, OperatorMetrics, Samples};
+use crate::metrics::{Histogram, OperatorMetrics, ResourceTable, ReviewMetrics, Samples};
 use crate::watch_health::{StreamSample, WatchHealth};
 
 /// The interval of evaluations. Suspensions are noticed by longer ones.
@@ -144,6 +144,11 @@ impl HealthMonitor {
     /// The counters of the operator.
     pub(super) fn metrics(&self) -> &OperatorMetrics {
         &self.monitored.dispatch.base.metrics
+    }
+
+    /// The counters of the admission reviews.
+    pub(super) fn reviews(&self) -> &ResourceTable<ReviewMetrics> {
+        self.monitored.admission.reviews()
     }
 
     /// The client of the operator.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use kopf_core::admission::{
-    Denial, ErrorPrecedence, Request, ReviewError, ReviewFilter, admission_response, operations,
+    Denial, ErrorPrecedence, Request, ReviewError, ReviewFilter, Verdict, admission_response, operations,
 };
 use kopf_core::json::value::Value;
 use kopf_core::object::Object;
 use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::host::admission::Rejection;
 use kopf_engine::host::admission::{AdmissionReviewTask, Review as OpenReview};
+use kopf_engine::metrics::OpenedReview;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyNone};
@@ -50,6 +51,7 @@ pub(crate) struct AdmissionReview {
     #[pyo3(get)]
     sslpeer: Py<PyAny>,
     request: Request,
+    opened: OpenedReview,
     reply: Option<ReplySender<Result<Vec<u8>, Rejection>>>,
 }
 
@@ -71,7 +73,7 @@ impl AdmissionReview {
         (headers, sslpeer): (Bound<'_, PyAny>, Bound<'_, PyAny>),
         reply: Option<ReplySender<Result<Vec<u8>, Rejection>>>,
     ) -> PyResult<Self> {
-        let OpenReview { request, candidates, .. } = review;
+        let OpenReview { request, candidates, opened, .. } = review;
         let view = |object: &Arc<Object>| Py::new(py, ObjectView::new(Arc::clone(object)));
         let new = request.new.as_ref().map(view).transpose()?;
         let old = request.old.as_ref().map(view).transpose()?;
@@ -90,6 +92,7 @@ impl AdmissionReview {
             headers: headers.unbind(),
             sslpeer: sslpeer.unbind(),
             request,
+            opened,
             reply,
         })
     }
@@ -185,6 +188,7 @@ impl AdmissionReview {
             (None, None) => vec![],
         };
         let response = admission_response(&self.request, &denials, &warnings, &changes);
+        self.opened.on_response(Verdict::of(&denials));
         let Some(reply) = &self.reply else { return value_to_python(py, &response).map(Some) };
         reply.send(Ok(response.to_string().into_bytes()));
         Ok(None)
@@ -192,6 +196,7 @@ impl AdmissionReview {
 
     /// Reports that the review cannot be handled.
     fn fail(&self, reason: String) {
+        self.opened.on_response(Verdict::Errored);
         if let Some(reply) = &self.reply {
             reply.send(Err(Rejection { status: 500, reason }));
         }

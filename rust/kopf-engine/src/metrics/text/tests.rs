@@ -28,6 +28,10 @@ fn metrics(declared: &[(&str, &str)]) -> OperatorMetrics {
 fn lines(metrics: &OperatorMetrics, samples: &Samples, prefix: &str) -> Vec<String> {
     let mut text = String::new();
     add_metrics(&mut text, metrics, samples);
+    filtered(&text, prefix)
+}
+
+fn filtered(text: &str, prefix: &str) -> Vec<String> {
     text.lines().filter(|line| line.starts_with(prefix)).map(str::to_owned).collect()
 }
 
@@ -51,14 +55,30 @@ fn all_combinations_of_labels_exist_before_the_first_event() {
     held.is_handled.store(true, Ordering::Relaxed);
     let samples = Samples::default();
     assert_eq!(lines(&metrics, &samples, "kopf_handler_calls_total{").len(), 12);
-    assert_eq!(lines(&metrics, &samples, "kopf_patches_total{").len(), 18);
+    assert_eq!(lines(&metrics, &samples, "kopf_patches_total{").len(), 21);
     assert_eq!(lines(&metrics, &samples, "kopf_cycles_total{").len(), 7);
+    assert!(lines(&metrics, &samples, "kopf_queue_depth{").iter().all(|line| !line.contains("deferred")));
     assert_eq!(lines(&metrics, &samples, "kopf_watch_ends_total{").len(), 5);
     assert_eq!(
         lines(&metrics, &samples, "kopf_timer_lateness_seconds_count"),
         ["kopf_timer_lateness_seconds_count{handler=\"t\"} 0"]
     );
     assert_eq!(lines(&metrics, &samples, "kopf_background{").len(), 3);
+}
+
+#[test]
+fn all_results_of_reviews_exist_before_the_first_one() {
+    let reviews: ResourceTable<ReviewMetrics> = ResourceTable::default();
+    let _held = reviews.named("pods");
+    let mut text = String::new();
+    add_reviews(&mut text, &reviews);
+    assert_eq!(
+        filtered(&text, "kopf_reviews_total{"),
+        ["allowed", "denied", "errored"]
+            .map(|result| format!("kopf_reviews_total{{resource=\"pods\",result=\"{result}\"}} 0"))
+    );
+    let counts = filtered(&text, "kopf_review_duration_seconds_count");
+    assert_eq!(counts, ["kopf_review_duration_seconds_count{resource=\"pods\"} 0"]);
 }
 
 #[test]
@@ -122,7 +142,12 @@ fn the_number_of_series_depends_only_on_kinds_and_handlers() {
         });
         let silences = (0..kinds).map(|number| (format!("r{number}"), 0.0)).collect();
         let samples = Samples { dispatchers: dispatchers.collect(), silences, ..Samples::default() };
-        let count = lines(&metrics, &samples, "").iter().filter(|line| !line.starts_with('#')).count();
+        let reviews = ResourceTable::default();
+        let _reviewed: Vec<_> = (0..kinds).map(|number| reviews.named(&format!("r{number}"))).collect();
+        let mut text = String::new();
+        add_metrics(&mut text, &metrics, &samples);
+        add_reviews(&mut text, &reviews);
+        let count = text.lines().filter(|line| !line.starts_with('#')).count();
         assert!(count <= 150 * kinds + 50 * handlers + 250, "{count}");
     }
 }
@@ -141,6 +166,7 @@ fn the_objects_of_all_namespaces_are_added_up() {
         resource: "pods".to_owned(),
         objects: 10,
         changed,
+        deferred: (changed == 2).then_some(7),
         oldest,
         ..DispatcherSample::default()
     };
@@ -148,8 +174,11 @@ fn the_objects_of_all_namespaces_are_added_up() {
     let samples = Samples { dispatchers: vec![sample(1, 2.0), sample(2, 1.5)], calls, ..Samples::default() };
     let metrics = metrics(&[("a", "changing")]);
     assert_eq!(lines(&metrics, &samples, "kopf_objects{"), ["kopf_objects{resource=\"pods\"} 20"]);
-    let changed = lines(&metrics, &samples, "kopf_queue_depth{resource=\"pods\",queue=\"changed\"}");
-    assert!(changed[0].ends_with(" 3"));
+    assert_eq!(
+        lines(&metrics, &samples, "kopf_queue_depth{"),
+        [("changed", 3), ("initial", 0), ("deferred", 7)]
+            .map(|(queue, depth)| format!("kopf_queue_depth{{resource=\"pods\",queue=\"{queue}\"}} {depth}"))
+    );
     let oldest = lines(&metrics, &samples, "kopf_queue_oldest_seconds{");
     assert_eq!(oldest, ["kopf_queue_oldest_seconds{resource=\"pods\"} 2"]);
     assert_eq!(lines(&metrics, &samples, "kopf_handler_active"), ["kopf_handler_active{handler=\"a\"} 2"]);

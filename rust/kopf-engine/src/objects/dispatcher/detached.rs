@@ -58,7 +58,11 @@ impl DetachedCycles for Dispatcher {
     fn sample(&self) -> DispatcherSample {
         let now = self.shared.base.clock.now();
         let resource = name_of(&self.resource_handlers.resource);
-        DispatcherSample { resource, ..self.slots().sample(now) }
+        let sample = self.slots().sample(now);
+        let has_election = self.shared.base.startup_config.settings.leadership.is_some();
+        let is_standby = self.shared.pause.is_standby();
+        let deferred = has_election.then_some(if is_standby { sample.objects } else { 0 });
+        DispatcherSample { resource, deferred, ..sample }
     }
 }
 

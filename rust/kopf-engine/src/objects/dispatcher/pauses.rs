@@ -10,6 +10,7 @@ use kopf_core::handling::attempt::CallResult;
 use kopf_core::object::Object;
 use serde_json::{Value, json};
 
+use crate::context::DetachedCycles as _;
 use crate::host::{ActivationTask, HostTask};
 use crate::objects::dispatcher::Dispatcher;
 use crate::testing::{Fixture, lock, resource};
@@ -169,6 +170,25 @@ async fn a_standby_calls_no_handler_and_forgets_deleted_objects() {
         assert!(scene.after(kind, "one").await.is_empty(), "{kind:?}");
     }
     assert!(scene.is_idle() && scene.dispatcher.slots().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_objects_of_a_standby_are_deferred_until_it_leads() {
+    let options = json!({"lease_duration": 15.0, "renew_deadline": 10.0, "retry_period": 2.0, "loss_grace": 3.0, "warm": true});
+    let election = json!({"name": "it", "namespace": "default", "identity": "me", "options": options,
+        "release": true, "preconditions": true});
+    for (settings, expected) in [(json!({"leadership": election}), Some(2)), (json!({}), None)] {
+        let scene = Scene::new(&["watching"], &settings);
+        let deferred = || scene.dispatcher.sample().deferred;
+        scene.fixture.shared.pause.stand_by(true);
+        for name in ["one", "two"] {
+            assert!(scene.after(EventType::Added, name).await.is_empty());
+        }
+        assert_eq!(deferred(), expected);
+        assert_eq!(scene.dispatcher.sample().changed, 0, "the replica is not overloaded");
+        scene.fixture.shared.pause.lead();
+        assert_eq!(deferred(), expected.map(|_| 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
