@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kopf._objects.bodies import Body
@@ -24,7 +25,7 @@ class Applied:
         recreated: list[Ref] | None = None,
         pruned: list[Ref] | None = None,
         objects: Mapping[tuple[str, str], Body] | None = None,
-        ready: bool = False,
+        ready: bool | Callable[[], bool] = False,
     ) -> None:
         super().__init__()
         self.created = created if created is not None else []
@@ -44,8 +45,13 @@ class Applied:
 
         In namespaces other than the owner's, the name is `"namespace/name"`.
         """
-        self.ready = ready
+        self._ready = ready
+
+    # Most callers do not ask.
+    @functools.cached_property
+    def ready(self) -> bool:
         """Whether all children were applied and are ready, by the rules of their kinds."""
+        return self._ready() if callable(self._ready) else self._ready
 
     def __repr__(self) -> str:
         lists = ("created", "changed", "unchanged", "yielded", "recreated", "pruned")
