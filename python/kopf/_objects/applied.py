@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,11 +46,13 @@ class Applied:
         """
         self._ready = ready
 
-    # Most callers do not ask.
-    @functools.cached_property
+    @property
     def ready(self) -> bool:
         """Whether all children were applied and are ready, by the rules of their kinds."""
-        return self._ready() if callable(self._ready) else self._ready
+        # Most callers do not ask: it is computed at the first access.
+        if callable(self._ready):
+            self._ready = self._ready()
+        return self._ready
 
     def __repr__(self) -> str:
         lists = ("created", "changed", "unchanged", "yielded", "recreated", "pruned")
