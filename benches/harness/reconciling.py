@@ -1,4 +1,4 @@
-"""The workloads of reconcilers: R1 to R3. The peers for them are in `peers/`."""
+"""The workloads of reconcilers, caches and the client: R1 to R4. The peers for R1 to R3 are in `peers/`."""
 
 from __future__ import annotations
 
@@ -90,6 +90,29 @@ def applied(count: int) -> Workload:
             cluster.client.clear()
 
     run.__doc__ = f"{count:,} objects are created; each gets a child and a condition"
+    return run
+
+
+def reads(count: int) -> Workload:
+    """Reads by the client, and from a cache."""
+
+    def run(cluster: Cluster, contestant: Contestant) -> Figures:
+        try:
+            cluster.client.create(count)
+            cluster.client.create(1, prefix="probe")
+            with Operator(contestant, "reads", "reads", cluster.kubeconfig) as operator:
+                cost = operator.wait("reads") | operator.wait("blocking_reads")
+                return {
+                    "a bare request, µs": cost["bare"],
+                    "get in a coroutine beyond it, µs": cost["coroutine"] - cost["bare"],
+                    "get in a thread beyond it, µs": cost["thread"] - cost["bare"],
+                    "cache.get, µs": cost["cached"],
+                    "cache.select of 100, µs": cost["selected"],
+                }
+        finally:
+            cluster.client.clear()
+
+    run.__doc__ = f"A thousand reads by the client, and from a cache of {count:,} objects"
     return run
 
 

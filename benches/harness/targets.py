@@ -147,6 +147,10 @@ ROWS = [
         figure("R3", "CPU per object, ms"),
         Target(None, None, 0.9, 0.4),
     ),
+    Row("R4 `api.get` in a coroutine", "µs", figure("R4", "get in a coroutine beyond it, µs"), Target(60)),
+    Row("R4 `api.get` in a thread", "µs", figure("R4", "get in a thread beyond it, µs"), Target(40)),
+    Row("R4 `cache.get`", "µs", figure("R4", "cache.get, µs"), Target(1)),
+    Row("R4 `cache.select` of 100", "µs", figure("R4", "cache.select of 100, µs"), Target(60)),
     Row("growth: W2 per object, 1,000 → 100,000", "", growth("G100", "G10", 90_000), Target(1.1)),
     Row(
         "growth: W3 per additional object, 1,000 → 100,000",

@@ -338,13 +338,14 @@ WORKLOADS: dict[str, Workload] = {
     "R1": reconciling.requeued(1000),
     "R2": reconciling.owned(2000),
     "R3": reconciling.applied(1000),
+    "R4": reconciling.reads(2000),
 }
 """By their names. Those of growth are for ours, on the embedded server: `G1` to `G100` share a cluster."""
 
-NOT_FOR_NATIVE = {"W7S", "W8S"}
-"""There are no threads to be slept in."""
+NOT_FOR_NATIVE = {"W7S", "W8S", "R4"}
+"""There are no threads to be slept in, and no functions in Python that read."""
 
-RECONCILING = ("R1", "R2", "R3")
+RECONCILING = ("R1", "R2", "R3", "R4")
 """Kopf has no reconcilers; their peers are separate programs: see `peers/`."""
 
 USUAL = [name for name in WORKLOADS if name not in {"W8A", "GB", *RECONCILING}]

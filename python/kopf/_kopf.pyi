@@ -889,7 +889,9 @@ class AppliedChildren:
     """The result of applying children. A reference is its group, kind, name, namespace, uid."""
 
     def references(self) -> list[tuple[str, list[tuple[str, str, str, str | None, str | None]]]]: ...
-    def objects(self) -> list[Any]: ...
+    def objects(self) -> list[tuple[str, str | None, str, Object]]:
+        """The applied objects with their kinds, namespaces and names."""
+
     def failures(self) -> list[tuple[str, CallFailure]]:
         """The objects, and why they could not be applied."""
 
@@ -988,6 +990,9 @@ class CacheReader:
     """A cache of a running operator. Reading raises `LookupError` before the cache is ready."""
 
     def get(self, name: str, namespace: str | None) -> Object | None: ...
+    def get_owned(self, name: str, namespace: str | None, owner: str) -> Object | None:
+        """The object of this name, if it has the owner with this uid."""
+
     def named(self, name: str) -> list[Object]:
         """The objects of this name in all namespaces."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kopf._objects.bodies import Body
@@ -24,7 +24,7 @@ class Applied:
         recreated: list[Ref] | None = None,
         pruned: list[Ref] | None = None,
         objects: Mapping[tuple[str, str], Body] | None = None,
-        ready: bool = False,
+        ready: bool | Callable[[], bool] = False,
     ) -> None:
         super().__init__()
         self.created = created if created is not None else []
@@ -44,8 +44,15 @@ class Applied:
 
         In namespaces other than the owner's, the name is `"namespace/name"`.
         """
-        self.ready = ready
+        self._ready = ready
+
+    @property
+    def ready(self) -> bool:
         """Whether all children were applied and are ready, by the rules of their kinds."""
+        # Most callers do not ask: it is computed at the first access.
+        if callable(self._ready):
+            self._ready = self._ready()
+        return self._ready
 
     def __repr__(self) -> str:
         lists = ("created", "changed", "unchanged", "yielded", "recreated", "pruned")

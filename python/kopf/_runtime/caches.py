@@ -39,8 +39,12 @@ from kopf._runtime.repeated_failures import RepeatedFailures
 
 logger = logging.getLogger("kopf._core.reactor.caches")
 
-Readers = dict[str, bridge.CacheReader]
-"""The caches of one running operator, by their ids."""
+
+class Readers(dict[str, bridge.CacheReader]):
+    """The caches of one running operator, by their ids."""
+
+    registry: OperatorRegistry | None = None  # of the operator, while it is running
+
 
 _running: weakref.WeakKeyDictionary[OperatorRegistry, list[Readers]] = weakref.WeakKeyDictionary()
 
@@ -62,20 +66,24 @@ class Cache(Collection[Body]):
         return f"<{type(self).__name__} {self._declaration.id!r}>"
 
     def _reader(self) -> bridge.CacheReader:
-        id = self._declaration.id
-        registry = self._registry()
+        id, registry = self._declaration.id, self._registry()
         # Handlers use the cache of their operator.
         readers: Readers | None = getattr(subinvoker_var.get(None), "caches", None)
-        running = _running.get(registry, []) if registry is not None else []
-        if readers is None or not any(readers is one for one in running):
-            if len(running) != 1:
-                count = "several running operators" if running else "no running operator"
-                raise LookupError(f"The cache {id!r} cannot be read here: its registry has {count}.")
-            readers = running[0]
+        if readers is None or registry is None or readers.registry is not registry:
+            readers = self._only_readers(registry)
         reader = readers.get(id)
         if reader is None:
             raise LookupError(f"The cache {id!r} was declared after the start of the operator.")
         return reader
+
+    def _only_readers(self, registry: OperatorRegistry | None) -> Readers:
+        running = _running.get(registry, []) if registry is not None else []
+        if len(running) != 1:
+            some = "several running operators" if running else "no running operator"
+            raise LookupError(
+                f"The cache {self._declaration.id!r} cannot be read here: its registry has {some}."
+            )
+        return running[0]
 
     def get(self, name: str, namespace: str | None = None) -> Body | None:
         """The object of this name; None if there is none.
@@ -324,7 +332,7 @@ class OperatorCaches:
         self._memos = memos
         self._indices = indices
         self._failures = RepeatedFailures()
-        self.readers: Readers = {}
+        self.readers = Readers()
         self.children: dict[int, list[bridge.CacheReader]] = {}
         """The caches of children, by the numbers of their reconcilers, in the order of `owns=`."""
 
@@ -340,10 +348,12 @@ class OperatorCaches:
                 self.readers[declaration.id] = reader
             else:
                 self.children.setdefault(declaration.owner[0], []).append(reader)
+        self.readers.registry = self._registry
         _running.setdefault(self._registry, []).append(self.readers)
 
     def detach(self) -> None:
         """The operator has ended."""
+        self.readers.registry = None
         running = _running.get(self._registry, [])
         running[:] = [readers for readers in running if readers is not self.readers]
 

@@ -72,14 +72,9 @@ class Children(Mapping[Kind, list[Body]]):
             name: The name of the object.
             namespace: The namespace; by default, that of the primary.
         """
-        reader = self._reader(kind)
         place = namespace if namespace is not None else self._namespace
-        found = reader.get(name, place if reader.namespaced else None)
-        if found is None:
-            return None
-        body = Body(found)
-        owners = body.metadata.get("ownerReferences", ())
-        return body if any(owner.get("uid") == self._uid for owner in owners) else None
+        found = self._reader(kind).get_owned(name, place, self._uid)
+        return None if found is None else Body(found)
 
     def all(self) -> list[Body]:
         """All owned objects, kind by kind."""

@@ -51,6 +51,18 @@ impl CacheReader {
         found.map(|object| Py::new(py, ObjectView::new(object))).transpose()
     }
 
+    /// The object of this name, if it has the owner with this uid. The namespace is that of namespaced kinds.
+    fn get_owned(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        namespace: Option<&str>,
+        owner: &str,
+    ) -> PyResult<Option<Py<ObjectView>>> {
+        let found = self.cache()?.get_owned(namespace, name, owner).map_err(not_ready)?;
+        found.map(|object| Py::new(py, ObjectView::new(object))).transpose()
+    }
+
     /// The objects of this name in all namespaces.
     fn named(&self, py: Python<'_>, name: &str) -> PyResult<Vec<Py<ObjectView>>> {
         views(py, self.cache()?.named(name).map_err(not_ready)?)

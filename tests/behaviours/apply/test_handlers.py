@@ -204,6 +204,45 @@ def test_6_5_marked_children_stay_until_handlers_and_reconcilers_have_released_t
     running.stop()
 
 
+OWNING = (
+    HEAD
+    + """
+@kopf.on.reconcile("widgets", owns=["configmaps"])
+async def sync(name, spec, memo, **_):
+    applied = await kopf.apply(config_map(name, x=str(spec["size"])), conflict="force")
+    [body] = applied.objects.values()
+    memo.calls.append(("sync", len(applied.unchanged), body["data"]["x"], body.metadata.name, applied.ready))
+"""
+)
+
+
+@pytest.mark.kopf_embedded_only
+def test_6_3_owned_children_whose_version_is_known_are_not_applied_again(run, make, cluster):
+    running = run(source=OWNING)
+    make()
+    running.settle()
+    # The creation of the child is a trigger; it is as the first call has left it.
+    assert running.of("sync") == [(0, "1", "one", True), (1, "1", "one", True)]
+    cluster.clear_requests()
+    cluster.patch("widgets", "one", {"metadata": {"labels": {"a": "b"}}})
+    running.settle()
+    assert running.of("sync")[2:] == [(1, "1", "one", True)]
+    assert not [it.path for it in cluster.requests if it.path.endswith("/configmaps/one")]
+    # Another client changes the child: its field is reverted by the call that this triggers.
+    cluster.patch("configmaps", "one", {"data": {"x": "other"}})
+    running.settle()
+    assert len(running.of("sync")) > 3
+    assert [it.method for it in cluster.requests if it.path.endswith("/configmaps/one")] == 2 * ["PATCH"]
+    assert cluster.get("configmaps", "one")["data"] == {"x": "1"}
+    cluster.delete("configmaps", "one")
+    running.settle()
+    assert cluster.get("configmaps", "one")["data"] == {"x": "1"}
+    cluster.patch("widgets", "one", {"spec": {"size": 2}})
+    running.settle()
+    assert cluster.get("configmaps", "one")["data"] == {"x": "2"}
+    running.stop()
+
+
 LATE = (
     HEAD
     + """

@@ -1,6 +1,8 @@
 """Memory of caches, and reading under load. Section 2.6; scenarios 2.7.7 and 2.7.9, with fewer objects."""
 
+import asyncio
 import json
+import statistics
 import threading
 
 import kopf
@@ -72,27 +74,51 @@ def test_2_1_metadata_only_and_drop(cluster):
 
 
 @pytest.mark.kopf_embedded_only
-def test_2_7_9_threads_and_the_loop_read_while_objects_change(cluster, create):
+def test_2_7_9_threads_and_the_loop_read_while_objects_change(cluster, create, make):
     for number in range(20):
         create(f"cm-{number}", {"x": "0"}, labels={"ours": "y"})
-    caches, failures = [], []
-    with Operator(
-        cluster, lambda: caches.append(kopf.cache("configmaps", labels="ours", by={"x": "data.x"}))
-    ):
+    caches, failures, delays, writes = [], [], [], []
+    is_over = threading.Event()
+
+    def read_all(newest):
+        """Read all objects: none is older than before."""
+        for body in caches[0].select(namespace="default"):
+            name, x = body.metadata.name, int(body["data"]["x"])
+            assert x >= newest.get(name, 0)
+            newest[name] = x
+        for key in caches[0].keys("x"):
+            caches[0].select(x=key)
+
+    def declare():
+        caches.append(kopf.cache("configmaps", labels="ours", by={"x": "data.x"}))
+
+        @kopf.daemon("widgets")
+        async def read_in_the_loop(api, **_):
+            newest, loop = {}, asyncio.get_running_loop()
+            try:
+                while not is_over.is_set():
+                    read_all(newest)
+                    y = str(len(writes))
+                    await api.patch("configmaps", "cm-0", {"data": {"y": y}})
+                    assert caches[0].get("cm-0", "default")["data"].get("y", y) == y
+                    writes.append(y)
+                    planned = loop.time() + 0.005
+                    await asyncio.sleep(0.005)
+                    delays.append(loop.time() - planned)
+            except Exception as e:
+                failures.append(e)
+
+    with Operator(cluster, declare) as operator:
         (maps,) = caches
         wait_ready(maps)
-        is_over = threading.Event()
+        make("reader")
+        wait_until(lambda: writes)
 
         def read():
             newest = {}
             try:
                 while not is_over.is_set():
-                    for body in maps.select(namespace="default"):
-                        name, x = body.metadata.name, int(body["data"]["x"])
-                        assert x >= newest.get(name, 0)
-                        newest[name] = x
-                    for key in maps.keys("x"):
-                        maps.select(x=key)
+                    read_all(newest)
             except Exception as e:
                 failures.append(e)
 
@@ -122,4 +148,8 @@ def test_2_7_9_threads_and_the_loop_read_while_objects_change(cluster, create):
             is_over.set()
             for reader in readers:
                 reader.join()
+        cluster.delete("widgets", "reader")
+        operator.wait_until_idle()
     assert failures == []
+    assert len(writes) > 10
+    assert statistics.median(delays) < 0.02, "the event loop is late"

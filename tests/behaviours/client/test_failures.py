@@ -35,9 +35,10 @@ def test_3_10_5_a_lost_creation_without_a_name_is_not_repeated(client, cluster, 
 
 
 @pytest.mark.kopf_embedded_only
-@pytest.mark.parametrize("verb", ["get", "create", "update", "patch", "delete", "list"])
-def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluster, config_map, verb):
-    if verb != "create":
+@pytest.mark.parametrize("call", ["get", "create", "update", "patch", "apply", "delete", "list"])
+def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluster, config_map, call):
+    verb = "patch" if call == "apply" else call
+    if call != "create":
         cluster.api.create(config_map)
     cluster.api.find("cm", "nothing")
     calls = {
@@ -45,6 +46,7 @@ def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluste
         "create": lambda api: api.create(config_map),
         "update": lambda api: api.replace(config_map),
         "patch": lambda api: api.patch("cm", "one", {"data": {"y": "2"}}),
+        "apply": lambda api: api.apply(config_map, force=True),
         "delete": lambda api: api.delete("cm", "one"),
         "list": lambda api: api.list("cm").version,
     }
@@ -52,7 +54,7 @@ def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluste
     cluster.freeze()
     cluster.clear_requests()
     results = []
-    thread = threading.Thread(target=lambda: results.append(calls[verb](cluster.api)), daemon=True)
+    thread = threading.Thread(target=lambda: results.append(calls[call](cluster.api)), daemon=True)
     thread.start()
     cluster.clock.advance_until(lambda: not thread.is_alive(), timeout=60)
     thread.join(20)

@@ -1,5 +1,8 @@
 """Section 3: the verbs of the API client, with all sorts of kinds."""
 
+import json
+import re
+
 import kopf
 import pytest
 from kopf import client as errors
@@ -98,14 +101,44 @@ def test_3_10_1_both_clients_send_the_same_requests(callers, cluster, config_map
     for client in callers:
         cluster.clear_requests()
         client.create(config_map)
+        client.get("cm", "one")
+        client.find("cm", "other", metadata_only=True)
         client.apply(config_map)
         client.list("cm", labels={"a": "b"}, most=3)
         client.patch("cm", "one", {"data": {"y": "2"}})
+        client.patch("cm", "one", [{"op": "remove", "path": "/data/y"}])
+        client.patch("cm", "one", {"data": {"z": "3"}}, strategic=True)
+        client.edit("cm", "one", _without_z)
+        client.replace(config_map)
+        client.wait_for("cm", "one", errors.exists, timeout=30)
+        client.delete_all("cm", labels="!a", fields={"metadata.name": "other"})
         client.delete("cm", "one", grace=0)
-        own = [it for it in cluster.requests if it.agent == "kopf-test-client" and "configmaps" in it.path]
-        logs.append([(it.method, it.path, it.query, it.content_type, it.json) for it in own])
+        with pytest.raises(errors.NotFound):
+            client.scale("deployments", "one", 2)
+        with pytest.raises(errors.NotFound):
+            client.evict("one", uid="1")
+        assert client.allowed("get", "cm")
+        client.request("GET", f"/api/v1/namespaces/{cluster.namespace}", params={"a": "b"})
+        own = [it for it in cluster.requests if it.agent == "kopf-test-client" and it.path not in DISCOVERY]
+        # An edit tests the version that it has read, and a watch begins with the version of its list.
+        logs.append([(it.method, it.path, _unversioned(it), it.content_type) for it in own])
     assert logs[0] == logs[1]
-    assert len(logs[0]) == 5
+    methods = [method for method, *_ in logs[0]]
+    assert {"GET", "POST", "PUT", "PATCH", "DELETE"} == set(methods)
+    assert len(methods) >= 18
+
+
+DISCOVERY = {"/api", "/apis", "/api/v1", "/apis/apps/v1", "/apis/authorization.k8s.io/v1", "/version"}
+
+
+def _without_z(body):
+    del body["data"]["z"]
+
+
+def _unversioned(request):
+    """The query and the body, without resource versions."""
+    query = re.sub(r"resourceVersion=[^&]*", "", request.query)
+    return query, re.sub(r'("value":|"resourceVersion":) ?"\d+"', r"\1", json.dumps(request.json))
 
 
 @pytest.mark.parametrize(
@@ -182,6 +215,26 @@ def test_3_10_11_dry_runs_store_nothing_and_respond_as_usual(client, config_map)
     dry.delete("cm", "one")
     dry.delete_all("cm", labels="!absent")
     assert client.get("cm", "one").metadata["resourceVersion"] == stored.metadata["resourceVersion"]
+
+
+def test_3_10_11_dry_runs_scale_and_evict_nothing(client, cluster):
+    dry = client.viewed("using", dry_run=True)
+    container = {"name": "c", "image": "i"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "one"},
+        "spec": {"containers": [container]},
+    }
+    client.create(pod)
+    dry.evict("one")
+    assert client.get("pods", "one").metadata.deletion_timestamp is None
+    labels = {"app": "one"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    client.create({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "one"}, "spec": spec})
+    assert dry.scale("deploy", "one", 3) == 3
+    assert client.scale("deploy", "one") == 0
 
 
 def test_all_selected_objects_are_deleted(client, config_map):

@@ -118,7 +118,7 @@ def test_1_14_20_the_operator_is_not_ready_while_a_list_is_forbidden(
     make("a")
     serve()
     # Before the response, the list is missing without a reason.
-    logged(r"'waiting' has been waiting .*list configmaps.*403", 2)
+    logged(r"'waiting' has been waiting .*list configmaps.*403", 3)
     code, text = fetch(f"{endpoint}/readyz")
     assert code == 503
     [failure] = text.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from kopf._objects.applied import Applied, ApplyFailed, OwnedByAnother
 from kopf._objects.bodies import Body
 from kopf._objects.dicts import FieldSpec
 from kopf._objects.refs import Ref
-from kopf._runtime.bridge import AppliedChildren, CallFailure, Request, __version__
+from kopf._runtime.bridge import AppliedChildren, CallFailure, Object, Request, __version__
 from kopf._runtime.client import conditions
 from kopf._runtime.client.api import Api
 from kopf._runtime.client.failures import to_exception
@@ -86,7 +87,7 @@ async def apply(
     call = _Call(children, owner, options)
     if api is None:
         api = await _provider().provide(call.api_arguments, is_async=True)
-    view = api.using(manager=manager, dry_run=dry_run or None)
+    view = api if manager is None and not dry_run else api.using(manager=manager, dry_run=dry_run or None)
     with call:
         return await view._run(call.operation)
 
@@ -130,7 +131,7 @@ def apply_sync(
     call = _Call(children, owner, options)
     if api is None:
         api = _provider().provide_sync(call.api_arguments)
-    view = api.using(manager=manager, dry_run=dry_run or None)
+    view = api if manager is None and not dry_run else api.using(manager=manager, dry_run=dry_run or None)
     with call:
         return view._run(call.operation)
 
@@ -148,14 +149,13 @@ class _Call:
             owner = self._cause.body
         self._owner = owner
         self._is_pruning = options["prune"]
-        self._namespace = owner.get("metadata", {}).get("namespace")
         documents = [plain_body(child) for child in _walk(children)]
-        metadata = owner.get("metadata", {})
-        document = {
-            "apiVersion": owner.get("apiVersion"),
-            "kind": owner.get("kind"),
-            "metadata": {key: metadata[key] for key in _OWNER_METADATA if key in metadata},
-        }
+        document = _owner_document(owner)
+        self._namespace: str | None
+        if isinstance(document, Object):
+            self._namespace = document.namespace
+        else:
+            self._namespace = document["metadata"].get("namespace")
         self.operation = Operation(Request.apply_children(document, documents, options), self._convert)
 
     @property
@@ -183,12 +183,15 @@ class _Call:
         return id(self._cause), str(self._owner.get("metadata", {}).get("uid"))
 
     def _convert(self, result: AppliedChildren) -> Applied:
-        bodies = [Body(document) for document in result.objects()]
+        objects = {
+            self._object_key(kind, namespace, name): Body(document)
+            for kind, namespace, name, document in result.objects()
+        }
         failures = result.failures()
         applied = Applied(
             **{name: [_ref(*fields) for fields in fields_of] for name, fields_of in result.references()},
-            objects={self._object_key(body): body for body in bodies},
-            ready=not failures and all(conditions.ready(body) for body in bodies),
+            objects=objects,
+            ready=False if failures else functools.partial(_are_ready, objects.values()),
         )
         if not failures:
             return applied
@@ -198,11 +201,9 @@ class _Call:
         texts = "; ".join(str(error) for error in errors)
         raise ApplyFailed(f"Some children could not be applied: {texts}", errors, applied)
 
-    def _object_key(self, body: Body) -> tuple[str, str]:
-        metadata = body.metadata
-        is_elsewhere = metadata.namespace not in (None, self._namespace)
-        name = f"{metadata.namespace}/{metadata.name}" if is_elsewhere else metadata.name
-        return str(body.get("kind")), str(name)
+    def _object_key(self, kind: str, namespace: str | None, name: str) -> tuple[str, str]:
+        is_elsewhere = namespace not in (None, self._namespace)
+        return kind, f"{namespace}/{name}" if is_elsewhere else name
 
 
 def _options(
@@ -249,6 +250,23 @@ def _walk(children: K8sObjects) -> Iterator[Any]:
             yield from _walk(child)
     else:
         raise TypeError(f"A child must be a mapping or a model, not {type(children).__name__}.")
+
+
+def _owner_document(owner: Body) -> Object | dict[str, Any]:
+    """The owner for the engine: the native object of handlers, or a dict with the parts that matter."""
+    source = getattr(owner, "_src", None)
+    if isinstance(source, Object):
+        return source
+    metadata = owner.get("metadata", {})
+    return {
+        "apiVersion": owner.get("apiVersion"),
+        "kind": owner.get("kind"),
+        "metadata": {key: metadata[key] for key in _OWNER_METADATA if key in metadata},
+    }
+
+
+def _are_ready(bodies: Iterable[Body]) -> bool:
+    return all(conditions.ready(body) for body in bodies)
 
 
 def _provider() -> Any:

@@ -69,6 +69,11 @@ impl ObjectText {
 }
 
 impl CompressedObject {
+    fn without_plain(&self) -> Self {
+        let Self { bytes, length, head, .. } = self;
+        Self { bytes: bytes.clone(), length: *length, head: head.clone(), plain: OnceLock::new() }
+    }
+
     fn decompressed(&self) -> Box<str> {
         // The bytes were compressed from a valid text, so this cannot fail.
         let bytes = decompress(&self.bytes, self.length).unwrap_or_default();
@@ -81,6 +86,15 @@ impl Object {
     /// times decompresses the text, and keeps it.
     #[must_use]
     pub fn to_compressed(&self) -> Option<Self> {
+        if let ObjectText::Compressed(compressed) = &self.text {
+            return Some(Self {
+                text: ObjectText::Compressed(Box::new(compressed.without_plain())),
+                length: self.length,
+                head: self.head.clone(),
+                sections: self.sections,
+                entries: self.entries.clone(),
+            });
+        }
         let text = self.text.get();
         if text.len() < MIN_LENGTH {
             return None;
@@ -164,7 +178,10 @@ mod tests {
     #[test]
     fn a_compressed_object_can_be_compressed_again_and_get_another_kind() {
         let object = Object::decode(&long().to_string()).unwrap();
-        let twice = object.to_compressed().unwrap().to_compressed().unwrap();
+        let once = object.to_compressed().unwrap();
+        assert!(once.label("one").is_some() && once.is_plain());
+        let twice = once.to_compressed().unwrap();
+        assert!(!twice.is_plain(), "the text that was read is not kept");
         assert_eq!(twice, object);
         let recast = object.to_compressed().unwrap().with_type_meta("v1", "Other").unwrap();
         assert_eq!(recast, object.with_type_meta("v1", "Other").unwrap());

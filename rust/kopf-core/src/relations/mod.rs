@@ -17,6 +17,6 @@ pub use attribution::{Attribution, TriggerDecision, TriggerEvent};
 pub use hot_loop::{HotLoop, TriggerOrigin};
 pub use memory::{Affected, Related, RelationMemory};
 pub use own_writes::{EventOrigin, OwnWrite, OwnWrites};
-pub use owners::{OwnerKind, is_owned, owners};
+pub use owners::{OwnerKind, has_owner, is_owned, owners};
 pub use references::{ObjectName, ReferencePath, References};
 pub use written_fields::{WrittenFields, is_last_writer};

@@ -41,6 +41,16 @@ pub fn owners(object: &Object, of: OwnerKind<'_>) -> Vec<Box<str>> {
     references.iter().filter_map(uid).collect()
 }
 
+/// Whether an owner of the object has this uid.
+pub fn has_owner(object: &Object, uid: &str) -> bool {
+    if object.owner_kinds().next().is_none() {
+        return false;
+    }
+    let references = object.field(&FieldPath::from_keys(["metadata", "ownerReferences"]));
+    let references = references.as_ref().and_then(Value::as_array);
+    references.into_iter().flatten().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(uid))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +73,8 @@ mod tests {
         assert_eq!(of("kopf.dev", false), ["a".into(), "b".into()]);
         assert_eq!(of("kopf.dev", true), ["b".into()]);
         assert_eq!(of("", false), ["e".into()]);
+        assert!(["a", "e"].iter().all(|uid| has_owner(&object, uid)));
+        assert!(!has_owner(&object, "n"));
         assert_eq!(owners(&object, OwnerKind { group: "kopf.dev", kind: "None", is_controller: false }), []);
     }
 }

@@ -1,4 +1,4 @@
-//! The present states of children, as far as a cache knows them.
+//! The present states of children, as far as watches have delivered them.
 
 use std::sync::Arc;
 
@@ -17,6 +17,16 @@ pub trait ChildCache: Send + Sync {
         name: &str,
         manager: &str,
     ) -> Option<CachedChild>;
+
+    /// Whether the versions of children of this kind are known, although they are not cached.
+    fn knows_versions(&self, _resource: &Resource) -> bool {
+        false
+    }
+
+    /// Whether a child that is not cached is still in this state, by its version.
+    fn is_newest(&self, _child: &Object) -> bool {
+        false
+    }
 }
 
 /// The state of an object in a cache.

@@ -1,5 +1,6 @@
 //! Applying one child.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kopf_core::apply::{
@@ -8,13 +9,15 @@ use kopf_core::apply::{
 };
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
+use kopf_core::object::Object;
+use kopf_core::resource::Resource;
 use kopf_core::user_request::{Class, Failure, FieldConflict};
 
 use super::Run;
 use super::cache::CachedChild;
 use super::memory::KnownChild;
 use super::outcome::{Change, ChildError, Done};
-use super::requests::{Target, has_code};
+use super::requests::{Answer, Target, has_code};
 use crate::user_client::CallError;
 
 /// How often conflicting fields are left out: other managers may add some meanwhile.
@@ -36,8 +39,7 @@ enum Before {
 
 /// An accepted apply.
 struct Accepted {
-    status: u16,
-    object: Value,
+    answer: Answer,
     yielded: Vec<String>,
     is_recreated: bool,
 }
@@ -55,17 +57,12 @@ impl Run<'_> {
         let resource = self.requests.resolve(&child.kind_name).await?;
         let namespace = child.key.namespace.as_deref();
         let cached = self.cache.cached(&resource, namespace, &child.key.name, &self.manager);
-        if let (Some(CachedChild::Present { object, owned }), Some(previous), false) =
-            (&cached, &previous, self.is_dry)
+        if let Some(previous) =
+            previous.as_ref().filter(|known| known.desired == child.digest && !self.is_dry)
+            && let Some(object) = self.unchanged(cached.as_ref(), previous)
         {
-            let is_same_version = object.resource_version() == Some(previous.version.as_str());
-            // The owners of the fields that were left out are not part of the digest.
-            let has_same_fields = owned.is_some() && *owned == previous.owned && previous.yielded.is_empty();
-            let is_staying = object.deletion_timestamp().is_none();
-            if previous.desired == child.digest && is_staying && (is_same_version || has_same_fields) {
-                let has_yielded = !previous.yielded.is_empty();
-                return Ok(Done { change: Change::Unchanged, has_yielded, object: object.to_value() });
-            }
+            let has_yielded = !previous.yielded.is_empty();
+            return Ok(Done { change: Change::Unchanged, has_yielded, object });
         }
         let before = self.before(target, cached, previous.as_ref()).await?;
         let mut document = child.document.clone();
@@ -82,15 +79,32 @@ impl Run<'_> {
         let remembered = previous.as_ref().filter(|known| known.desired == child.digest);
         let yielded = remembered.map(|known| known.yielded.clone()).unwrap_or_default();
         let accepted = self.send(child, &document, yielded).await?;
-        if accepted.object.pointer("/metadata/deletionTimestamp").is_some() {
+        let object = Arc::clone(&accepted.answer.object);
+        if object.deletion_timestamp().is_some() {
             return Err(leaving(child));
         }
-        let after = self.known(child, &accepted);
+        let after = self.known(child, &resource, &accepted);
         let change = self.change(&before, previous.as_ref(), &after, &accepted);
         if !self.is_dry {
             *known = Some(after);
         }
-        Ok(Done { change, has_yielded: !accepted.yielded.is_empty(), object: accepted.object })
+        Ok(Done { change, has_yielded: !accepted.yielded.is_empty(), object })
+    }
+
+    /// The present state of a child that is as the last apply has left it; none if that is not known.
+    fn unchanged(&self, cached: Option<&CachedChild>, previous: &KnownChild) -> Option<Arc<Object>> {
+        match cached {
+            Some(CachedChild::Present { object, owned }) => {
+                let is_same_version = object.resource_version() == Some(previous.version.as_str());
+                // The owners of the fields that were left out are not part of the digest.
+                let has_same_fields =
+                    owned.is_some() && *owned == previous.owned && previous.yielded.is_empty();
+                let is_staying = object.deletion_timestamp().is_none();
+                (is_staying && (is_same_version || has_same_fields)).then(|| Arc::clone(object))
+            }
+            Some(CachedChild::Absent) => None,
+            None => previous.response.clone().filter(|response| self.cache.is_newest(response)),
+        }
     }
 
     /// The state before the apply. It is read before the first apply of this process: the object may be another owner's.
@@ -156,8 +170,8 @@ impl Run<'_> {
         loop {
             let sent = self.requests.apply(target, &without(document, &yielded), false).await;
             let failure = match sent {
-                Ok((status, object)) => {
-                    let others = |field: &String| is_owned_by_others(&object, &self.manager, field);
+                Ok(answer) => {
+                    let others = |field: &String| is_owned_by_others(&answer.value, &self.manager, field);
                     let count = yielded.len();
                     // Fields that no other manager owns any more are applied again.
                     yielded.retain(others);
@@ -165,7 +179,7 @@ impl Run<'_> {
                     if yielded.len() < count && attempts > 0 {
                         continue;
                     }
-                    return Ok(Accepted { status, object, yielded, is_recreated: false });
+                    return Ok(Accepted { answer, yielded, is_recreated: false });
                 }
                 Err(CallError::Failed(failure)) => failure,
                 Err(error) => return Err(error.into()),
@@ -179,10 +193,9 @@ impl Run<'_> {
                     return self.recreated(child, &without(document, &yielded), yielded).await;
                 }
                 Rejection::Conflicts(conflicts) if *self.policy() == ConflictPolicy::Force => {
-                    let (status, object) =
-                        self.requests.apply(target, &without(document, &yielded), true).await?;
+                    let answer = self.requests.apply(target, &without(document, &yielded), true).await?;
                     self.log_takeover(child, &conflicts);
-                    return Ok(Accepted { status, object, yielded, is_recreated: false });
+                    return Ok(Accepted { answer, yielded, is_recreated: false });
                 }
                 Rejection::Conflicts(conflicts) => {
                     let fields: Vec<String> = conflicts.into_iter().map(|conflict| conflict.field).collect();
@@ -207,8 +220,8 @@ impl Run<'_> {
     ) -> Result<Accepted, ChildError> {
         let target = Target::of(&child.kind_name, &child.key);
         let Some(live) = self.requests.find(target, true).await? else {
-            let (status, object) = self.requests.apply(target, document, false).await?;
-            return Ok(Accepted { status, object, yielded, is_recreated: true });
+            let answer = self.requests.apply(target, document, false).await?;
+            return Ok(Accepted { answer, yielded, is_recreated: true });
         };
         match self.standing(&live) {
             Standing::Free => {}
@@ -216,13 +229,16 @@ impl Run<'_> {
             Standing::Foreign(others) => return Err(owned_by(child, &others)),
         }
         if self.is_dry {
-            return Ok(Accepted { status: 200, object: live, yielded, is_recreated: true });
+            let object = Object::decode(&live.to_string())
+                .map_err(|error| CallError::Misuse(format!("{} cannot be decoded: {error}", child.key)))?;
+            let answer = Answer { status: 200, value: live, object: Arc::new(object) };
+            return Ok(Accepted { answer, yielded, is_recreated: true });
         }
         if !self.replaced(target, &live).await? {
             return Err(leaving(child));
         }
-        let (status, object) = self.requests.apply(target, document, false).await?;
-        Ok(Accepted { status, object, yielded, is_recreated: true })
+        let answer = self.requests.apply(target, document, false).await?;
+        Ok(Accepted { answer, yielded, is_recreated: true })
     }
 
     /// The error of a rejection because of another owner; names it.
@@ -239,17 +255,21 @@ impl Run<'_> {
         }
     }
 
-    fn known(&self, child: &PlannedChild, accepted: &Accepted) -> KnownChild {
-        let object = &accepted.object;
-        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+    fn known(&self, child: &PlannedChild, resource: &Resource, accepted: &Accepted) -> KnownChild {
+        let Answer { value, object, .. } = &accepted.answer;
+        let response = self.cache.knows_versions(resource).then(|| {
+            let compressed = object.to_compressed().map(Arc::new);
+            compressed.unwrap_or_else(|| Arc::clone(object))
+        });
         KnownChild {
             manager: self.manager.clone(),
             owner: self.owner.uid.clone(),
             desired: child.digest,
-            version: version.unwrap_or_default().to_owned(),
-            owned: owned_digest(object, &self.manager),
-            written: write_time(object, &self.manager).unwrap_or_default().to_owned(),
+            version: object.resource_version().unwrap_or_default().to_owned(),
+            owned: owned_digest(value, &self.manager),
+            written: write_time(value, &self.manager).unwrap_or_default().to_owned(),
             yielded: accepted.yielded.clone(),
+            response,
         }
     }
 
@@ -263,8 +283,8 @@ impl Run<'_> {
         let is_unchanged = match (before, previous) {
             _ if accepted.is_recreated => return Change::Recreated,
             (Before::Absent, _) => return Change::Created,
-            _ if accepted.status == 201 => return Change::Created,
-            (Before::Present(live), _) if self.is_dry => is_equal(live, &accepted.object),
+            _ if accepted.answer.status == 201 => return Change::Created,
+            (Before::Present(live), _) if self.is_dry => is_equal(live, &accepted.answer.value),
             (Before::Present(live), _) => {
                 live.pointer("/metadata/resourceVersion").and_then(Value::as_str)
                     == Some(after.version.as_str())

@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::apply::{ChildKey, Digest, Owner};
+use kopf_core::object::Object;
 
 /// The maximum number of remembered children, and of owners. Those that were not used for the longest time are forgotten.
 const MAX: usize = 50_000;
@@ -33,6 +34,8 @@ pub(super) struct KnownChild {
     pub(super) written: String,
     /// The fields that were left out.
     pub(super) yielded: Vec<String>,
+    /// The response, if the newest version of the child is known without a cache.
+    pub(super) response: Option<Arc<Object>>,
 }
 
 /// The owner of an `ApplySet`.

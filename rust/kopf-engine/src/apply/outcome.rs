@@ -1,7 +1,9 @@
 //! The results of calls.
 
+use std::sync::Arc;
+
 use kopf_core::apply::{ChildKey, Owner, PlannedChild};
-use kopf_core::json::value::Value;
+use kopf_core::object::Object;
 
 use crate::user_client::CallError;
 
@@ -71,7 +73,7 @@ pub(super) enum Change {
 pub(super) struct Done {
     pub(super) change: Change,
     pub(super) has_yielded: bool,
-    pub(super) object: Value,
+    pub(super) object: Arc<Object>,
 }
 
 /// An object as it is after the call.
@@ -80,7 +82,7 @@ pub struct AppliedObject {
     /// The identity.
     pub key: ChildKey,
     /// The object.
-    pub object: Value,
+    pub object: Arc<Object>,
 }
 
 /// The result of a call.
@@ -110,7 +112,7 @@ impl Applied {
             Ok(done) => done,
             Err(error) => return self.failures.push((child.key.clone(), error)),
         };
-        let uid = done.object.pointer("/metadata/uid").and_then(Value::as_str).map(str::to_owned);
+        let uid = done.object.uid().map(str::to_owned);
         let reference = ObjectRef { key: child.key.clone(), uid };
         if done.has_yielded {
             self.yielded.push(reference.clone());

@@ -1,17 +1,19 @@
 //! The single requests, with the options of the call.
 
+use std::fmt;
 use std::sync::Arc;
 
 use kopf_core::apply::ChildKey;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
+use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::user_request::{Call, DefaultNamespace, KindError, Verb};
 use serde_json::json;
 
 use crate::host::LogRecord;
 use crate::time::clock::Clock;
-use crate::user_client::{Api, CallError, CallOptions};
+use crate::user_client::{Api, CallError, CallOptions, Response, decoded};
 
 const LOGGER: &str = "kopf.objects";
 
@@ -31,6 +33,15 @@ pub(super) struct Target<'t> {
     pub(super) kind: &'t str,
     pub(super) namespace: Option<&'t str>,
     pub(super) name: &'t str,
+}
+
+/// The response to an accepted apply.
+pub(super) struct Answer {
+    pub(super) status: u16,
+    /// The object, for the rules.
+    pub(super) value: Value,
+    /// The same object, for the result.
+    pub(super) object: Arc<Object>,
 }
 
 impl<'t> Target<'t> {
@@ -83,18 +94,22 @@ impl<'a> Requests<'a> {
         }
     }
 
-    /// Applies an object: the status and the response.
+    /// Applies an object.
     pub(super) async fn apply(
         &self,
         target: Target<'_>,
         document: &Value,
         is_forced: bool,
-    ) -> Result<(u16, Value), CallError> {
+    ) -> Result<Answer, CallError> {
         let mut call = call(Verb::Apply, target, Some(document));
         if is_forced {
             call.query.push(("force".to_owned(), "true".to_owned()));
         }
-        self.send(target, &call).await
+        let response = self.api.call(target.kind, &call, &self.call_options).await?;
+        let value = parsed(target, &response)?;
+        let object = response.object.clone().or_else(|| decoded(&response.body));
+        let object = object.ok_or_else(|| not_json(target, &"it is no object"))?;
+        Ok(Answer { status: response.status, value, object })
     }
 
     /// Merges a patch into an object. The patch names the uid or the resource version.
@@ -156,14 +171,20 @@ impl<'a> Requests<'a> {
     }
 
     async fn send(&self, target: Target<'_>, call: &Call) -> Result<(u16, Value), CallError> {
-        let answer = self.api.call(target.kind, call, &self.call_options).await?;
-        let object =
-            if answer.body.is_empty() { Ok(Value::Null) } else { serde_json::from_slice(&answer.body) };
-        let object: Value = object.map_err(|error| {
-            CallError::Misuse(format!("The response to {} {} is not JSON: {error}", target.kind, target.name))
-        })?;
-        Ok((answer.status, object))
+        let response = self.api.call(target.kind, call, &self.call_options).await?;
+        Ok((response.status, parsed(target, &response)?))
     }
+}
+
+fn parsed(target: Target<'_>, response: &Response) -> Result<Value, CallError> {
+    if response.body.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(&response.body).map_err(|error| not_json(target, &error))
+}
+
+fn not_json(target: Target<'_>, error: &dyn fmt::Display) -> CallError {
+    CallError::Misuse(format!("The response to {} {} is not JSON: {error}", target.kind, target.name))
 }
 
 fn call(verb: Verb, target: Target<'_>, body: Option<&Value>) -> Call {

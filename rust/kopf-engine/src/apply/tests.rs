@@ -17,11 +17,19 @@ const MANAGER: &str = "me";
 
 /// A cache with one object, or without it, or without its kind.
 #[derive(Default)]
-struct OneObject(Mutex<Option<CachedChild>>);
+struct OneObject {
+    cached: Mutex<Option<CachedChild>>,
+    /// The version of the object, if it is known without a cache.
+    version: Mutex<Option<&'static str>>,
+}
 
 impl OneObject {
     fn set(&self, cached: Option<CachedChild>) {
-        *self.0.lock().unwrap() = cached;
+        *self.cached.lock().unwrap() = cached;
+    }
+
+    fn set_version(&self, version: &'static str) {
+        *self.version.lock().unwrap() = Some(version);
     }
 }
 
@@ -34,7 +42,15 @@ impl ChildCache for OneObject {
         manager: &str,
     ) -> Option<CachedChild> {
         assert_eq!((namespace, name, manager), (Some("shop"), "one", MANAGER));
-        self.0.lock().unwrap().clone()
+        self.cached.lock().unwrap().clone()
+    }
+
+    fn knows_versions(&self, _: &Resource) -> bool {
+        self.version.lock().unwrap().is_some()
+    }
+
+    fn is_newest(&self, child: &Object) -> bool {
+        *self.version.lock().unwrap() == child.resource_version()
     }
 }
 
@@ -140,6 +156,23 @@ async fn children_that_are_not_cached_are_read_once() {
     let (fixture, applier, _) = scene();
     assert_eq!(requests(&fixture, &applier, "1").await, ["GET", "PATCH"]);
     assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_of_the_known_version_are_skipped() {
+    let (fixture, applier, cache) = scene();
+    cache.set_version("4");
+    assert_eq!(requests(&fixture, &applier, "1").await, ["GET", "PATCH"]);
+    // The watch has not delivered the response yet.
+    assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
+    cache.set_version("5");
+    let result = applier.apply(request("1"), &call_options()).await.unwrap();
+    assert_eq!((result.unchanged.len(), result.objects[0].object.to_value()), (1, live("5", "1")));
+    assert_eq!(requests(&fixture, &applier, "1").await, [""; 0]);
+    assert_eq!(requests(&fixture, &applier, "2").await, ["PATCH"]);
+    // Others have changed the object.
+    cache.set_version("6");
+    assert_eq!(requests(&fixture, &applier, "2").await, ["PATCH"]);
 }
 
 #[tokio::test(start_paused = true)]

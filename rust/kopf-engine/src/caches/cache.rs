@@ -9,6 +9,7 @@ use kopf_core::handler::caching::Caching;
 use kopf_core::handler::namespaces::DeclaredNamespaces;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
+use kopf_core::relations::has_owner;
 use kopf_core::resource::Selector;
 use kopf_core::time::Timestamp;
 use thiserror::Error;
@@ -258,6 +259,20 @@ impl Cache {
     /// The cache is not ready.
     pub fn get(&self, namespace: Option<&str>, name: &str) -> Result<Option<Arc<Object>>, NotReady> {
         Ok(self.read(|store, now| store.get(namespace, name, now))?.flatten())
+    }
+
+    /// The object of this name, if it has the owner with this uid. The namespace is that of namespaced kinds.
+    ///
+    /// # Errors
+    /// The cache is not ready.
+    pub fn get_owned(
+        &self,
+        namespace: Option<&str>,
+        name: &str,
+        owner: &str,
+    ) -> Result<Option<Arc<Object>>, NotReady> {
+        let namespace = namespace.filter(|_| self.is_namespaced() != Some(false));
+        Ok(self.get(namespace, name)?.filter(|object| has_owner(object, owner)))
     }
 
     /// The objects of this name in all namespaces.

@@ -1,12 +1,44 @@
-//! Caches as the source of the present states of children for `kopf.apply` (6.3).
+//! The present states of children for `kopf.apply` (6.3): from caches, and from the watches of owned kinds.
+
+use std::sync::Arc;
 
 use kopf_core::caches::CacheKey;
+use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 
 use super::Caches;
 use crate::apply::{CachedChild, ChildCache};
+use crate::reconciling::Reconcilers;
 
-impl ChildCache for Caches {
+/// The caches and the reconcilers of an operator, if there are any.
+pub struct OperatorChildren {
+    /// The caches.
+    pub caches: Option<Arc<Caches>>,
+    /// The reconcilers.
+    pub reconcilers: Option<Arc<Reconcilers>>,
+}
+
+impl ChildCache for OperatorChildren {
+    fn cached(
+        &self,
+        resource: &Resource,
+        namespace: Option<&str>,
+        name: &str,
+        manager: &str,
+    ) -> Option<CachedChild> {
+        self.caches.as_ref()?.cached(resource, namespace, name, manager)
+    }
+
+    fn knows_versions(&self, resource: &Resource) -> bool {
+        self.reconcilers.as_ref().is_some_and(|reconcilers| reconcilers.knows_versions(resource))
+    }
+
+    fn is_newest(&self, child: &Object) -> bool {
+        self.reconcilers.as_ref().is_some_and(|reconcilers| reconcilers.is_newest_child(child))
+    }
+}
+
+impl Caches {
     fn cached(
         &self,
         resource: &Resource,

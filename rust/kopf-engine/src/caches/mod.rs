@@ -35,6 +35,7 @@ use crate::watch_health::WatchHealth;
 
 pub use cache::{Cache, NotReady};
 pub use changes::CacheChanges;
+pub use children::OperatorChildren;
 pub use consumer::CacheConsumer;
 use memory::Warnings;
 use tickets::Tickets;

@@ -91,10 +91,8 @@ impl StartedWrite for CachedWrite {
     fn finish(mut self: Box<Self>, outcome: WriteOutcome<'_>) {
         let resource = Arc::clone(&self.resource);
         match outcome {
-            WriteOutcome::Accepted { body, is_deletion } => {
-                let object =
-                    str::from_utf8(body).ok().and_then(|body| Object::decode(body).ok()).map(Arc::new);
-                self.end(|cache| accepted(cache, object.as_ref(), is_deletion, &resource));
+            WriteOutcome::Accepted { object, is_deletion } => {
+                self.end(|cache| accepted(cache, object, is_deletion, &resource));
             }
             WriteOutcome::Rejected => self.end(|_| Ended::Without),
             WriteOutcome::Uncertain => self.end(|_| Ended::Uncertain),

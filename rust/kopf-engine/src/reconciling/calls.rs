@@ -13,7 +13,7 @@ use kopf_core::time::Timestamp;
 use super::Reconcilers;
 use super::effects::{Effects, Inspect};
 use super::event::described;
-use super::state::{Deadline, Reconciler, Run, State};
+use super::state::{Deadline, Reconciler, Run, State, kept};
 use crate::host::reconcile::{Cancellation, InspectTask, ReconcileCall, ReconcileReply, ReconcileTask};
 use crate::host::{LogRecord, Responder, RunId};
 
@@ -212,6 +212,10 @@ impl State {
         queue.release();
         let Some(primary) = primaries.get_mut(&key) else { return };
         primary.run = None;
+        // The call has read it.
+        if primary.object.is_plain() {
+            primary.object = kept(&primary.object);
+        }
         let hot_loop = primary.on_finish(options.hot_loop);
         let conclusion = primary.schedule.finish(result, deadline, policy, now, fastrand::f64());
         measured.ended(result, conclusion, now.seconds_since(entry.started));

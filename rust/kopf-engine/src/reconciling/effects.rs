@@ -51,25 +51,27 @@ pub(super) struct Inspect {
 }
 
 impl Effects {
-    /// Executes all effects.
-    pub(super) fn execute(self, reconcilers: &Arc<Reconcilers>) {
-        let base = &reconcilers.base;
+    /// Takes the tasks for the host.
+    pub(super) fn take_tasks(&mut self, reconcilers: &Arc<Reconcilers>) -> Vec<HostTask> {
+        let inspections = self.inspections.drain(..).map(|inspect| reconcilers.inspection(inspect));
+        let forgotten = self.forgotten.drain(..).map(HostTask::ObjectDeleted);
+        self.jobs.drain(..).chain(inspections).map(HostTask::Reconcile).chain(forgotten).collect()
+    }
+
+    /// Executes all effects. The tasks are those to be submitted now.
+    pub(super) fn execute(self, reconcilers: &Arc<Reconcilers>, tasks: Vec<HostTask>) {
         for record in self.records {
-            base.host.log(record);
+            reconcilers.base.host.log(record);
         }
-        let inspections = self.inspections.into_iter().map(|inspect| reconcilers.inspection(inspect));
-        let forgotten = self.forgotten.into_iter().map(HostTask::ObjectDeleted);
-        let jobs = self.jobs.into_iter().chain(inspections).map(HostTask::Reconcile);
-        let jobs: Vec<_> = jobs.chain(forgotten).collect();
-        if !jobs.is_empty() {
-            base.host.submit_all(jobs);
-        }
+        reconcilers.submit(tasks);
         for edit in self.edits {
             reconcilers.edit_finalizer(edit);
         }
-        let _entered = reconcilers.runtime.enter();
-        for (owner, key, object) in self.wakes {
-            owner.wake(&key, object);
+        if !self.wakes.is_empty() {
+            let _entered = reconcilers.runtime.enter();
+            for (owner, key, object) in self.wakes {
+                owner.wake(&key, object);
+            }
         }
         if self.has_ended {
             reconcilers.ended.notify_waiters();

@@ -1,11 +1,12 @@
 //! Reconcilers: their schedules, calls, and writes. The rules are in `kopf_core::schedule`, `relations`, `predicate` and `readiness`.
 //!
 //! The events of primaries and of secondary objects come from the feeds (`consumer`), which change the state behind one lock
-//! (`state`). One task ([`Reconcilers::run`]) starts what is due. An idle primary has no task and no timer. Results come back in
-//! the host's threads (`calls`); patches and edits of finalizers are written in separate tasks (`writing`).
+//! (`state`). Each change starts what is due now; one task ([`Reconcilers::run`]) starts what becomes due later. An idle primary has
+//! no task and no timer. Results come back in the host's threads (`calls`); patches and edits of finalizers are written in separate
+//! tasks (`writing`).
 //!
 //! Lock order: the state of reconcilers is locked alone. Jobs, log records and writes are collected in `Effects`, and executed
-//! after the lock is released.
+//! after the lock is released. The host gets the jobs in the order in which they were decided (`submissions`).
 
 mod calls;
 mod consumer;
@@ -20,6 +21,7 @@ mod readiness;
 mod related;
 mod relation;
 mod state;
+mod submissions;
 mod write_triggers;
 mod writing;
 
@@ -54,7 +56,7 @@ pub struct Reconcilers {
     health: Arc<WatchHealth>,
     pause: Arc<Pause>,
     state: Mutex<State>,
-    /// Notified when something may be due.
+    /// Notified when something becomes due earlier than the task expects.
     wake: Notify,
     /// Notified when a call has ended.
     ended: Notify,
@@ -157,30 +159,53 @@ impl Reconcilers {
 
     /// Starts what is due. Returns the time of the next action.
     fn step(self: &Arc<Self>) -> Option<Timestamp> {
-        let is_paused = self.pause.is_on();
         let mut effects = Effects::default();
         let now = self.base.clock.now();
-        let next = {
+        let (next, tasks) = {
             let mut state = self.state();
             state.expire(now, &mut effects);
             state.warn(&self.health, now, &mut effects);
-            if !is_paused {
-                state.start_due(self, now, &mut effects);
-            }
-            state.next_time(is_paused)
+            state.next_step = self.start_due(&mut state, now, &mut effects);
+            (state.next_step, state.submissions.put(effects.take_tasks(self)))
         };
-        effects.execute(self);
+        effects.execute(self, tasks);
         next
     }
 
-    /// Calls the function with the locked state, executes the effects, and lets the task check what is due.
+    /// Calls the function with the locked state, starts what is due, and executes the effects.
     fn with_state<T>(self: &Arc<Self>, change: impl FnOnce(&mut State, Timestamp, &mut Effects) -> T) -> T {
         let mut effects = Effects::default();
         let now = self.base.clock.now();
-        let result = change(&mut self.state(), now, &mut effects);
-        effects.execute(self);
-        self.wake.notify_one();
+        let (result, is_earlier, tasks) = {
+            let mut state = self.state();
+            let result = change(&mut state, now, &mut effects);
+            let next = self.start_due(&mut state, now, &mut effects);
+            let is_earlier = next.is_some_and(|next| state.next_step.is_none_or(|expected| next < expected));
+            if is_earlier {
+                state.next_step = next;
+            }
+            (result, is_earlier, state.submissions.put(effects.take_tasks(self)))
+        };
+        effects.execute(self, tasks);
+        if is_earlier {
+            self.wake.notify_one();
+        }
         result
+    }
+
+    /// Starts what is due, unless the operator is paused. Returns the time of the next action.
+    fn start_due(
+        self: &Arc<Self>,
+        state: &mut State,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) -> Option<Timestamp> {
+        // With the locked state: a pause stops the calls that are started before it.
+        let is_paused = self.pause.is_on();
+        if !is_paused {
+            state.start_due(self, now, effects);
+        }
+        state.next_time(is_paused)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

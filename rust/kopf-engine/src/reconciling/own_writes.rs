@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kopf_core::json::value::{self, Value};
+use kopf_core::json::value::{Map, Value};
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::relations::TriggerDecision;
@@ -13,7 +13,7 @@ use super::Reconcilers;
 use super::effects::Effects;
 use super::event::{Listed, ObjectEvent, PrimaryEvent, Trigger};
 use super::state::{Primary, Reconciler, State};
-use super::write_triggers::{EndedWrite, OpenedWrite};
+use super::write_triggers::{EndedWrite, OpenedWrite, WrittenRequest};
 use crate::host::{LogRecord, RunId};
 use crate::user_client::{StartedWrite, WriteObserver, WriteOutcome, WrittenObject};
 
@@ -77,12 +77,13 @@ impl State {
     pub(super) fn end_patch(
         &mut self,
         run: RunId,
-        (opened, patch): (&OpenedWrite, &Value),
+        (opened, patch): (&OpenedWrite, &Map<String, Value>),
         response: Option<&Object>,
         now: Timestamp,
         effects: &mut Effects,
     ) {
-        let ended = EndedWrite { opened, response, manager: OWN_MANAGER, request: Some(patch) };
+        let request = Some(WrittenRequest::Patch(patch));
+        let ended = EndedWrite { opened, response, manager: OWN_MANAGER, request };
         self.end_write(run, &ended, now, effects);
     }
 
@@ -134,21 +135,20 @@ struct CallWrite {
     run: RunId,
     opened: OpenedWrite,
     manager: String,
-    request: Option<Value>,
+    request: Option<Box<[u8]>>,
     is_over: bool,
 }
 
 impl WriteObserver for CallWrites {
     fn start(&self, write: WrittenObject<'_>) -> Option<Box<dyn StartedWrite>> {
         let run = write.run?;
-        let opened = self.0.with_state(|state, _, _| state.open_write(run))?;
-        let request = write.body.and_then(|body| value::parse(str::from_utf8(body).ok()?).ok());
+        let opened = self.0.state().open_write(run)?;
         Some(Box::new(CallWrite {
             reconcilers: Arc::clone(&self.0),
             run,
             opened,
             manager: write.manager.unwrap_or(OWN_MANAGER).to_owned(),
-            request,
+            request: write.body.map(Box::from),
             is_over: false,
         }))
     }
@@ -158,7 +158,8 @@ impl CallWrite {
     fn end(&mut self, response: Option<&Object>) {
         self.is_over = true;
         let Self { run, opened, manager, request, .. } = &*self;
-        let ended = EndedWrite { opened, response, manager, request: request.as_ref() };
+        let request = request.as_deref().map(WrittenRequest::Json);
+        let ended = EndedWrite { opened, response, manager, request };
         self.reconcilers.with_state(|state, now, effects| state.end_write(*run, &ended, now, effects));
     }
 }
@@ -166,12 +167,10 @@ impl CallWrite {
 impl StartedWrite for CallWrite {
     fn finish(mut self: Box<Self>, outcome: WriteOutcome<'_>) {
         let object = match outcome {
-            WriteOutcome::Accepted { body, is_deletion: false } => {
-                str::from_utf8(body).ok().and_then(|body| Object::decode(body).ok())
-            }
+            WriteOutcome::Accepted { object, is_deletion: false } => object,
             _ => None,
         };
-        self.end(object.as_ref().filter(|object| object.kind() != Some("Status")));
+        self.end(object.map(Arc::as_ref).filter(|object| object.kind() != Some("Status")));
     }
 }
 

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use kopf_core::handler::filters::{self, FilterVerdict};
+use kopf_core::object::Object;
 use kopf_core::predicate::{Changed, Digests};
 use kopf_core::relations::{Affected, Related};
+use kopf_core::resource::Resource;
 use kopf_core::schedule::Priority;
 use kopf_core::time::Timestamp;
 
+use super::Reconcilers;
 use super::effects::{Effects, Inspect};
 use super::event::{FeedId, Listed, ObjectEvent, RelatedEvent, Trigger, described};
 use super::state::{Reconciler, State};
@@ -36,6 +39,7 @@ impl State {
         let key = key_of(&event.object);
         let Reconciler { relations, handler, .. } = &mut self.reconcilers[index];
         let Some(relation) = relations.get_mut(position) else { return };
+        relation.add_feed(event.feed);
         if let Some((_, pending)) = relation.inspected.get_mut(&key) {
             *pending = Some(event);
             return;
@@ -199,5 +203,23 @@ impl State {
                 self.trigger(index, &key, trigger, now, effects);
             }
         }
+    }
+}
+
+impl Reconcilers {
+    /// Whether the versions of children of this kind are known, although there is no cache of them.
+    pub fn knows_versions(&self, resource: &Resource) -> bool {
+        let state = self.state();
+        let mut relations = state.reconcilers.iter().flat_map(|reconciler| &reconciler.relations);
+        relations.any(|relation| relation.knows_versions() && relation.selects(resource))
+    }
+
+    /// Whether this is the state of a child at its last watch event.
+    pub fn is_newest_child(&self, child: &Object) -> bool {
+        let key = key_of(child);
+        let state = self.state();
+        let storages = &state.rules.settings.persistence;
+        let mut relations = state.reconcilers.iter().flat_map(|reconciler| &reconciler.relations);
+        relations.any(|relation| relation.knows_versions() && relation.is_newest(&key, child, storages))
     }
 }

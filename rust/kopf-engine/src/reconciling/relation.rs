@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use kopf_core::handler::reconciling::{Related as Declared, RelationKind};
 use kopf_core::object::Object;
-use kopf_core::predicate::Changed;
+use kopf_core::persistence::Persistence;
+use kopf_core::predicate::{Changed, Digests};
 use kopf_core::relations::{
     ObjectName, OwnerKind, ReferencePath, References, Related, RelationMemory, owners,
 };
@@ -20,6 +21,8 @@ pub(super) struct Relation {
     pub(super) declared: Declared,
     pub(super) changed: Vec<Changed>,
     pub(super) memory: RelationMemory<(FeedId, Arc<str>), PrimaryRef>,
+    /// The feeds that have delivered objects.
+    feeds: BTreeSet<FeedId>,
     /// If own writes are no triggers: the resource versions of the related objects at their last events.
     versions: HashMap<Arc<str>, Box<str>>,
     /// The objects that primaries name.
@@ -43,6 +46,7 @@ impl Relation {
             changed: declared.changed.iter().filter_map(|part| Changed::try_from(part).ok()).collect(),
             declared: declared.clone(),
             memory: RelationMemory::default(),
+            feeds: BTreeSet::new(),
             versions: HashMap::new(),
             references: References::default(),
             path,
@@ -54,6 +58,23 @@ impl Relation {
     /// Whether the kind is selected by this declaration.
     pub(super) fn selects(&self, resource: &Resource) -> bool {
         self.declared.selector.check(resource)
+    }
+
+    /// Whether the memory identifies the newest versions of the children: their digests are those of the versions.
+    pub(super) fn knows_versions(&self) -> bool {
+        matches!(self.declared.relation, RelationKind::Owned { .. }) && self.changed == [Changed::Any]
+    }
+
+    /// Records a feed that delivers objects.
+    pub(super) fn add_feed(&mut self, feed: FeedId) {
+        self.feeds.insert(feed);
+    }
+
+    /// Whether this is the state of a child at its last event.
+    pub(super) fn is_newest(&self, key: &Arc<str>, state: &Object, storages: &Persistence) -> bool {
+        let digest = Digests::of(&self.changed, state, storages, &[]).combined();
+        let is_known = |feed: &FeedId, digest| !self.memory.is_change(&(*feed, Arc::clone(key)), digest);
+        digest.is_some_and(|digest| self.feeds.iter().any(|feed| is_known(feed, digest)))
     }
 
     /// Whether events of own writes are triggers.

@@ -21,6 +21,7 @@ use super::cycles::Cycles;
 use super::event::{FeedId, PrimaryEvent};
 use super::measured::Measured;
 use super::relation::Relation;
+use super::submissions::Submissions;
 use super::write_triggers::WriteTriggers;
 use crate::host::{Host, RunId};
 use crate::task_context::TaskContext;
@@ -43,6 +44,9 @@ pub(super) struct State {
     pub(super) writes: Option<Arc<dyn OwnWrites>>,
     /// Primaries whose writes are not visible yet: the reconciler, the key, and the numbers of the writes.
     pub(super) unconfirmed: Vec<(usize, Arc<str>, (u64, u64))>,
+    pub(super) submissions: Submissions,
+    /// The time of the next action that the task expects.
+    pub(super) next_step: Option<Timestamp>,
     next_number: u64,
 }
 
@@ -148,6 +152,8 @@ impl State {
             started: now,
             writes: None,
             unconfirmed: vec![],
+            submissions: Submissions::default(),
+            next_step: None,
             next_number: 0,
         })
     }

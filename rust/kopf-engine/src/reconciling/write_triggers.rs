@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kopf_core::json::value::Value;
+use kopf_core::json::value::{self, Map, Value};
 use kopf_core::object::Object;
 use kopf_core::relations::{
     Attribution, EventOrigin, OwnWrite, TriggerDecision, TriggerEvent, WrittenFields, is_last_writer,
@@ -44,7 +44,25 @@ pub(super) struct EndedWrite<'w> {
     /// The state in the response; none if it has failed, or if the object is gone.
     pub(super) response: Option<&'w Object>,
     pub(super) manager: &'w str,
-    pub(super) request: Option<&'w Value>,
+    pub(super) request: Option<WrittenRequest<'w>>,
+}
+
+/// The body of a write. Most of them are never looked at.
+#[derive(Clone, Copy)]
+pub(super) enum WrittenRequest<'w> {
+    /// A body as JSON.
+    Json(&'w [u8]),
+    /// A merge patch.
+    Patch(&'w Map<String, Value>),
+}
+
+impl WrittenRequest<'_> {
+    fn to_value(self) -> Option<Value> {
+        match self {
+            Self::Json(body) => value::parse(str::from_utf8(body).ok()?).ok(),
+            Self::Patch(patch) => Some(Value::Object(patch.clone())),
+        }
+    }
 }
 
 impl WriteTriggers {
@@ -113,12 +131,12 @@ impl WriteTriggers {
 
 impl EndedWrite<'_> {
     fn as_write(&self, response: &Object, known: Option<Box<str>>, needs_fields: bool) -> OwnWrite {
-        let request = self.request.filter(|_| needs_fields);
+        let request = self.request.filter(|_| needs_fields).and_then(WrittenRequest::to_value);
         OwnWrite {
             known,
             version: response.resource_version().unwrap_or_default().into(),
             is_last: is_last_writer(response, self.manager),
-            fields: request.map(|request| WrittenFields::of(request, response, self.manager)),
+            fields: request.map(|request| WrittenFields::of(&request, response, self.manager)),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use kopf_core::backoff::Backoff;
 use kopf_core::json::merge_patch::Patch;
-use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::schedule::ReconcileResult;
 use kopf_core::writes::{WriteOutcome, WriteRequest};
@@ -26,7 +25,7 @@ impl Reconcilers {
     pub(super) fn write(self: &Arc<Self>, run: RunId, patch: CallPatch) {
         let shared = Arc::clone(self);
         let writing = async move {
-            let opened = shared.with_state(|state, _, _| state.open_write(run)).unwrap_or_default();
+            let opened = shared.state().open_write(run).unwrap_or_default();
             let outcome = shared.apply(run, &patch).await;
             shared.on_written(run, &patch, &opened, &outcome);
         };
@@ -74,8 +73,7 @@ impl Reconcilers {
                 let has_traceback = failure.is_exception();
                 effects.records.push(if has_traceback { record.with_exception_of(run) } else { record });
             }
-            let (request, latest) = (Value::Object(patch.patch.clone()), written.latest.as_deref());
-            state.end_patch(run, (opened, &request), latest, now, effects);
+            state.end_patch(run, (opened, &patch.patch), written.latest.as_deref(), now, effects);
             let reconciler = &state.reconcilers[patch.reconciler];
             let cycles = reconciler.primaries.get(&patch.uid).and_then(|primary| primary.cycles.clone());
             state.finish(run, result, written.latest.as_ref(), now, effects);

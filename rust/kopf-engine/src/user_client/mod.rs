@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use kopf_core::log_level::Level;
+use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::user_request::{
     Call, Class, DefaultNamespace, FailedAttempt, Failure, Idempotency, Request, Verb, WriteOptions,
@@ -33,6 +34,7 @@ use discovery::Discovery;
 pub use error::CallError;
 pub use streams::{StreamItem, UserStream};
 use writes::ObservedCall;
+pub(crate) use writes::decoded;
 pub use writes::{StartedWrite, WriteObserver, WriteOutcome, WrittenObject};
 
 const LOGGER: &str = "kopf._cogs.clients.api";
@@ -65,6 +67,8 @@ pub struct Response {
     pub body: Bytes,
     /// The resource, if it is the response of a verb.
     pub resource: Option<Arc<Resource>>,
+    /// The decoded body, if it is the response to an observed write.
+    pub object: Option<Arc<Object>>,
 }
 
 /// The api. Clones share everything.
@@ -142,8 +146,8 @@ impl Api {
             let (resource, request, namespace) = self.prepare(kind, call, options).await?;
             let write = (&resource, namespace.as_deref());
             let observed = ObservedCall::start(&self.observers, write, call, options);
-            let executed = self.execute(&request, options, &progress).await;
-            observed.finish(&executed);
+            let mut executed = self.execute(&request, options, &progress).await;
+            observed.finish(&mut executed);
             match executed {
                 Err(CallError::Failed(mut failure)) => {
                     if failure.class == Class::AlreadyExists && failure.is_uncertain {
@@ -301,7 +305,7 @@ impl Api {
             progress.set(idempotency != Idempotency::Safe);
             let error = match client.send(head, body).await {
                 Ok(Received { status, headers, body }) => {
-                    return Ok(Response { status, headers, body, resource: None });
+                    return Ok(Response { status, headers, body, resource: None, object: None });
                 }
                 Err(error) => error,
             };
@@ -401,7 +405,8 @@ fn rejected(
 ) -> Result<Response, CallError> {
     let status = error.status().unwrap_or_default();
     if was_unknown && idempotency == Idempotency::GuardedDelete && status == 404 {
-        return Ok(Response { status, headers: HeaderMap::new(), body: Bytes::new(), resource: None });
+        let (headers, body) = (HeaderMap::new(), Bytes::new());
+        return Ok(Response { status, headers, body, resource: None, object: None });
     }
     let is_uncertain = was_unknown
         && matches!(idempotency, Idempotency::NamedCreate | Idempotency::Preconditioned)

@@ -41,10 +41,10 @@ pub struct WrittenObject<'w> {
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug)]
 pub enum WriteOutcome<'w> {
-    /// The response with the object, or with the status of a deletion.
+    /// The write was executed.
     Accepted {
-        /// The JSON of the response.
-        body: &'w [u8],
+        /// The response: the object, or the status of a deletion. None if it is not JSON.
+        object: Option<&'w Arc<Object>>,
         /// Whether the object was to be deleted.
         is_deletion: bool,
     },
@@ -94,12 +94,18 @@ impl ObservedCall {
         Self { started: observers.iter().filter_map(|observer| observer.start(write)).collect(), is_deletion }
     }
 
-    /// Reports the end of the call.
-    pub(super) fn finish(self, result: &Result<Response, CallError>) {
+    /// Reports the end of the call. The response is decoded once for all observers.
+    pub(super) fn finish(self, result: &mut Result<Response, CallError>) {
+        if self.started.is_empty() {
+            return;
+        }
         let outcome = match result {
             // The object was deleted by an attempt whose response was lost.
             Ok(Response { status: 404, .. }) => WriteOutcome::Uncertain,
-            Ok(response) => WriteOutcome::Accepted { body: &response.body, is_deletion: self.is_deletion },
+            Ok(response) => {
+                response.object = decoded(&response.body);
+                WriteOutcome::Accepted { object: response.object.as_ref(), is_deletion: self.is_deletion }
+            }
             Err(CallError::Failed(failure)) if failure.is_uncertain => WriteOutcome::Uncertain,
             Err(_) => WriteOutcome::Rejected,
         };
@@ -107,4 +113,9 @@ impl ObservedCall {
             started.finish(outcome);
         }
     }
+}
+
+/// The object of a response; none if it is not JSON.
+pub(crate) fn decoded(body: &[u8]) -> Option<Arc<Object>> {
+    Object::decode(str::from_utf8(body).ok()?).ok().map(Arc::new)
 }

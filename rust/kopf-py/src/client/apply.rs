@@ -1,13 +1,18 @@
 //! The children of an owner, and the result of applying them.
 
+use std::sync::Arc;
+
 use kopf_core::apply::{ChildKey, ConflictPolicy, PlanOptions};
-use kopf_engine::apply::{Applied, ChildError, ObjectRef, Options, Request};
+use kopf_core::json::value::{Map, Value};
+use kopf_core::object::{Found, Object};
+use kopf_engine::apply::{Applied, AppliedObject, ChildError, ObjectRef, Options, Request};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use super::failure::CallFailure;
-use crate::convert::{python_to_value, value_to_python};
+use crate::convert::python_to_value;
+use crate::views::ObjectView;
 
 /// The options from Python.
 #[derive(FromPyObject)]
@@ -46,11 +51,47 @@ pub(crate) fn read(
         share: options.share,
         version: options.version,
     };
-    Ok(Request { owner: python_to_value(owner)?, children, options })
+    let owner = match owner.cast::<ObjectView>() {
+        Ok(view) => owner_of(view.get().object()),
+        Err(_) => python_to_value(owner)?,
+    };
+    Ok(Request { owner, children, options })
+}
+
+/// The fields of an owner that matter.
+const OWNER_METADATA: [&str; 8] = [
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "deletionTimestamp",
+    "labels",
+    "annotations",
+    "finalizers",
+];
+
+/// The parts of an owner that matter, without the rest of the object.
+fn owner_of(object: &Object) -> Value {
+    let metadata: Map<String, Value> = OWNER_METADATA
+        .iter()
+        .filter_map(|key| match object.text_at(&["metadata", key]) {
+            Found::Text(text) => Some(((*key).to_owned(), serde_json::from_str(text).ok()?)),
+            Found::Missing(_) | Found::NotAMapping => None,
+        })
+        .collect();
+    let text = |text: Option<&str>| text.map_or(Value::Null, Value::from);
+    let mut owner = Map::new();
+    owner.insert("apiVersion".to_owned(), text(object.api_version()));
+    owner.insert("kind".to_owned(), text(object.kind()));
+    owner.insert("metadata".to_owned(), Value::Object(metadata));
+    Value::Object(owner)
 }
 
 /// An object: group, kind, name, namespace, uid.
 type Reference = (String, String, String, Option<String>, Option<String>);
+
+/// An applied object: kind, namespace, name, object.
+type NamedObject<'a> = (&'a str, Option<&'a str>, &'a str, Py<ObjectView>);
 
 /// The result of applying children.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -79,8 +120,12 @@ impl AppliedChildren {
     }
 
     /// The applied objects.
-    fn objects<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        self.0.objects.iter().map(|applied| value_to_python(py, &applied.object)).collect()
+    fn objects(&self, py: Python<'_>) -> PyResult<Vec<NamedObject<'_>>> {
+        let objects = self.0.objects.iter().map(|AppliedObject { key, object }| {
+            let view = Py::new(py, ObjectView::new(Arc::clone(object)))?;
+            Ok((key.kind.as_str(), key.namespace.as_deref(), key.name.as_str(), view))
+        });
+        objects.collect()
     }
 
     /// The failures: the texts that name the objects, and the failures.

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use kopf_core::settings::Settings;
 use kopf_engine::apply::KnownState;
+use kopf_engine::caches::OperatorChildren;
 use kopf_engine::client::Client;
 use kopf_engine::client::connection::ConnectionOptions;
 use kopf_engine::client::credentials::{CredentialStore, CredentialStoreOptions};
@@ -84,11 +85,9 @@ impl ApiClient {
         let reconcilers = operator.and_then(Operator::reconcilers).cloned();
         let mut observers: Vec<Arc<dyn WriteObserver>> = vec![];
         observers.extend(caches.clone().map(|caches| caches as Arc<dyn WriteObserver>));
-        observers.extend(reconcilers.map(|it| Arc::new(CallWrites(it)) as Arc<dyn WriteObserver>));
+        observers.extend(reconcilers.clone().map(|it| Arc::new(CallWrites(it)) as Arc<dyn WriteObserver>));
         let mut client = Self::new(api.with_observers(observers), None);
-        if let Some(caches) = caches {
-            client.known.cache = caches;
-        }
+        client.known.cache = Arc::new(OperatorChildren { caches, reconcilers });
         if let Some(operator) = operator {
             client.known.deleted_owners = Arc::clone(operator.deleted_owners());
         }
