@@ -10,7 +10,7 @@ from collections.abc import (
     Mapping,
     ValuesView,
 )
-from logging import Logger, LoggerAdapter
+from logging import LoggerAdapter
 from typing import Any, Literal, final
 
 from kopf._objects.resources import Resource
@@ -382,8 +382,7 @@ class Activation:
     def task_name(self) -> str:
         """The first handler and the object."""
     @property
-    def handling(self) -> tuple[str, str] | None:
-        """The id of the cause and the reason, if change handlers are called."""
+    def handling(self) -> tuple[str, str] | None: ...  # the id of the cause, the reason
     def reply(
         self,
         results: list[
@@ -701,9 +700,8 @@ class LineFormat:
 @final
 class LineWriter:
     """Writes lines to Kopf's log handler. Classes are given with the methods that log records pass."""
-
     def __new__(
-        cls, logger: Logger, classes: Any, handler: type, poster: type, call_fields: Callable[[], Any]
+        cls, logger: Any, classes: Any, handler: type, poster: type, call_fields: Any
     ) -> LineWriter: ...
     def write(self, adapter: LoggerAdapter[Any], source: Mapping[str, Any], level: int, text: str, /) -> bool:
         """Write a line whose level is enabled; false if it needs a log record, and is not written."""
