@@ -9,6 +9,7 @@ from kinds import (
     CRDS,
     DEPLOYMENTS,
     NAMESPACES,
+    PODS,
     SECRETS,
     SERVICES,
     Kind,
@@ -29,7 +30,8 @@ class Client(Protocol):
     """A client library, or a command, in one namespace. All objects are plain."""
 
     features: frozenset[str]
-    """Its additional features: replace, json, strategic, apply, dry-run, pages, since, uid, collection."""
+    """Its additional features: replace, json, strategic, apply, apply-status, dry-run, pages, since, initial,
+    uid, collection, evict."""
 
     def create(self, kind: Kind, body: Object, *, dry_run: bool = False) -> Object: ...
     def get(self, kind: Kind, name: str, *, subresource: str | None = None) -> Object: ...
@@ -49,11 +51,23 @@ class Client(Protocol):
         force: bool = False,
     ) -> Object: ...
     def replace(self, kind: Kind, name: str, body: Object, *, subresource: str | None = None) -> Object: ...
-    def delete(self, kind: Kind, name: str, *, policy: str | None = None, uid: str | None = None) -> Any: ...
+    def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        policy: str | None = None,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> Any: ...
     def delete_collection(self, kind: Kind, labels: Selector) -> Any: ...
+    def evict(self, name: str) -> Any: ...
     def watch(
         self, kind: Kind, since: str | None, count: int, *, labels: Selector = ...
     ) -> list[tuple[str, Object]]: ...
+    def watch_initial(self, kind: Kind, count: int, labels: Selector) -> list[tuple[str, Object]]:
+        """Watch with initial events and bookmarks."""
+
     def error_of(self, error: Exception) -> Object | None: ...
     def extras(self, outcomes: Outcomes, kind: Kind) -> None:
         """Steps with functions that only this client has."""
@@ -186,6 +200,30 @@ class Flow:
         self.step("apply by force", apply, "applied", "second", True, size=3, parts=[{"name": "door"}])
         self.step("apply less", apply, "applied", "second", size=3)
         self.step("apply wrong values", apply, "applied", "second", size=0)
+        if self.can("apply-status"):
+            status = {"phase": "Applied", "replicas": 1}
+            options = {"dialect": "apply", "manager": "status", "subresource": "status"}
+            body = {**self.gadget("applied"), "status": status}
+            self.step("apply a status", client.patch, kind, "applied", body, **options)
+            options["manager"] = "other"
+            body = {**body, "status": {"phase": "Other"}}
+            self.step("apply a status with a conflict", client.patch, kind, "applied", body, **options)
+            self.step("apply a status by force", client.patch, kind, "applied", body, **options, force=True)
+        self.apply_deployments()
+
+    def apply_deployments(self) -> None:
+        client, app = self.client, {"app": "applied"}
+
+        def apply(manager: str, image: str, force: bool = False) -> Object:
+            body = deployment("applied", app, app)
+            body["spec"]["template"]["spec"]["containers"] = [{"name": "main", "image": image}]
+            options = {"dialect": "apply", "manager": manager, "force": force}
+            return client.patch(DEPLOYMENTS, "applied", body, **options)
+
+        self.step("apply a deployment", apply, "first", "nginx:1")
+        self.step("apply the same deployment by another", apply, "second", "nginx:1")
+        self.step("apply a deployment with a conflict", apply, "second", "nginx:2")
+        self.step("apply a deployment by force", apply, "second", "nginx:2", True)
 
     def replace(self) -> None:
         if not self.can("replace"):
@@ -240,11 +278,22 @@ class Flow:
             self.step("resume", client.watch, kind, resumed, 2)
             selected: Selector = [("tier", "=", ("b",))]
             self.step("watch labels", client.watch, kind, since, 2, labels=selected)
+        if self.can("initial"):
+            labels = {"initial": "yes"}
+            for name in ("first", "second"):
+                client.create(CONFIG_MAPS, CONFIG_MAPS.object(f"initial-{name}", labels))
+            selected = [("initial", "=", ("yes",))]
+            self.step("watch initial events", client.watch_initial, CONFIG_MAPS, 3, selected)
 
     def delete(self) -> None:
         client, kind = self.client, self.gadgets
         if self.can("uid"):
             self.step("delete another uid", client.delete, kind, "two", uid="wrong")
+            self.step("delete another version", client.delete, kind, "two", version="1")
+            body = self.gadget("exact", size=1)
+            exact = client.create(kind, body)["metadata"]
+            versions = {"uid": exact["uid"], "version": exact["resourceVersion"]}
+            self.step("delete an exact version", client.delete, kind, "exact", **versions)
         self.step("delete", client.delete, kind, "two")
         self.step("delete again", client.delete, kind, "two")
         body = self.gadget("kept", size=1)
@@ -256,6 +305,12 @@ class Flow:
         self.step("add a finalizer", client.patch, kind, "kept", more)
         self.step("remove the finalizer", client.patch, kind, "kept", {"metadata": {"finalizers": None}})
         self.step("get what is gone", client.get, kind, "kept")
+        if self.can("evict"):
+            pod = PODS.object("evicted", spec={"containers": [{"name": "main", "image": "nginx:1"}]})
+            client.create(PODS, pod)
+            self.step("evict a pod", client.evict, "evicted")
+            self.step("get what is evicted", client.get, PODS, "evicted")
+            self.step("evict nothing", client.evict, "nothing")
         if self.can("collection"):
             selected: Selector = [("tier", "=", ("b",))]
             self.step("delete a collection", client.delete_collection, kind, selected)

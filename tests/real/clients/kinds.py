@@ -24,6 +24,7 @@ class Kind(NamedTuple):
 
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", False)
 CONFIG_MAPS = Kind("", "v1", "ConfigMap", "configmaps")
+PODS = Kind("", "v1", "Pod", "pods")
 SECRETS = Kind("", "v1", "Secret", "secrets")
 SERVICES = Kind("", "v1", "Service", "services")
 DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments")

@@ -25,7 +25,9 @@ MODULES = {"": core_v1, "apps": apps_v1, "apiextensions.k8s.io": apiextensions_v
 class LightkubeClient:
     """Built-in kinds with their models, custom ones as generic resources."""
 
-    features = frozenset(("replace", "json", "strategic", "apply", "dry-run", "since"))
+    features = frozenset(
+        ("replace", "json", "strategic", "apply", "apply-status", "dry-run", "since", "evict")
+    )
 
     def __init__(self, namespace: str) -> None:
         self._client = lightkube.Client(namespace=namespace)
@@ -79,6 +81,10 @@ class LightkubeClient:
     def delete(self, kind: Kind, name: str, *, policy: str | None = None, uid: str | None = None) -> Any:
         cascade = {} if policy is None else {"cascade": CascadeType(policy)}
         return self._client.delete(self._class(kind), name, **cascade, **self._place(kind))
+
+    def evict(self, name: str) -> Any:
+        eviction = core_v1.Pod.Eviction.from_dict({"metadata": {"name": name}})
+        self._client.create(eviction, name, namespace=self.namespace)
 
     def watch(self, kind: Kind, since: str | None, count: int, *, labels: Any = ()) -> Any:
         options = {"labels": selector_of(labels), "resource_version": since, **self._place(kind)}

@@ -26,7 +26,20 @@ class OfficialClient:
     """Built-in kinds with their models, custom ones with `CustomObjectsApi`."""
 
     features = frozenset(
-        ("replace", "json", "strategic", "apply", "dry-run", "pages", "since", "uid", "collection")
+        (
+            "replace",
+            "json",
+            "strategic",
+            "apply",
+            "apply-status",
+            "dry-run",
+            "pages",
+            "since",
+            "initial",
+            "uid",
+            "collection",
+            "evict",
+        )
     )
 
     def __init__(self, library: str, namespace: str) -> None:
@@ -117,24 +130,53 @@ class OfficialClient:
     def replace(self, kind: Kind, name: str, body: Any, *, subresource: str | None = None) -> Any:
         return self._named("replace", kind, name, body, subresource=subresource)
 
-    def delete(self, kind: Kind, name: str, *, policy: str | None = None, uid: str | None = None) -> Any:
+    def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        policy: str | None = None,
+        uid: str | None = None,
+        version: str | None = None,
+    ) -> Any:
         options: dict[str, Any] = {}
         if policy is not None:
             options["propagation_policy"] = policy
-        if uid is not None:
-            options["body"] = {"preconditions": {"uid": uid}}
+        given = {"uid": uid, "resourceVersion": version}
+        preconditions = {key: value for key, value in given.items() if value is not None}
+        if preconditions:
+            options["body"] = {"preconditions": preconditions}
         return self._named("delete", kind, name, **options)
+
+    def evict(self, name: str) -> Any:
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        api = self._library.client.CoreV1Api(self._client)
+        made = self._run(api.create_namespaced_pod_eviction, name, self.namespace, body)
+        return self._client.sanitize_for_serialization(made)
 
     def delete_collection(self, kind: Kind, labels: Any) -> Any:
         return self._call("delete_collection", kind, label_selector=text_of(labels))
 
     def watch(self, kind: Kind, since: str | None, count: int, *, labels: Any = ()) -> Any:
-        function, leading = self._function("list", kind)
-        options: dict[str, Any] = {"timeout_seconds": 20}
+        options: dict[str, Any] = {}
         if since is not None:
             options["resource_version"] = since
         if labels:
             options["label_selector"] = text_of(labels)
+        return self._watch_with(kind, count, options)
+
+    def watch_initial(self, kind: Kind, count: int, labels: Any) -> Any:
+        options = {
+            "label_selector": text_of(labels),
+            "send_initial_events": True,
+            "resource_version_match": "NotOlderThan",
+            "allow_watch_bookmarks": True,
+        }
+        return self._watch_with(kind, count, options)
+
+    def _watch_with(self, kind: Kind, count: int, options: dict[str, Any]) -> Any:
+        function, leading = self._function("list", kind)
+        options["timeout_seconds"] = 20
         events = []
 
         async def read() -> None:

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::base::user::User;
 use crate::cluster::Cluster;
@@ -41,10 +41,11 @@ impl Operation {
 pub(crate) struct Warnings(Mutex<Vec<String>>);
 
 impl Warnings {
-    /// Adds a warning. Errors carry the warnings as well.
+    /// Adds a warning, unless a header cannot contain it. Errors carry the warnings as well.
     pub(crate) fn add(&self, warning: &str) {
         let mut warnings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !warnings.iter().any(|known| known == warning) {
+        let fits = !warning.is_empty() && !warning.chars().any(char::is_control);
+        if fits && !warnings.iter().any(|known| known == warning) {
             warnings.push(warning.to_owned());
         }
     }
@@ -56,7 +57,17 @@ impl Warnings {
         if warnings.iter().map(|warning| warning.chars().count()).sum::<usize>() <= TOTAL {
             return warnings.clone();
         }
-        warnings.iter().take(TOTAL / EACH).map(|warning| warning.chars().take(EACH).collect()).collect()
+        let mut written = 0;
+        let mut shortened = Vec::new();
+        for warning in warnings.iter() {
+            if written >= TOTAL {
+                break;
+            }
+            let short: String = warning.chars().take(EACH).collect();
+            written += short.chars().count();
+            shortened.push(short);
+        }
+        shortened
     }
 }
 
@@ -66,10 +77,12 @@ pub(crate) struct Attributes<'a> {
     pub(crate) resource: &'a Arc<Resource>,
     pub(crate) subresource: Option<&'a str>,
     pub(crate) namespace: &'a str,
+    /// Name in the request; empty for the deletion of a collection, and as long as a name is not generated.
+    pub(crate) name: &'a str,
     pub(crate) user: &'a User,
     pub(crate) operation: Operation,
-    /// Whether the request deletes a collection. Then, it has no name.
-    pub(crate) is_collection: bool,
+    /// Options that the client has given.
+    pub(crate) options: &'a Map<String, Value>,
     pub(crate) dry_run: bool,
     pub(crate) warnings: &'a Warnings,
 }
@@ -98,41 +111,24 @@ impl<'o> Objects<'o> {
         };
         Ok((new, old))
     }
-    /// Name of the object.
-    fn name(&self) -> &'o str {
-        let object = self.new.or(self.old);
-        object.and_then(|o| o.pointer("/metadata/name")).and_then(Value::as_str).unwrap_or_default()
-    }
 }
 
 impl Attributes<'_> {
-    /// Name in the request; empty for the deletion of a collection.
-    pub(super) fn name_of<'n>(&self, objects: &Objects<'n>) -> &'n str {
-        if self.is_collection { "" } else { objects.name() }
-    }
-
     /// Name in errors.
-    pub(super) fn shown_name<'n>(&self, objects: &Objects<'n>) -> &'n str {
-        match self.name_of(objects) {
-            "" => "Unknown",
-            name => name,
-        }
+    pub(super) fn shown_name(&self) -> &str {
+        if self.name.is_empty() { "Unknown" } else { self.name }
     }
 
-    /// Namespace of the request. That of a namespace is the namespace itself, unless it is created.
-    pub(super) fn namespace_of<'n>(&'n self, objects: &Objects<'n>) -> &'n str {
-        if self.resource.is("", "namespaces") && self.operation != Operation::Create {
-            return objects
-                .old
-                .and_then(|o| o.pointer("/metadata/name"))
-                .and_then(Value::as_str)
-                .unwrap_or_default();
+    /// Namespace of the request. That of a namespace is the namespace itself.
+    pub(super) fn namespace(&self) -> &str {
+        if self.resource.is("", "namespaces") {
+            return self.name;
         }
         if self.resource.namespaced { self.namespace } else { "" }
     }
 
     /// The `AdmissionRequest`, without its objects. `matched` is the resource in the version of the matching rule.
-    pub(super) fn admission_request(&self, matched: &Resource, objects: &Objects<'_>) -> Value {
+    pub(super) fn admission_request(&self, matched: &Resource) -> Value {
         let kind = |it: &Resource| match self.subresource.and_then(|sub| it.subresource(sub)?.kind.as_ref()) {
             Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
             None => json!({"group": it.group, "version": it.version, "kind": it.kind}),
@@ -143,12 +139,18 @@ impl Attributes<'_> {
         let mut request = json!({
             "kind": kind(matched), "resource": resource(matched),
             "requestKind": kind(self.resource), "requestResource": resource(self.resource),
-            "name": self.name_of(objects), "operation": self.operation.name(),
+            "operation": self.operation.name(),
             "userInfo": {"username": user.name, "uid": user.name, "groups": user.groups},
             "dryRun": self.dry_run,
             "options": {"kind": self.operation.options_kind(), "apiVersion": "meta.k8s.io/v1"},
         });
-        let namespace = self.namespace_of(objects);
+        for (key, value) in self.options {
+            request["options"][key] = value.clone();
+        }
+        if !self.name.is_empty() {
+            request["name"] = self.name.into();
+        }
+        let namespace = self.namespace();
         if !namespace.is_empty() {
             request["namespace"] = namespace.into();
         }
@@ -159,9 +161,14 @@ impl Attributes<'_> {
         request
     }
 
+    /// Whether the object of the request has the kind of the subresource, such as `Scale`.
+    pub(super) fn has_other_kind(&self) -> bool {
+        matches!(self.subresource, Some("scale" | "eviction" | "binding" | "token"))
+    }
+
     /// An object of the request in the version of another resource.
     pub(super) async fn in_version_of(&self, object: &Value, matched: &Resource) -> Result<Value, Status> {
-        if self.subresource == Some("scale") {
+        if self.has_other_kind() {
             return Ok(object.clone());
         }
         converted(object, self.resource, matched).await
@@ -173,7 +180,7 @@ impl Attributes<'_> {
         object: &Value,
         matched: &Resource,
     ) -> Result<Value, Status> {
-        if self.subresource == Some("scale") {
+        if self.has_other_kind() {
             return Ok(object.clone());
         }
         converted(object, matched, self.resource).await
@@ -187,4 +194,29 @@ async fn converted(object: &Value, from: &Resource, to: &Resource) -> Result<Val
         conversion::from_storage(&mut value, to);
     }
     webhook::conversion::one(to, value, &to.api_version()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_are_shortened_if_they_are_too_long_together() {
+        let warnings = Warnings::default();
+        for (number, length) in [(0, 100), (1, 3000), (2, 300), (0, 100)] {
+            warnings.add(&number.to_string().repeat(length));
+        }
+        warnings.add("");
+        warnings.add("two\nlines");
+        let lengths = |warnings: &Warnings| -> Vec<usize> {
+            warnings.shortened().iter().map(|it| it.chars().count()).collect()
+        };
+        assert_eq!(lengths(&warnings), [100, 3000, 300]);
+        warnings.add(&"é".repeat(697));
+        assert_eq!(lengths(&warnings), [100, 256, 256, 256]);
+        for number in 0..30 {
+            warnings.add(&format!("{number:0256}"));
+        }
+        assert_eq!(lengths(&warnings).len(), 17, "up to the one that exceeds the limit");
+    }
 }

@@ -19,7 +19,7 @@ static THREADS: Semaphore = Semaphore::const_new(2);
 
 /// The variables that describe the request. `objects` are in the version of the matched resource.
 pub(super) fn inputs(request: &Attributes<'_>, matched: &Resource, objects: &Objects<'_>) -> Inputs {
-    let namespace = match request.namespace_of(objects) {
+    let namespace = match request.namespace() {
         "" => None,
         _ if request.resource.is("", "namespaces") => None,
         name => request.cluster.store.get("namespaces", "", name).map(|stored| stored.value()),
@@ -27,15 +27,15 @@ pub(super) fn inputs(request: &Attributes<'_>, matched: &Resource, objects: &Obj
     let values = vec![
         ("object", objects.new.cloned().unwrap_or_default()),
         ("oldObject", objects.old.cloned().unwrap_or_default()),
-        ("request", request.admission_request(matched, objects)),
+        ("request", request.admission_request(matched)),
         ("namespaceObject", namespace.unwrap_or_default()),
     ];
     let request_resource = vec![
         ("group", matched.group.clone()),
         ("resource", matched.plural.clone()),
         ("subresource", request.subresource.unwrap_or_default().to_owned()),
-        ("namespace", request.namespace_of(objects).to_owned()),
-        ("name", request.name_of(objects).to_owned()),
+        ("namespace", request.namespace().to_owned()),
+        ("name", request.name.to_owned()),
     ];
     Inputs { values, authorizer: authorizer(request), request_resource }
 }
@@ -120,5 +120,5 @@ pub(super) async fn webhook_is_called(
         are_met(super::matching::list(&holder, "matchConditions"), &holder, evaluation)
     });
     let resource = request.resource.group_resource();
-    met.await?.map_err(|why| Status::forbidden(resource, request.shown_name(objects), &why, &[]))
+    met.await?.map_err(|why| Status::forbidden(resource, request.shown_name(), &why, &[]))
 }

@@ -24,8 +24,7 @@ pub(super) fn matched_resource(
     objects: &Objects<'_>,
 ) -> Option<Arc<Resource>> {
     let accepts_equivalents = member_text(holder, "matchPolicy") != "Exact";
-    let by_rules =
-        |rules: &[Value]| match_rules(request, rules, accepts_equivalents, request.name_of(objects));
+    let by_rules = |rules: &[Value]| match_rules(request, rules, accepts_equivalents, request.name);
     if by_rules(list(holder, "excludeResourceRules")).is_some() {
         return None;
     }
@@ -82,7 +81,7 @@ fn matches_namespace(request: &Attributes<'_>, holder: &Value, objects: &Objects
             &Objects { old: None, ..*objects },
         );
     }
-    let namespace = request.cluster.store.get("namespaces", "", request.namespace_of(objects));
+    let namespace = request.cluster.store.get("namespaces", "", request.namespace());
     namespace.is_some_and(|ns| selector.matches(|key| Stored::label(&ns, key)))
 }
 

@@ -10,18 +10,22 @@ mod webhooks;
 use serde_json::Value;
 
 pub(crate) use attributes::{Attributes, Operation, Warnings};
-pub(crate) use webhooks::mutate;
+pub(crate) use webhooks::{has_mutating_webhooks, mutate};
 
 use crate::error::status::Status;
 use attributes::Objects;
 
-/// Evaluates the policies and calls the validating webhooks that match the request; the error is the first denial.
+/// Evaluates the policies and calls the validating webhooks that match the request; the error is the first denial. Mutating webhooks
+/// are called for deletions, too.
 pub(crate) async fn validate(
     request: &Attributes<'_>,
     new: Option<&Value>,
     old: Option<&Value>,
 ) -> Result<(), Status> {
     let objects = Objects { new, old };
+    if request.operation == Operation::Delete {
+        webhooks::mutate_deletion(request, &objects).await?;
+    }
     policies::validate(request, &objects).await?;
     webhooks::validate(request, &objects).await
 }

@@ -32,7 +32,7 @@ impl Failure {
     }
 
     /// The rejection of the request. `policy` names the policy, and the binding if there is one.
-    fn status(&self, request: &Attributes<'_>, objects: &Objects<'_>, policy: &str) -> Status {
+    fn status(&self, request: &Attributes<'_>, policy: &str) -> Status {
         let why = format!("ValidatingAdmissionPolicy {policy} denied request: {}", self.message);
         let (code, reason) = match self.reason.as_str() {
             "Unauthorized" => (401, "Unauthorized"),
@@ -41,12 +41,12 @@ impl Failure {
             _ => (422, "Invalid"),
         };
         let mut status =
-            Status::forbidden(request.resource.group_resource(), request.shown_name(objects), &why, &[]);
+            Status::forbidden(request.resource.group_resource(), request.shown_name(), &why, &[]);
         if let Some(details) = &mut status.details {
             details.insert("causes".into(), json!([{"message": why}]));
         }
         status.code = code;
-        status.reason = reason;
+        status.reason = reason.into();
         status
     }
 }
@@ -75,7 +75,7 @@ pub(super) async fn validate(request: &Attributes<'_>, objects: &Objects<'_>) ->
         if let Err(why) = parameter_resource(request, &spec["paramKind"]) {
             if !ignores_failures(&spec) && denied.is_none() && bound.clone().next().is_some() {
                 let failure = Failure::new(format!("failed to configure policy: {why}"));
-                denied = Some(failure.status(request, objects, &format!("'{}'", policy.name)));
+                denied = Some(failure.status(request, &format!("'{}'", policy.name)));
             }
             continue;
         }
@@ -94,7 +94,7 @@ pub(super) async fn validate(request: &Attributes<'_>, objects: &Objects<'_>) ->
                             failure.message
                         )),
                         Some("Deny") if denied.is_none() => {
-                            denied = Some(failure.status(request, objects, &named));
+                            denied = Some(failure.status(request, &named));
                         }
                         _ => {}
                     }
@@ -121,7 +121,7 @@ async fn evaluate(
     matched: &Arc<Resource>,
     objects: &Objects<'_>,
 ) -> Result<Vec<Failure>, Status> {
-    let params = match parameters(request, &spec["paramKind"], &binding["paramRef"], objects) {
+    let params = match parameters(request, &spec["paramKind"], &binding["paramRef"]) {
         Ok(params) => params,
         Err(_) if ignores_failures(spec) => return Ok(Vec::new()),
         Err(why) => return Ok(vec![Failure::new(format!("failed to configure binding: {why}"))]),
@@ -152,17 +152,12 @@ fn parameter_resource(request: &Attributes<'_>, kind: &Value) -> Result<Option<A
 }
 
 /// The parameters of a binding: objects, or one null if the policy or the binding has none.
-fn parameters(
-    request: &Attributes<'_>,
-    kind: &Value,
-    reference: &Value,
-    objects: &Objects<'_>,
-) -> Result<Vec<Value>, String> {
+fn parameters(request: &Attributes<'_>, kind: &Value, reference: &Value) -> Result<Vec<Value>, String> {
     let Some(resource) = parameter_resource(request, kind)?.filter(|_| reference.is_object()) else {
         return Ok(vec![Value::Null]);
     };
     let given = member_text(reference, "namespace");
-    let namespace = match (resource.namespaced, given, request.namespace_of(objects)) {
+    let namespace = match (resource.namespaced, given, request.namespace()) {
         (false, "", _) => "",
         (false, ..) => {
             return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".into());

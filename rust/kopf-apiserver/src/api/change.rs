@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Call, scale_values};
+use super::{Call, mutation};
 use crate::admission::{self, Operation};
 use crate::apply::field_set::{self, Comparison, Set};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
@@ -31,6 +31,9 @@ pub(super) async fn update_object(
     options: &WriteOptions,
     applied: Option<Vec<ManagedFieldsEntry>>,
 ) -> Result<Option<WriteResult>, Status> {
+    // Mutating webhooks get the fields that are restored as the client has sent them.
+    let is_mutable = admission::has_mutating_webhooks(call.cluster);
+    let given = is_mutable.then(|| new.clone());
     restore_reset_fields(call, before, &mut new);
     let nothing = Map::new();
     let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
@@ -56,7 +59,12 @@ pub(super) async fn update_object(
         }
         meta.insert("resourceVersion".into(), old.version.to_string().into());
     }
-    let mut new = mutate(call, new, before, options).await?;
+    if let Some(given) = given
+        && let Some(mutated) = mutation::mutate(call, &new, given, before, options).await?
+    {
+        new = mutated;
+        causes = restore_after_mutation(call, old, before, &mut new);
+    }
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
     // Admission and the server's own values count as well: an object that they restore is unchanged.
     update_generation(call, before, &mut new);
@@ -67,19 +75,46 @@ pub(super) async fn update_object(
     causes.extend(found);
     prepare::reject_invalid(&call.resource, &new, &causes)?;
     call.add_warnings(&new, Some(before));
-    let attributes = call.admission_attributes(Operation::Update, options);
-    match shown(call, &new, before) {
+    let attributes = call.admission_attributes(Operation::Update, &old.name, options);
+    match mutation::shown(call, &new, before) {
         Some((new, old)) => admission::validate(&attributes, Some(&new), Some(&old)).await?,
         None => admission::validate(&attributes, Some(&new), Some(before)).await?,
     }
+    if is_mutable && call.resource.custom.is_some() {
+        new = prepare::coerce_custom_object(&call.resource, new);
+    }
     check_size(&new, old.json.len() + call.request.body.len())?;
-    if options.dry_run || new == *before {
+    if new == *before {
         return Ok(Some(WriteResult::Unstored(new)));
     }
+    if options.dry_run {
+        return Ok(Some(WriteResult::Unstored(conversion::round_trip(&call.resource, new).await?)));
+    }
+    store(call, old, new).await
+}
+
+/// Restores the fields that webhooks must not change. Returns field errors for immutable fields.
+fn restore_after_mutation(call: &Call<'_>, old: &Stored, before: &Value, new: &mut Value) -> Vec<Cause> {
+    restore_reset_fields(call, before, new);
+    let nothing = Map::new();
+    let old_meta = before.get("metadata").and_then(Value::as_object).unwrap_or(&nothing);
+    let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) else { return Vec::new() };
+    let mut causes = meta::preserve_system_fields(meta, old_meta);
+    let name = meta.get("name").cloned().unwrap_or_default();
+    if name != *old.name {
+        // kube-apiserver validates this twice and reports it twice.
+        causes.extend(vec![Cause::invalid("metadata.name", &name, "field is immutable"); 2]);
+    }
+    meta.insert("resourceVersion".into(), old.version.to_string().into());
+    causes
+}
+
+/// Writes an updated object, or removes it if nothing holds its deletion any longer. `None` means a write conflict.
+async fn store(call: &Call<'_>, old: &Arc<Stored>, new: Value) -> Result<Option<WriteResult>, Status> {
     let is_released = at(&new, "/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
-    let is_deleting = old_meta.contains_key("deletionTimestamp");
-    let has_grace_period =
-        old_meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| g > 0);
+    let is_deleting = at(&new, "/metadata/deletionTimestamp").is_some();
+    let grace = at(&new, "/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let has_grace_period = grace.is_some_and(|seconds| seconds > 0);
     if is_deleting && is_released && !has_grace_period && !call.resource.is("", "namespaces") {
         let last = conversion::to_storage(&call.resource, new.clone()).await?;
         return match call.cluster.remove(&call.resource, old, last) {
@@ -93,31 +128,6 @@ pub(super) async fn update_object(
         Err(StoreError::NotFound) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
         Err(_) => Ok(None),
     }
-}
-
-/// The new and the stored object as scales, for admission to the scale subresource.
-fn shown(call: &Call<'_>, new: &Value, before: &Value) -> Option<(Value, Value)> {
-    let is_scale = call.subresource.as_deref() == Some("scale");
-    is_scale
-        .then(|| (scale_values::scale_from_object(call, new), scale_values::scale_from_object(call, before)))
-}
-
-/// Calls mutating webhooks.
-async fn mutate(
-    call: &Call<'_>,
-    mut new: Value,
-    before: &Value,
-    options: &WriteOptions,
-) -> Result<Value, Status> {
-    let attributes = call.admission_attributes(Operation::Update, options);
-    let Some((shown, old)) = shown(call, &new, before) else {
-        return admission::mutate(&attributes, new, Some(before)).await;
-    };
-    let mut mutated = admission::mutate(&attributes, shown.clone(), Some(&old)).await?;
-    if mutated != shown {
-        scale_values::set_replicas(call, &mut new, mutated["spec"]["replicas"].take());
-    }
-    Ok(new)
 }
 
 /// The subresource is validated apart: its values have no `status` in their messages.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::{Call, read};
+use super::write::{admit_subresource, created};
+use super::{Call, body, read};
 use crate::admission::{self, Operation};
 use crate::base::json::text;
 use crate::cluster::work_queue::WorkItem;
@@ -41,8 +42,11 @@ fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
         })?
     };
     let body_text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
+    // Options in the query count if there is no body.
+    let in_query = |key: &str| if body.is_null() { query.get(key).to_owned() } else { String::new() };
+    write.dry_run &= body.is_null();
     let propagation = body_text("propagationPolicy")
-        .or_else(|| Some(query.get("propagationPolicy").to_owned()))
+        .or_else(|| Some(in_query("propagationPolicy")))
         .filter(|p| !p.is_empty());
     let mut causes = Vec::new();
     let dry_run = crate::base::json::strings(body.get("dryRun"));
@@ -72,7 +76,8 @@ fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
     let grace = body
         .get("gracePeriodSeconds")
         .and_then(Value::as_i64)
-        .or_else(|| query.get("gracePeriodSeconds").parse().ok());
+        .or_else(|| in_query("gracePeriodSeconds").parse().ok());
+    write.given = call.request.given_delete_options(&body);
     Ok(DeleteOptions {
         write,
         propagation,
@@ -105,7 +110,7 @@ pub(crate) async fn delete_one(call: &Call<'_>) -> Result<Response, Status> {
     let delete_options = delete_options(call)?;
     let name = call.name.as_deref().unwrap_or_default();
     let warnings = warnings(call, &delete_options);
-    let response = match delete(call, name, &delete_options).await {
+    let response = match delete(call, name, &delete_options, true).await {
         Ok(DeleteResult::Deleted(object)) if !returns_object(call) => {
             Response::json(200, &success(call, &object))
         }
@@ -150,7 +155,13 @@ fn success(call: &Call<'_>, object: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-async fn delete(call: &Call<'_>, name: &str, delete_options: &DeleteOptions) -> Result<DeleteResult, Status> {
+/// Deletes an object. The admission of the deletion is optional.
+async fn delete(
+    call: &Call<'_>,
+    name: &str,
+    delete_options: &DeleteOptions,
+    is_admitted: bool,
+) -> Result<DeleteResult, Status> {
     for _ in 0..20 {
         let old = call.cluster.get(&call.resource, &call.namespace, name);
         let old = old.ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
@@ -164,12 +175,16 @@ async fn delete(call: &Call<'_>, name: &str, delete_options: &DeleteOptions) -> 
             ));
         }
         let before = render::object_value(call.in_version(old.clone()).await?.as_ref(), &call.resource);
-        admission::validate(
-            &call.admission_attributes(Operation::Delete, &delete_options.write),
-            None,
-            Some(&before),
-        )
-        .await?;
+        if is_admitted {
+            // The deletion of a collection has no name.
+            let name = if call.is_collection() { "" } else { name };
+            let mut write = delete_options.write.clone();
+            if call.resource.is("", "namespaces") && !write.given.contains_key("preconditions") {
+                write.given.insert("preconditions".into(), json!({"uid": &*old.uid}));
+            }
+            let attributes = call.admission_attributes(Operation::Delete, name, &write);
+            admission::validate(&attributes, None, Some(&before)).await?;
+        }
         let before = conversion::to_storage(&call.resource, before).await?;
         match try_delete(call, &old, before, delete_options) {
             Ok(result) => return result.in_version(&call.resource).await,
@@ -348,7 +363,7 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Statu
             subresource: None,
             warnings: call.warnings.clone(),
         };
-        match delete(&inner, &object.name, &delete_options).await {
+        match delete(&inner, &object.name, &delete_options, true).await {
             // The list shows deleted objects as they were, pending ones as they are now.
             Ok(DeleteResult::Deleted(_)) => deleted.push(object.clone()),
             Ok(DeleteResult::Pending(_)) => {
@@ -367,19 +382,21 @@ pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Statu
 /// Evicts a pod. Disruption budgets are not checked.
 pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
-    let mut delete_options = DeleteOptions {
-        write: call.request.write_options("CreateOptions")?,
-        propagation: None,
-        grace: None,
-        uid: None,
-        version: None,
-    };
-    if let Ok(body) = serde_json::from_slice::<Value>(&call.request.body) {
-        delete_options.grace = body.pointer("/deleteOptions/gracePeriodSeconds").and_then(Value::as_i64);
+    let write = call.request.write_options("CreateOptions")?;
+    let (body, _) = body::read(call)?;
+    let body = admit_subresource(call, body, &write).await?;
+    if text(&body, "/metadata/name") != name {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    delete(call, name, &delete_options).await?;
-    Ok(Response::json(
-        201,
-        &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-    ))
+    let given = &body["deleteOptions"];
+    let precondition = |key: &str| given["preconditions"][key].as_str().map(str::to_owned);
+    let delete_options = DeleteOptions {
+        write,
+        propagation: given["propagationPolicy"].as_str().map(str::to_owned),
+        grace: given["gracePeriodSeconds"].as_i64(),
+        uid: precondition("uid"),
+        version: precondition("resourceVersion"),
+    };
+    delete(call, name, &delete_options, false).await?;
+    Ok(created())
 }

@@ -6,6 +6,7 @@ mod change;
 mod delete;
 mod discovery;
 mod logs;
+mod mutation;
 mod openapi;
 mod patch;
 mod read;
@@ -86,16 +87,22 @@ impl Call<'_> {
             }
         }
     }
-    /// Attributes for admission.
-    fn admission_attributes(&self, operation: Operation, options: &WriteOptions) -> Attributes<'_> {
+    /// Attributes for admission. `name` is that of the request.
+    fn admission_attributes<'s>(
+        &'s self,
+        operation: Operation,
+        name: &'s str,
+        options: &'s WriteOptions,
+    ) -> Attributes<'s> {
         Attributes {
             cluster: self.cluster,
             resource: &self.resource,
             subresource: self.subresource.as_deref(),
             namespace: &self.namespace,
+            name,
             user: &self.request.user,
             operation,
-            is_collection: operation == Operation::Delete && self.is_collection(),
+            options: &options.given,
             dry_run: options.dry_run,
             warnings: &self.warnings,
         }
@@ -251,7 +258,7 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
         ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patch::patch(call).await,
         ("finalize", _) => write::finalize(call),
         ("eviction", _) => delete::evict(call).await,
-        ("binding", _) => write::bind(call),
+        ("binding", _) => write::bind(call).await,
         ("token", _) => reviews::token(call),
         _ => Err(Status::new(501, "NotImplemented", format!("the in-memory server does not imitate {name}"))),
     }

@@ -129,7 +129,7 @@ pub(super) fn apply_patch(
         PatchType::Json => {
             patch::json::apply(&mut value, &document).map_err(|rejection| match rejection {
                 patch::json::PatchError::Malformed(why) => decode_error(why),
-                patch::json::PatchError::Inapplicable => Status::unprocessable(),
+                patch::json::PatchError::Inapplicable(_) => Status::unprocessable(),
                 patch::json::PatchError::TooMany(count) => Status::new(
                     413,
                     "RequestEntityTooLarge",

@@ -1,6 +1,6 @@
 //! Scale subresource of built-in and custom resources.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::change::{check_name, update_object};
 use super::patch::apply_patch;
@@ -19,10 +19,7 @@ fn check_scalable(call: &Call<'_>, object: &Value) -> Result<(), Status> {
         return Ok(());
     }
     let why = format!("the spec replicas field \"{}\" does not exist", paths.spec);
-    let mut details = Map::new();
-    details.insert("causes".into(), json!([{"message": why}]));
-    let status = Status::new(500, "InternalError", format!("Internal error occurred: {why}"));
-    Err(status.with(details))
+    Err(Status::internal_error(&why))
 }
 
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response, Status> {

@@ -7,10 +7,11 @@ use super::body;
 use super::change::{
     check_name, check_size, check_uid, check_version, initial_managed_fields, update_object,
 };
+use super::mutation::restore_managed_fields;
 use crate::admission::{self, Operation};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::base::json::text;
-use crate::base::random;
+use crate::base::{names, random};
 use crate::error::status::{Cause, Status};
 use crate::http::render;
 use crate::http::render::{WriteResult, object_value};
@@ -50,7 +51,7 @@ pub(super) async fn create_object(
     applied: Option<ManagedFieldsEntry>,
 ) -> Result<WriteResult, Status> {
     let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
-    before_create(call, &mut value);
+    clear_system_fields(&mut value);
     check_namespace_active(call, &value)?;
     let entries = if let Some(entry) = applied {
         vec![entry]
@@ -65,16 +66,21 @@ pub(super) async fn create_object(
     if let Some(map) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         managed_fields::write(map, entries);
     }
-    let mut value =
-        admission::mutate(&call.admission_attributes(Operation::Create, options), value, None).await?;
+    let has_webhooks = admission::has_mutating_webhooks(call.cluster);
+    let mut value = if has_webhooks { mutate(call, value, options).await? } else { value };
+    before_create(call, &mut value);
     admission::pods::admit(&call.cluster.store, &call.resource, &mut value)?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut value, None);
     let causes = prepare::validate_object(&call.resource, &value, None, &call.cluster.tasks).await?;
     prepare::reject_invalid(&call.resource, &value, &causes)?;
     admission::pods::validate(&call.cluster.store, &call.resource, &value)?;
     call.add_warnings(&value, None);
-    admission::validate(&call.admission_attributes(Operation::Create, options), Some(&value), None).await?;
+    let attributes = call.admission_attributes(Operation::Create, text(&value, "/metadata/name"), options);
+    admission::validate(&attributes, Some(&value), None).await?;
     if call.resource.custom.is_some() {
+        if has_webhooks {
+            value = prepare::coerce_custom_object(&call.resource, value);
+        }
         // kube-apiserver sets the defaults of the status when it reads the object from its storage.
         schema::fill_defaults(&mut value, &call.resource.schema());
     }
@@ -84,7 +90,7 @@ pub(super) async fn create_object(
         if call.cluster.get(&call.resource, &call.namespace, name).is_some() && !has_version {
             return Err(Status::already_exists(call.resource.group_resource(), name));
         }
-        return Ok(WriteResult::Unstored(value));
+        return Ok(WriteResult::Unstored(conversion::round_trip(&call.resource, value).await?));
     }
     let name = text(&value, "/metadata/name").to_owned();
     let is_generated = !text(&value, "/metadata/generateName").is_empty();
@@ -110,6 +116,35 @@ fn add_nulls(mut baseline: Value, value: &Value) -> Value {
     baseline
 }
 
+/// Calls mutating webhooks. They get the object before it has a generated name and system fields.
+async fn mutate(call: &Call<'_>, mut value: Value, options: &WriteOptions) -> Result<Value, Status> {
+    admission::pods::admit(&call.cluster.store, &call.resource, &mut value)?;
+    crate::registry::defaults::before_admission(&call.resource, &mut value);
+    let name = text(&value, "/metadata/name").to_owned();
+    let attributes = call.admission_attributes(Operation::Create, &name, options);
+    let managed = value.pointer("/metadata/managedFields").cloned();
+    let mut mutated = admission::mutate(&attributes, value, None).await?;
+    restore_managed_fields(call, managed, &mut mutated);
+    body::check_namespace_matches(call, &mut mutated)?;
+    Ok(mutated)
+}
+
+/// Removes the fields that only the server sets.
+fn clear_system_fields(value: &mut Value) {
+    let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "managedFields",
+        "resourceVersion",
+    ] {
+        meta.shift_remove(key);
+    }
+}
+
 /// Sets the system fields of a new object.
 fn before_create(call: &Call<'_>, value: &mut Value) {
     let has_status = call.resource.subresource("status").is_some();
@@ -128,14 +163,7 @@ fn before_create(call: &Call<'_>, value: &mut Value) {
         let prefix_kept: String = prefix.chars().take(58).collect();
         meta.insert("name".into(), format!("{prefix_kept}{}", random::name_suffix()).into());
     }
-    for key in [
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "selfLink",
-        "managedFields",
-        "resourceVersion",
-        "generation",
-    ] {
+    for key in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         meta.shift_remove(key);
     }
     meta.insert("uid".into(), random::uid().into());
@@ -261,10 +289,15 @@ pub(crate) fn finalize(call: &Call<'_>) -> Result<Response, Status> {
 }
 
 /// Binds a pod to a node.
-pub(crate) fn bind(call: &Call<'_>) -> Result<Response, Status> {
+pub(crate) async fn bind(call: &Call<'_>) -> Result<Response, Status> {
+    let options = call.request.write_options("CreateOptions")?;
     let name = call.name.as_deref().unwrap_or_default();
     let (value, _) = body::read(call)?;
+    let value = admit_subresource(call, value, &options).await?;
     let node = text(&value, "/target/name").to_owned();
+    if options.dry_run {
+        return Ok(created());
+    }
     let bound = call.cluster.update(&call.resource, &call.namespace, name, |pod| {
         pod["spec"]["nodeName"] = node.clone().into();
         true
@@ -272,8 +305,33 @@ pub(crate) fn bind(call: &Call<'_>) -> Result<Response, Status> {
     if !bound {
         return Err(Status::not_found(call.resource.group_resource(), name));
     }
-    Ok(Response::json(
+    Ok(created())
+}
+
+/// Admission of an object that is created at a subresource, such as an `Eviction`.
+pub(super) async fn admit_subresource(
+    call: &Call<'_>,
+    mut value: Value,
+    options: &WriteOptions,
+) -> Result<Value, Status> {
+    clear_system_fields(&mut value);
+    body::check_namespace_matches(call, &mut value)?;
+    let kind = call.subresource.as_deref().and_then(|name| call.resource.subresource(name)?.kind.as_ref());
+    if let (Some((group, version, kind)), Some(map)) = (kind, value.as_object_mut()) {
+        map.entry("kind").or_insert_with(|| kind.clone().into());
+        map.entry("apiVersion").or_insert_with(|| names::api_version(group, version).into());
+    }
+    let name = call.name.as_deref().unwrap_or_default();
+    let attributes = call.admission_attributes(Operation::Create, name, options);
+    let value = admission::mutate(&attributes, value, None).await?;
+    admission::validate(&attributes, Some(&value), None).await?;
+    Ok(value)
+}
+
+/// The response to an object that is created at a subresource.
+pub(super) fn created() -> Response {
+    Response::json(
         201,
         &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}),
-    ))
+    )
 }

@@ -105,6 +105,28 @@ impl<'de> Visitor<'de> for DuplicateReader<'_, '_> {
     }
 }
 
+/// Kind of a JSON value in messages of Go's decoder.
+pub(crate) fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Object(_) => "object",
+        Value::Array(_) => "array",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+        Value::Null => "null",
+    }
+}
+
+/// Message about a literal with another character, such as `nule`.
+fn literal_complaint(bytes: &[u8], at: usize) -> Option<String> {
+    let start = bytes.get(..at)?.iter().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |i| i + 1);
+    let given = bytes.get(start..at)?;
+    let literal = ["null", "true", "false"].into_iter().find(|it| it.as_bytes().starts_with(given))?;
+    let expected = char::from(*literal.as_bytes().get(given.len()).filter(|_| !given.is_empty())?);
+    let found = char::from(*bytes.get(at)?);
+    Some(format!("invalid character '{found}' in literal {literal} (expecting '{expected}')"))
+}
+
 /// Message of Go's decoder for malformed JSON.
 pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() {
@@ -116,6 +138,11 @@ pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String 
     let at = (line_start + error.column()).saturating_sub(1);
     let found = bytes.get(at).map_or(' ', |b| char::from(*b));
     let text = error.to_string();
+    if text.starts_with("expected ident")
+        && let Some(complaint) = literal_complaint(bytes, at)
+    {
+        return complaint;
+    }
     let path = if text.starts_with("key must be a string") || text.starts_with("expected `\"`") {
         "looking for beginning of object key string"
     } else if text.starts_with("expected `,` or `}`") {

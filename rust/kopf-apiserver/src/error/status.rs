@@ -2,6 +2,8 @@
 //!
 //! All rejections are built here, so their vocabulary is in one file.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::base::names::GroupResource;
@@ -11,7 +13,7 @@ use crate::base::names::GroupResource;
 #[error("{code} {reason}: {message}")]
 pub(crate) struct Status {
     pub(crate) code: u16,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
     /// No `details` in the response if `None`; `{}` if empty.
     pub(crate) details: Option<Box<Map<String, Value>>>,
@@ -90,8 +92,8 @@ fn details(pairs: &[(&str, &str)]) -> Map<String, Value> {
 }
 
 impl Status {
-    pub(crate) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, retry_after: None }
+    pub(crate) fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { code, reason: reason.into(), message: message.into(), details: None, retry_after: None }
     }
     pub(crate) fn with(mut self, details: Map<String, Value>) -> Self {
         self.details = Some(Box::new(details));
@@ -102,6 +104,12 @@ impl Status {
     }
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
+    }
+    /// 500 with its reason, and the error as a cause.
+    pub(crate) fn internal_error(error: &str) -> Self {
+        let mut found = Map::new();
+        found.insert("causes".into(), json!([{"message": error}]));
+        Self::new(500, "InternalError", format!("Internal error occurred: {error}")).with(found)
     }
     pub(crate) fn unauthorized() -> Self {
         Self::new(401, "Unauthorized", "Unauthorized")
@@ -278,7 +286,7 @@ impl Status {
         out.insert("status".into(), "Failure".into());
         out.insert("message".into(), self.message.clone().into());
         if !self.reason.is_empty() {
-            out.insert("reason".into(), self.reason.into());
+            out.insert("reason".into(), self.reason.as_ref().into());
         }
         if let Some(details) = &self.details {
             out.insert("details".into(), Value::Object((**details).clone()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::base::options::FieldValidation;
 use crate::base::user::User;
@@ -74,6 +74,8 @@ pub(crate) struct WriteOptions {
     pub(crate) field_manager: String,
     pub(crate) field_validation: FieldValidation,
     pub(crate) force: bool,
+    /// The options that the client has given, for admission.
+    pub(crate) given: Map<String, Value>,
 }
 
 impl Request {
@@ -124,11 +126,46 @@ impl Request {
             given_manager
         };
         let force = self.query.flag("force");
+        let mut given = Map::new();
+        if !dry_run.is_empty() {
+            given.insert("dryRun".into(), dry_run.clone().into());
+        }
+        for key in ["fieldManager", "fieldValidation"] {
+            let value = self.query.get(key);
+            if !value.is_empty() {
+                given.insert(key.into(), value.into());
+            }
+        }
         Ok(WriteOptions {
+            given,
             dry_run: !dry_run.is_empty(),
             field_manager: field_manager.to_owned(),
             field_validation,
             force,
         })
+    }
+
+    /// The options of a deletion that the client has given in the body or, if there is none, in the query.
+    pub(crate) fn given_delete_options(&self, body: &Value) -> Map<String, Value> {
+        const KEYS: [&str; 5] =
+            ["gracePeriodSeconds", "preconditions", "orphanDependents", "propagationPolicy", "dryRun"];
+        if let Some(body) = body.as_object() {
+            let given = KEYS.iter().filter_map(|key| Some(((*key).to_owned(), body.get(*key)?.clone())));
+            return given.collect();
+        }
+        let query = &self.query;
+        let mut given = Map::new();
+        for key in KEYS {
+            let value = match key {
+                "dryRun" => query.all(key).into(),
+                "gracePeriodSeconds" => query.get(key).parse::<i64>().map_or(Value::Null, Value::from),
+                "propagationPolicy" => query.get(key).into(),
+                _ => continue,
+            };
+            if !matches!(&value, Value::Null) && value != "" && value != Value::Array(Vec::new()) {
+                given.insert(key.to_owned(), value);
+            }
+        }
+        given
     }
 }

@@ -44,8 +44,8 @@ impl Response {
     }
     pub(crate) fn warn(mut self, warnings: &[String]) -> Self {
         for warning in warnings {
-            let quoted = Value::from(warning.as_str()).to_string();
-            self.headers.push(("warning", format!("299 - {quoted}")));
+            let escaped = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            self.headers.push(("warning", format!("299 - \"{escaped}\"")));
         }
         self
     }

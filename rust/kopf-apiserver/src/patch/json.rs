@@ -19,8 +19,8 @@ const DEPTH_CHECKED_AFTER: usize = 16;
 pub(crate) enum PatchError {
     /// The patch is not a list of operations.
     Malformed(String),
-    /// An operation cannot be applied, or a test failed.
-    Inapplicable,
+    /// An operation cannot be applied, or a test failed. The text is not in the answers to patches of clients.
+    Inapplicable(String),
     TooMany(usize),
 }
 
@@ -49,10 +49,10 @@ pub(crate) fn apply(target: &mut Value, patch: &Value) -> Result<(), PatchError>
     let mut copied = 0;
     for some in operations.chunks(DEPTH_CHECKED_AFTER) {
         for operation in some {
-            step(&mut result, operation, &mut copied).ok_or(PatchError::Inapplicable)?;
+            step(&mut result, operation, &mut copied).map_err(PatchError::Inapplicable)?;
         }
         if is_deeper(&result, DEPTH_LIMIT) {
-            return Err(PatchError::Inapplicable);
+            return Err(PatchError::Inapplicable("exceeded max depth".to_owned()));
         }
     }
     *target = result;
@@ -87,12 +87,29 @@ fn length(value: &Value) -> usize {
     counter.0
 }
 
-fn step(target: &mut Value, operation: &Value, copied: &mut usize) -> Option<()> {
+/// Applies one operation. The error is the text of the library that kube-apiserver uses.
+fn step(target: &mut Value, operation: &Value, copied: &mut usize) -> Result<(), String> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
-    let path = tokens(text("path")?).filter(|path| path.len() <= DEPTH_LIMIT)?;
-    match text("op")? {
-        "add" => add(target, &path, operation.get("value").cloned().unwrap_or_default()),
-        "remove" => remove(target, &path).map(|_| ()),
+    let kind = text("op").unwrap_or("unknown");
+    let Some(pointer) = text("path") else {
+        return Err(format!("{kind} operation failed to decode path: missing value"));
+    };
+    let missing =
+        |quoted: &str| format!("{kind} operation does not apply: doc is missing {quoted}: missing value");
+    let path = tokens(pointer).filter(|path| path.len() <= DEPTH_LIMIT);
+    let path = path.ok_or_else(|| missing(&format!("path: \"{pointer}\"")))?;
+    let has_parent = path
+        .split_last()
+        .is_none_or(|(_, above)| get_mut(target, above).is_some_and(|it| it.is_object() || it.is_array()));
+    match kind {
+        "add" if !has_parent => Err(missing(&format!("path: \"{pointer}\""))),
+        "add" => add(target, &path, operation.get("value").cloned().unwrap_or_default())
+            .map_err(|why| format!("error in add for path: '{pointer}': {why}")),
+        "remove" if !has_parent => Err(missing(&format!("path: \"{pointer}\""))),
+        "remove" => remove(target, &path)
+            .map(|_| ())
+            .map_err(|why| format!("error in remove for path: '{pointer}': {why}")),
+        "replace" if !has_parent => Err(missing(&format!("path: {pointer}"))),
         "replace" => {
             let value = operation.get("value").cloned().unwrap_or_default();
             match get_mut(target, &path) {
@@ -101,35 +118,46 @@ fn step(target: &mut Value, operation: &Value, copied: &mut usize) -> Option<()>
                 None if path.last().is_some_and(|t| t.parse::<usize>().is_err()) => {
                     add(target, &path, value)?;
                 }
-                None => return None,
+                None => return Err(missing(&format!("key: {pointer}"))),
             }
-            Some(())
+            Ok(())
         }
         "move" => {
-            let from = tokens(text("from")?)?;
+            let given = text("from").unwrap_or_default();
+            let from = tokens(given).ok_or_else(|| missing(&format!("from path: {given}")))?;
             if path.len() > from.len() && path.starts_with(&from) {
-                return None;
+                return Err(missing(&format!("destination path: {pointer}")));
             }
-            let value = remove(target, &from)?;
-            add(target, &path, value)
+            let key = from.last().cloned().unwrap_or_default();
+            let value =
+                remove(target, &from).map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+            add(target, &path, value).map_err(|why| format!("error in move for path: '{pointer}': {why}"))
         }
         "copy" => {
-            let source = get_mut(target, &tokens(text("from")?)?)?;
+            let given = text("from").unwrap_or_default();
+            let source = tokens(given).and_then(|from| get_mut(target, &from));
+            let source = source.ok_or_else(|| missing(&format!("from path: {given}")))?;
             *copied += length(source);
             if *copied > COPY_LIMIT {
-                return None;
+                return Err(format!(
+                    "Unable to copy, the accumulated size increase of copy is {copied}, exceeding the limit {COPY_LIMIT}"
+                ));
             }
             let value = source.clone();
-            add(target, &path, value)
+            add(target, &path, value).map_err(|why| format!("error while adding value during copy: {why}"))
+        }
+        "test" if !has_parent => {
+            Err(format!("test operation does not apply: is missing path: {pointer}: missing value"))
         }
         "test" => {
             let expected = operation.get("value").unwrap_or(&Value::Null);
-            match get_mut(target, &path) {
-                Some(found) => same(found, expected).then_some(()),
-                None => expected.is_null().then_some(()),
-            }
+            let is_equal = match get_mut(target, &path) {
+                Some(found) => same(found, expected),
+                None => expected.is_null(),
+            };
+            if is_equal { Ok(()) } else { Err(format!("testing value {pointer} failed: test failed")) }
         }
-        _ => None,
+        _ => Err(format!("Unexpected kind: {kind}")),
     }
 }
 
@@ -172,37 +200,48 @@ fn get_mut<'v>(target: &'v mut Value, path: &[String]) -> Option<&'v mut Value> 
     Some(at)
 }
 
-fn add(target: &mut Value, path: &[String], value: Value) -> Option<()> {
+fn add(target: &mut Value, path: &[String], value: Value) -> Result<(), String> {
     let Some((end, above)) = path.split_last() else {
         *target = value;
-        return Some(());
+        return Ok(());
     };
-    match get_mut(target, above)? {
-        Value::Object(map) => {
+    match get_mut(target, above) {
+        Some(Value::Object(map)) => {
             map.insert(end.clone(), value);
         }
-        Value::Array(list) if end == "-" => list.push(value),
-        Value::Array(list) => {
-            let i = index(end, list.len())?;
-            if i > list.len() {
-                return None;
-            }
-            list.insert(i, value);
+        Some(Value::Array(list)) if end == "-" => list.push(value),
+        Some(Value::Array(list)) => {
+            let i = index(end, list.len()).filter(|i| *i <= list.len());
+            list.insert(i.ok_or_else(|| bad_index(end))?, value);
         }
-        _ => return None,
+        _ => return Err("missing value".to_owned()),
     }
-    Some(())
+    Ok(())
 }
 
-fn remove(target: &mut Value, path: &[String]) -> Option<Value> {
-    let (end, above) = path.split_last()?;
-    match get_mut(target, above)? {
-        Value::Object(map) => map.shift_remove(end),
-        Value::Array(list) => {
-            let i = index(end, list.len())?;
-            (i < list.len()).then(|| list.remove(i))
+fn remove(target: &mut Value, path: &[String]) -> Result<Value, String> {
+    let missing = || "missing value".to_owned();
+    let (end, above) = path.split_last().ok_or_else(missing)?;
+    match get_mut(target, above) {
+        Some(Value::Object(map)) => map
+            .shift_remove(end)
+            .ok_or_else(|| format!("Unable to remove nonexistent key: {end}: missing value")),
+        Some(Value::Array(list)) => {
+            let i = index(end, list.len()).filter(|i| *i < list.len());
+            i.map(|i| list.remove(i)).ok_or_else(|| bad_index(end))
         }
-        _ => None,
+        _ => Err(missing()),
+    }
+}
+
+/// Text about a token that is no index of a list.
+fn bad_index(token: &str) -> String {
+    match token.parse::<i64>() {
+        Ok(index) => format!("Unable to access invalid index: {index}: invalid index referenced"),
+        Err(_) => format!(
+            "value was not a proper array index: '{token}': strconv.Atoi: parsing {}: invalid syntax",
+            Value::from(token)
+        ),
     }
 }
 

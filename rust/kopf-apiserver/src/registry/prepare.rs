@@ -65,7 +65,10 @@ pub(crate) fn decode_object(
     before: Option<&Value>,
     warnings: &mut FieldWarnings,
 ) -> Result<Value, String> {
-    let reset = at(&value, "/metadata/managedFields").is_some_and(is_reset);
+    let managed = at(&value, "/metadata/managedFields");
+    // An empty list in a custom object is as none.
+    let is_absent = resource.custom.is_some() && managed.and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let reset = !is_absent && managed.is_some_and(is_reset);
     let mut value = if resource.custom.is_some() {
         decode_custom_object(resource, value, before, warnings)?
     } else {
@@ -86,6 +89,20 @@ pub(crate) fn decode_object(
         }
     }
     Ok(value)
+}
+
+/// A custom object that webhooks have changed, as it is stored: without unknown fields.
+pub(crate) fn coerce_custom_object(resource: &Resource, mut value: Value) -> Value {
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["labels", "annotations"] {
+            // Values that are no texts make the whole map unreadable.
+            if meta.get(key).and_then(Value::as_object).is_some_and(|map| !map.values().all(Value::is_string))
+            {
+                meta.shift_remove(key);
+            }
+        }
+    }
+    decode_object(resource, value.clone(), None, &mut FieldWarnings::default()).unwrap_or(value)
 }
 
 /// Whether the managed fields are an explicit empty list, or one of empty entries.

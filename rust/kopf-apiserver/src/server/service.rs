@@ -202,7 +202,7 @@ fn into_http(response: Response, gzip: bool, counts: &Arc<Counts>) -> http::Resp
         headers.insert("audit-id", id);
     }
     for (name, value) in response.headers {
-        if let Ok(value) = HeaderValue::from_str(&value) {
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
             headers.append(name, value);
         }
     }

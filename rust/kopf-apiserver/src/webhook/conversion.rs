@@ -5,10 +5,11 @@ use std::sync::Arc;
 use base64::Engine;
 use serde_json::{Value, json};
 
-use super::client;
-use crate::base::json::{member_text, strings};
+use super::{client, review};
+use crate::base::json::{go_kind, member_text, strings};
 use crate::base::{names, random};
-use crate::error::status::Status;
+use crate::error::status::{Cause, Status};
+use crate::registry::meta::{self, qualified_name_error};
 use crate::schema;
 use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
@@ -17,7 +18,7 @@ use crate::storage::object::Stored;
 const TIMEOUT: u64 = 30;
 
 /// Converts stored objects to the version of the resource, with one call for all that have another version. The values of fields
-/// that the version does not have are dropped, and its defaults are set.
+/// that the version does not have are dropped. Defaults are those of the stored version.
 pub(crate) async fn from_storage(
     resource: &Resource,
     stored: Vec<Arc<Stored>>,
@@ -30,7 +31,9 @@ pub(crate) async fn from_storage(
     let converted = convert(resource, values, &resource.api_version()).await?;
     let in_version = stored.iter().zip(converted).map(|(object, mut value)| {
         schema::prune(&mut value, &schema, &mut Vec::new());
-        schema::fill_defaults(&mut value, &schema);
+        if resource.is_of_version(&resource.storage_api_version) {
+            schema::fill_defaults(&mut value, &schema);
+        }
         Arc::new(object.with_value(&value))
     });
     Ok(in_version.collect())
@@ -39,6 +42,12 @@ pub(crate) async fn from_storage(
 /// Converts an object to the version in which it is stored.
 pub(crate) async fn to_storage(resource: &Resource, value: Value) -> Result<Value, Status> {
     one(resource, value, &resource.storage_api_version).await
+}
+
+/// The object as it is read after it is stored.
+pub(crate) async fn round_trip(resource: &Resource, value: Value) -> Result<Value, Status> {
+    let stored = to_storage(resource, value).await?;
+    one(resource, stored, &resource.api_version()).await
 }
 
 /// Converts an object to a version. If the resource has no conversion webhook, it stays as it is.
@@ -69,9 +78,11 @@ async fn convert(resource: &Resource, mut values: Vec<Value>, desired: &str) -> 
     }
     for (index, (i, mut new)) in others.into_iter().zip(converted).enumerate() {
         let Some(old) = values.get_mut(i) else { continue };
+        check_object(&new).map_err(Status::internal)?;
         let invalid = |why| Status::internal(format!("{subject} returned invalid object{why}"));
         check(old, &new, desired, index).map_err(invalid)?;
-        keep_metadata(old, &mut new);
+        keep_metadata(old, &mut new)
+            .map_err(|why| Status::internal(format!("{subject} returned invalid metadata: {why}")))?;
         *old = new;
     }
     Ok(values)
@@ -93,23 +104,43 @@ async fn call(resource: &Resource, objects: &[&Value], desired: &str) -> Result<
     let version =
         versions.iter().find(|v| matches!(v.as_str(), "v1" | "v1beta1")).map_or("v1", String::as_str);
     let uid = random::uid();
-    let review = json!({
+    let request = json!({
         "kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{version}"),
         "request": {"uid": uid, "desiredAPIVersion": desired, "objects": objects},
     });
-    let mut answer = client::post(&url, ca.as_deref(), &review, TIMEOUT).await?;
+    let mut answer = review::decode(&client::post(&url, ca.as_deref(), &request, TIMEOUT).await?, &request)?;
+    review::check_type(&answer, &request)?;
     let response = &mut answer["response"];
+    if !response.is_object() {
+        return Err("no response provided".to_owned());
+    }
     if version == "v1" && member_text(response, "uid") != uid {
         let given = member_text(response, "uid");
         return Err(format!("expected response.uid={uid:?}, got {given:?}"));
     }
-    if response.pointer("/result/status").and_then(Value::as_str) != Some("Success") {
-        let message = response.pointer("/result/message").and_then(Value::as_str).unwrap_or_default();
-        return Err(message.to_owned());
+    let status = response.pointer("/result/status").and_then(Value::as_str).unwrap_or_default();
+    if status != "Success" {
+        return Err(match response.pointer("/result/message").and_then(Value::as_str) {
+            None | Some("") => format!("response.result.status was '{status}', not 'Success'"),
+            Some(message) => message.to_owned(),
+        });
     }
     match response["convertedObjects"].take() {
         Value::Array(converted) => Ok(converted),
         _ => Ok(Vec::new()),
+    }
+}
+
+/// Checks that a converted object is one. The error is that of Go's decoder.
+fn check_object(new: &Value) -> Result<(), String> {
+    match new {
+        Value::Object(map) if map.get("kind").is_some_and(|kind| kind.is_string() && kind != "") => Ok(()),
+        Value::Object(_) => Err(format!("Object 'Kind' is missing in '{new}'")),
+        Value::Null => Err("unexpected end of JSON input".to_owned()),
+        _ => Err(format!(
+            "json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go_kind(new)
+        )),
     }
 }
 
@@ -135,14 +166,61 @@ fn check(old: &Value, new: &Value, desired: &str, index: usize) -> Result<(), St
 }
 
 /// Restores the metadata; labels and annotations may change.
-fn keep_metadata(old: &Value, new: &mut Value) {
+fn keep_metadata(old: &Value, new: &mut Value) -> Result<(), String> {
     let mut metadata = old.get("metadata").cloned().unwrap_or_default();
-    let (Some(kept), Some(given)) = (metadata.as_object_mut(), new.get("metadata")) else { return };
+    let Some(kept) = metadata.as_object_mut() else { return Ok(()) };
+    let given = new.get("metadata").unwrap_or(&Value::Null);
     for key in ["labels", "annotations"] {
-        match given.get(key) {
-            Some(value) => kept.insert(key.to_owned(), value.clone()),
-            None => kept.shift_remove(key),
+        let Some(found) = given.get(key).filter(|found| !found.is_null()) else {
+            kept.shift_remove(key);
+            continue;
         };
+        let Some(texts) = found.as_object() else {
+            return Err(format!("invalid metadata.{key} of type {} in converted object", go_type(found)));
+        };
+        if let Some((name, odd)) = texts.iter().find(|(_, text)| !text.is_string()) {
+            let type_ = go_type(odd);
+            return Err(format!(
+                "metadata.{key}[{name}] must be a string, but is {type_} in converted object"
+            ));
+        }
+        if kept.get(key) != Some(found) {
+            check_texts(key, found)?;
+        }
+        kept.insert(key.to_owned(), found.clone());
     }
     new["metadata"] = metadata;
+    Ok(())
+}
+
+/// Checks changed labels or annotations.
+fn check_texts(key: &str, found: &Value) -> Result<(), String> {
+    let mut causes = Vec::new();
+    for (name, value) in found.as_object().into_iter().flatten() {
+        if key == "labels" {
+            meta::check_label("metadata.labels", name, value, &mut causes);
+        } else if let Some(error) = qualified_name_error(&name.to_lowercase()) {
+            causes.push(Cause::invalid("metadata.annotation", &name.as_str().into(), &error));
+        }
+    }
+    let lines: Vec<String> =
+        causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+    match lines.as_slice() {
+        [] => Ok(()),
+        [one] => Err(one.clone()),
+        several => Err(format!("[{}]", several.join(", "))),
+    }
+}
+
+/// Type of a decoded value in Go.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
 }

@@ -112,6 +112,18 @@ pub(crate) fn initial_status(resource: &Resource, map: &mut Map<String, Value>) 
     map.insert("status".into(), status);
 }
 
+/// Sets the values of a new object that mutating webhooks get as well.
+pub(crate) fn before_admission(resource: &Resource, value: &mut Value) {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "pods") => admit_pod(&mut value["spec"]),
+        ("", "namespaces") => {
+            set(value, "status", json!({}));
+            set(&mut value["status"], "phase", "Active".into());
+        }
+        _ => {}
+    }
+}
+
 /// Sets the values that depend on the server or on the previous object.
 pub(crate) fn assign(store: &Store, resource: &Resource, value: &mut Value, old: Option<&Value>) {
     if resource.custom.is_none() {
