@@ -7,6 +7,7 @@ The embedded API server runs in this process, the operator (`soak_operator.py`) 
 """
 
 import argparse
+import base64
 import contextlib
 import os
 import pathlib
@@ -65,6 +66,8 @@ class Load:
             return self.change(name, {"metadata": {"annotations": dict.fromkeys(ours)}})
         if luck < 0.35:
             return self.change(name, {"status": {"noise": luck}}, "status")
+        if luck < 0.4:
+            return self.spoil(name)
         self.expected[name] += 1
         return self.change(name, {"spec": {"value": self.expected[name]}})
 
@@ -81,6 +84,16 @@ class Load:
 
     def change(self, name: str, patch: Any, subresource: str | None = None) -> None:
         self.cluster.patch("soaks", name, patch, subresource=subresource)
+
+    def spoil(self, name: str) -> None:
+        """Change or delete a child, as another client."""
+        plural, child = self.chance.choice([("configmaps", name), ("secrets", f"{name}-0")])
+        with contextlib.suppress(ApiError):  # it may not be there yet
+            if self.chance.random() < 0.5:
+                self.cluster.delete(plural, child)
+            else:
+                spoilt = {"value": "c3BvaWx0"} if plural == "secrets" else {"value": "spoilt"}
+                self.cluster.patch(plural, child, {"data": spoilt})
 
     def annotations(self, name: str) -> dict[str, str]:
         return dict(self.cluster.get("soaks", name)["metadata"].get("annotations") or {})
@@ -99,6 +112,13 @@ class Load:
         children = {it["metadata"]["name"]: it["data"]["value"] for it in self.cluster.list("configmaps")}
         expected = {name: str(value) for name, value in self.expected.items()}
         wrong += [f"the child {name}: {value}" for name, value in children.items() ^ expected.items()]
+        secrets = {it["metadata"]["name"]: it["data"]["value"] for it in self.cluster.list("secrets")}
+        expected = {
+            f"{name}-{number}": base64.b64encode(str(value).encode()).decode()
+            for name, value in self.expected.items()
+            for number in range(1 + value % 2)
+        }
+        wrong += [f"the child {name}: {value}" for name, value in secrets.items() ^ expected.items()]
         return wrong
 
 
@@ -200,7 +220,7 @@ def leaks(state: dict[str, Any], load: Load, bodies: list[Any]) -> list[str]:
     if state["memos"] > len(load.expected):
         wrong.append(f"{state['memos']} memos of {len(load.expected)} objects")
     for name, value in load.expected.items():
-        for handler in ("first", "second", "parent", "field", "reconciled"):
+        for handler in ("first", "second", "parent", "field", "reconciled", "mirrored"):
             if (last := state["seen"].get(name, {}).get(handler)) != value:
                 wrong.append(f"{handler} has seen {name} at {last}, not at {value}")
     return wrong

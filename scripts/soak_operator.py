@@ -118,6 +118,17 @@ async def reconciled(
     note("reconciled", name, spec)
 
 
+@kopf.on.reconcile(KIND, id="mirrored", owns=["secrets"], backoff=kopf.Backoff(first=0.5, most=2))
+async def mirrored(name: str, spec: Any, **_: Any) -> None:
+    """Apply one or two Secrets, of which only the metadata is watched."""
+    stumble(0.05)
+    value = spec.get("value")
+    secret = {"apiVersion": "v1", "kind": "Secret", "stringData": {"value": str(value)}}
+    desired = [{**secret, "metadata": {"name": f"{name}-{number}"}} for number in range(1 + value % 2)]
+    await kopf.apply(desired, prune=True, conflict="force")
+    note("mirrored", name, spec)
+
+
 @kopf.on.delete(KIND, id="removal", backoff=0.5)
 async def removal(**_: Any) -> None:
     stumble(0.05)

@@ -42,7 +42,10 @@ FAULTS: dict[Mode, tuple[Any, int]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """The point of the crash: the n-th request with this verb, or the n-th return of this handler."""
+    """The point of the crash: the n-th request with this verb, or the n-th return of this handler.
+
+    The verb is followed by the plural name of the resource, if the request is for another one.
+    """
 
     mode: Mode
     what: str
@@ -90,6 +93,8 @@ class Scenario:
     settings: Callable[[kopf.OperatorSettings], None] = lambda settings: None
     status: bool = False
     """Whether the kind has a status subresource."""
+    children: tuple[str, ...] = ()
+    """The plural names of other kinds whose requests count."""
 
 
 class CrashRun:
@@ -161,8 +166,9 @@ class CrashRun:
                 self.scenario.first(cluster)
             if self.point is not None and self.point.mode in FAULTS:
                 fault, number = FAULTS[self.point.mode]
-                verb, after = self.point.what, self.point.number
-                cluster.inject(fault, number, verb=verb, resource=KIND, times=1, after=after)
+                verb, _, plural = self.point.what.partition(" ")
+                after = self.point.number
+                cluster.inject(fault, number, verb=verb, resource=plural or KIND, times=1, after=after)
             self._start()
             pending = list(self.scenario.acts)
             self._advance(0)
@@ -170,7 +176,8 @@ class CrashRun:
                 pending.pop(0)(cluster)
                 self._advance(self.scenario.pause, pending)
             wrong = self._check()
-            self.requests = [it for it in cluster.requests if f"/{KIND}" in it.path]
+            paths = [f"/{plural}" for plural in (KIND, *self.scenario.children)]
+            self.requests = [it for it in cluster.requests if any(path in it.path for path in paths)]
             self._stop()
             return wrong + self._remains()
 
@@ -268,17 +275,18 @@ def points(scenario: Scenario, *, at_length: bool = False) -> tuple[list[Point],
     verbs: collections.Counter[str] = collections.Counter()
     found = []
     for request in crash_run.requests:
-        reading = (
-            "watch" if "watch=true" in request.query else "list" if request.path.endswith(KIND) else "get"
-        )
-        verb = {"PATCH": "patch", "GET": reading}[request.method]
+        plural = next((it for it in scenario.children if f"/{it}" in request.path), KIND)
+        is_list = request.path.endswith(plural)
+        reading = "watch" if "watch=true" in request.query else "list" if is_list else "get"
+        verb = {"PATCH": "patch", "DELETE": "delete", "GET": reading}[request.method]
         modes: list[Mode] = ["killed before"]
-        if verb == "patch":
+        if verb in ("patch", "delete"):
             modes = ["killed before", "killed after", "never arrives", "answer lost"]
         elif at_length:
             modes = ["killed before", "killed after", "never arrives"]
-        found += [Point(mode, verb, verbs[verb]) for mode in modes]
-        verbs[verb] += 1
+        what = verb if plural == KIND else f"{verb} {plural}"
+        found += [Point(mode, what, verbs[what]) for mode in modes]
+        verbs[what] += 1
     for handler, count in crash_run.returns.items():
         found += [Point("killed at return", handler, number) for number in range(count)]
     return found, crash_run

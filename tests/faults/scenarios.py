@@ -350,3 +350,77 @@ scenario(
     "a reconciler", reconciled, [create(), change(2), change(3)], final=final(3, "sync", status={"sync": 3})
 )
 scenario("a deletion with a reconciler", reconciled, [create(), delete()], final=is_gone("deleting"))
+
+
+def applying(crash_run: CrashRun) -> None:
+    """A reconciler with children of two kinds: one is cached as a whole, and pruned; only the metadata of the
+    other one is watched."""
+    maps = kopf.cache("configmaps", id="maps", by={"value": "data.value"})
+
+    @kopf.on.reconcile(KIND, id="reconciler", owns=["configmaps", "secrets"], deletion=True)
+    async def reconciler(
+        name: str, namespace: str, spec: Any, conditions: Any, deleting: bool, **kwargs: Any
+    ) -> None:
+        given = {**kwargs, "name": name, "new": {"spec": dict(spec)}}
+        with crash_run.call("deleting" if deleting else "sync", given):
+            if deleting:
+                return
+            value = spec["value"]
+            children = [child_of(name, number, value) for number in range(1 + value % 2)]
+            secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+            try:
+                await kopf.apply(children, prune=True, conflict="force")
+                await kopf.apply({**secret, "stringData": {"value": str(value)}}, conflict="force")
+            except (kopf.ApplyFailed, kopf.ApiError) as error:
+                raise kopf.TemporaryError(f"a fault: {error}", delay=1) from None
+            # The responses are readable at once, also after lost ones.
+            known = maps.get(f"{name}-0", namespace)
+            assert known is not None and known["data"] == {"value": str(value)}, known
+            conditions.set("Applied", True, reason="Applied", message=str(value))
+
+
+def child_of(name: str, number: int, value: int) -> dict[str, Any]:
+    metadata = {"name": f"{name}-{number}"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": str(value)}}
+
+
+def has_children(value: int | None, name: str = "one") -> Any:
+    """The children are those of this value; without a value, there are none, and no owner."""
+
+    def check(crash_run: CrashRun) -> list[str]:
+        cluster = crash_run.cluster
+        maps = {it["metadata"]["name"]: it["data"]["value"] for it in cluster.list("configmaps")}
+        count = 0 if value is None else 1 + value % 2
+        wrong = [] if maps == {f"{name}-{it}": str(value) for it in range(count)} else [f"children: {maps}"]
+        secrets = [it["metadata"]["name"] for it in cluster.list("secrets")]
+        if secrets != [name] * (value is not None):
+            wrong.append(f"secrets: {secrets}")
+        for body in cluster.list(KIND):
+            conditions = (body.get("status") or {}).get("conditions") or []
+            if value is None or [it["message"] for it in conditions] != [str(value)]:
+                wrong.append(f"{body['metadata']} has {conditions}")
+        return wrong
+
+    return check
+
+
+def spoil(cluster: Cluster) -> None:
+    """Another client changes one child, and deletes the other one."""
+    cluster.patch("configmaps", "one-0", {"data": {"value": "spoilt"}})
+    cluster.delete("secrets", "one")
+
+
+def without_retries(settings: kopf.OperatorSettings) -> None:
+    """Calls fail at once, and are repeated: a call that waits is never idle."""
+    settings.networking.error_backoffs = []
+
+
+CHILDREN: Any = {"children": ("configmaps", "secrets"), "status": True, "settings": without_retries}
+scenario(
+    "children of a reconciler",
+    applying,
+    [create(), change(2), spoil, change(3)],
+    final=has_children(3),
+    **CHILDREN,
+)
+scenario("a deletion with children", applying, [create(), delete()], final=has_children(None), **CHILDREN)
