@@ -13,8 +13,9 @@ from typing import Any
 
 import kopf
 import pytest
-from crds import ANYTHING, make_crd
 from kopf.testing import Cluster, Operator
+
+from tests.faults.crds import ANYTHING, make_crd
 
 GROUP = "children.example.com"
 KIND = "barrels"
