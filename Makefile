@@ -13,6 +13,7 @@
 #   make test-wheel     the tests of the optimised wheel: its size, licences, dependencies
 #   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
 #   make crash          crash and restart an operator at every request and every return of a handler: minutes
+#   make leadership     leader election between processes: 20 hand-overs, 10,000 objects, a candidate of client-go (needs Go)
 #   make replicas       three replicas under 200 random kills, stops and partitions: minutes; REPLICA_ROUNDS, REPLICA_SEED
 #   make soak           a mixed load with random faults for an hour (SOAK_MINUTES); checks for leaks and lost changes
 #   make load           100,000 objects and a burst of updates; prints times and memory
@@ -253,6 +254,13 @@ crash: $(VENV)/.installed
 .PHONY: replicas
 replicas: $(VENV)/.installed
 	REPLICA_ROUNDS=$(or $(REPLICA_ROUNDS),200) $(PYTEST) tests/faults/test_replicas.py $(PYTEST_ARGS)
+
+# Leader election at length; tests/faults/test_leadership.py runs fewer rounds, with fewer objects, and without a candidate of client-go
+# unless that is built.
+.PHONY: leadership
+leadership: $(VENV)/.installed kubectl
+	@scripts/elector.sh build
+	LEADERSHIP_ROUNDS=20 LEADERSHIP_OBJECTS=10000 LEADERSHIP_HANDOVER=1 $(PYTEST) tests/faults/test_leadership.py -s $(PYTEST_ARGS)
 
 .PHONY: soak load
 soak: $(BENCHED)/ours/.installed

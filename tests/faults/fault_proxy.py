@@ -9,12 +9,13 @@ import dataclasses
 import http.client
 import http.server
 import json
+import queue
 import socket
 import ssl
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 TIMEOUT = 30.0
@@ -52,6 +53,10 @@ class FaultAction:
     """Keep the connection open without a response."""
     drip: bool = False
     """Send the response byte by byte."""
+    late: float = 0
+    """Seconds before the response is sent."""
+    held: threading.Event | None = None
+    """Forward the request when this is set."""
 
 
 Fault = Callable[[Asked], FaultAction | None]
@@ -75,6 +80,26 @@ def parts_of(data: bytes, drip: bool) -> list[bytes]:
     return [bytes([byte]) for byte in data] if drip else [data]
 
 
+def delayed(lines: Iterable[bytes], seconds: float) -> Iterator[bytes]:
+    """The same lines, each so many seconds later."""
+    if not seconds:
+        yield from lines
+        return
+    received: queue.SimpleQueue[tuple[float, bytes] | None] = queue.SimpleQueue()
+
+    def receive() -> None:
+        # The end of a broken stream is an end. If the client has left, the stream is closed while it is read.
+        with contextlib.suppress(OSError, http.client.HTTPException, ValueError, AttributeError):
+            for line in lines:
+                received.put((time.monotonic() + seconds, line))
+        received.put(None)
+
+    threading.Thread(target=receive, daemon=True).start()
+    while (entry := received.get()) is not None:
+        time.sleep(max(0.0, entry[0] - time.monotonic()))
+        yield entry[1]
+
+
 class ProxyHandler(http.server.BaseHTTPRequestHandler):
     """Serves one connection of the operator. Subclasses set `proxy`."""
 
@@ -84,6 +109,7 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
     is_watching = False
     is_silent = False
     count = 0
+    code = 0
 
     def log_message(self, *_: object) -> None:
         pass
@@ -115,7 +141,9 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
         asked = Asked(self.command, url.path, "watch=true" in url.query, token, body)
         action = next((it for fault in list(self.proxy.faults) if (it := fault(asked))), FaultAction())
         time.sleep(action.pause)
-        code = 0
+        if action.held is not None:
+            action.held.wait()
+        self.code = 0
         try:
             self.count += 1
             if self.is_silent or action.hang:
@@ -123,14 +151,14 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
             elif action.drop or (self.proxy.closes_reused and self.count > 1):
                 self.close()
             elif action.answer is not None:
-                code = action.answer[0]
+                self.code = action.answer[0]
                 self.answer(*action.answer)
             else:
-                code = self.forward(asked, action, body)
+                self.forward(asked, action, body)
         except (OSError, http.client.HTTPException, ValueError):
             self.close()
         finally:
-            self.proxy.asked.append((time.monotonic(), asked, code))
+            self.proxy.asked.append((time.monotonic(), asked, self.code))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = serve
 
@@ -172,20 +200,23 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
         if cut is not None:
             self.close()
 
-    def forward(self, asked: Asked, action: FaultAction, body: bytes) -> int:
-        """Send the request to the cluster, send its response to the operator, and return the status code."""
+    def forward(self, asked: Asked, action: FaultAction, body: bytes) -> None:
+        """Send the request to the cluster, and its response to the operator, if that waits for it."""
         upstream = self.proxy.connect()
         headers = dict(self.proxy.headers)
         if "Content-Type" in self.headers:
             headers["Content-Type"] = self.headers["Content-Type"]
         headers["User-Agent"] = self.headers.get("User-Agent", "")
+        headers |= {name: it for name, it in self.headers.items() if name.lower().startswith("impersonate-")}
         try:
             upstream.request(self.command, self.path, body or None, headers)
             response = upstream.getresponse()
+            self.code = response.status
             if asked.watch and response.status < 400:
                 self.forward_watch(response, drip=action.drip)
-                return response.status
+                return
             text = response.read().decode()
+            time.sleep(action.late)
             if action.lose:
                 self.close()
             elif action.garbage:
@@ -193,7 +224,6 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
             else:
                 cut = len(text) // 2 if action.truncate else None
                 self.answer(response.status, text, {}, cut, drip=action.drip)
-            return response.status
         finally:
             upstream.close()
 
@@ -204,7 +234,7 @@ class ProxyHandler(http.server.BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
-        for line in response:
+        for line in delayed(response, self.proxy.lag):
             # A silent connection never sends again: the operator has to open a new one.
             self.is_silent = self.is_silent or self.proxy.silent
             if self.is_silent:
@@ -236,6 +266,8 @@ class FaultProxy:
         self.faults: list[Fault] = []
         self.injected: list[bytes] = []
         self.silent = False
+        self.lag = 0.0
+        """Seconds by which the events of watches are delayed."""
         self.reluctant = 0.0
         """Seconds before the body of a request is read; then it is read byte by byte."""
         self.closes_reused = False

@@ -6,6 +6,7 @@ import os
 import time
 
 import kopf
+from replica_durations import DURATIONS
 
 OPTIONS = json.loads(os.environ["REPLICA_OPTIONS"])
 FILE = os.open(OPTIONS["calls"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -30,8 +31,9 @@ def configure(settings, **_):
     leadership = settings.leadership
     leadership.enabled, leadership.name, leadership.namespace = True, "parcels-operator", "default"
     leadership.identity = OPTIONS["identity"]
-    leadership.lease_duration, leadership.renew_deadline = 2, 1.2
-    leadership.retry_period, leadership.loss_grace = 0.3, 0.7
+    for name, seconds in {**DURATIONS, **OPTIONS.get("durations", {})}.items():
+        setattr(leadership, name, seconds)
+    settings.health.loop_limit = 1.5
     settings.networking.error_backoffs = [0.1, 0.2]
     settings.networking.request_timeout = 2
     settings.networking.connect_timeout = 1
@@ -45,26 +47,33 @@ def configure(settings, **_):
 async def handle(name, spec, patch, retry, **_):
     number = spec["number"]
     term = note("begin", "handle", name, number)
-    if number % 4 == 1 and retry == 0:
+    if number % 4 == 1 and retry == 0 and not OPTIONS.get("is_steady"):
         raise kopf.TemporaryError("once more", delay=0.1)
+    if term == spec.get("freezes_in_term"):
+        time.sleep(120)  # blocks the event loop
     await asyncio.sleep(spec.get("seconds", 0))
     patch.status["handle"] = number
     patch.status["term"] = term
     note("end", "handle", name, number)
 
 
-@kopf.on.create("parcels")
-@kopf.on.update("parcels", field="spec.number")
 def check(name, spec, patch, **_):
     number = spec["number"]
     term = note("begin", "check", name, number)
-    time.sleep(0.02)
+    time.sleep(spec.get("blocks", 0.02))
     patch.status["check"] = number
     patch.status["term"] = term
     note("end", "check", name, number)
 
 
-@kopf.daemon("parcels")
 async def watch_over(name, stopped, **_):
     note("begin", "watch_over", name, 0)
     await stopped.wait()
+    note("stopped", "watch_over", name, 0)
+
+
+# Objects without daemons are idle once they are handled.
+if not OPTIONS.get("is_light"):
+    kopf.on.update("parcels", field="spec.number")(check)
+    kopf.on.create("parcels")(check)
+    kopf.daemon("parcels")(watch_over)

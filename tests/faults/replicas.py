@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from crds import ANYTHING, make_crd
@@ -45,11 +46,22 @@ class Step:
 class Replica:
     """One replica: a process, which is started again after its end, and its link."""
 
-    def __init__(self, label: str, cluster: Cluster, folder: pathlib.Path) -> None:
-        self.label, self._folder = label, folder
+    def __init__(
+        self,
+        label: str,
+        cluster: Cluster,
+        folder: pathlib.Path,
+        *,
+        script: pathlib.Path = SCRIPT,
+        server: str | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self.label, self._folder, self._script = label, folder, script
+        self._options, self._arguments = options, arguments
         info = cluster.connection
         self._token = info.token
-        self.link = SeveredLink(info.server)
+        self.link = SeveredLink(server or info.server)
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
@@ -75,6 +87,7 @@ class Replica:
             "token": self._token,
             "identity": self.identity,
             "calls": str(self._folder / "calls.jsonl"),
+            **self._options,
         }
         environment = {key: it for key, it in os.environ.items() if not key.startswith(("KOPF_", "KUBE"))}
         folders = [path for path in sys.path if pathlib.Path(path, "kopf").is_dir()]
@@ -82,11 +95,27 @@ class Replica:
         if sources:
             environment["PYTHONPATH"] = os.pathsep.join(sources)
         environment |= {"REPLICA_OPTIONS": json.dumps(options), "HOME": str(self._folder)}
-        command = [sys.executable, "-m", "kopf", "run", "--standalone", "-A", str(SCRIPT)]
+        command = [sys.executable, "-m", "kopf", "run", "--standalone", "-A", *self._arguments]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [*command, str(self._script)],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
+
+    @property
+    def pid(self) -> int:
+        """The id of the present process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the present process; None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
 
     def signal(self, signum: int) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -110,13 +139,15 @@ class Replica:
 
 
 class Replicas:
-    """The replicas on one cluster, and the objects that they handle."""
+    """The replicas on one cluster, and the objects that they handle. The options are those of `Replica`."""
 
-    def __init__(self, cluster: Cluster, folder: pathlib.Path, count: int) -> None:
+    def __init__(self, cluster: Cluster, folder: pathlib.Path, count: int, **options: Any) -> None:
         cluster.apply(CRD)
         self.cluster, self._folder = cluster, folder
         self.numbers: dict[str, int] = {}
-        self.all = [Replica(f"replica{index}", cluster, folder) for index in range(count)]
+        self.all: list[Replica] = []
+        for index in range(count):
+            self.add(f"replica{index}", **options)
 
     def __enter__(self) -> "Replicas":
         return self
@@ -124,6 +155,12 @@ class Replicas:
     def __exit__(self, *_: object) -> None:
         for replica in self.all:
             replica.close()
+
+    def add(self, label: str, **options: Any) -> Replica:
+        """Start one more replica."""
+        replica = Replica(label, self.cluster, self._folder, **options)
+        self.all.append(replica)
+        return replica
 
     def create(self, name: str, **spec: Any) -> None:
         self.numbers[name] = 0
@@ -175,6 +212,15 @@ class Replicas:
         lines = file.read_text().splitlines() if file.exists() else []
         return sorted((Step(*json.loads(line)) for line in lines), key=lambda step: step.at)
 
+    def begun(self, handler: str, name: str) -> list[Step]:
+        """The calls of the handler for the present number of the object."""
+        number = self.numbers[name]
+        return [
+            step
+            for step in self.steps
+            if (step.what, step.handler, step.name, step.number) == ("begin", handler, name, number)
+        ]
+
     @property
     def logs(self) -> str:
         return "\n".join(f"{replica.label}:\n{replica.log[-6000:]}" for replica in self.all)
@@ -190,11 +236,17 @@ def violations_of(requests: Any, steps: list[Step]) -> list[str]:
     return [*_in_leases(requests), *_in_writes(requests), *_in_calls(requests, steps)]
 
 
+def _is_about_lease(request: Any) -> bool:
+    """Other programs have other leases."""
+    is_new = request.path.endswith("/leases") and request.json["metadata"]["name"] == LEASE
+    return is_new or request.path.endswith(f"/leases/{LEASE}")
+
+
 def _terms(requests: Any) -> Iterator[tuple[int, str, int]]:
     """The acquisitions and renewals: the position in the log, the writer, and the term."""
     for position, request in enumerate(requests):
-        if "/leases" in request.path and (request.json["spec"].get("holderIdentity")):
-            yield position, request.user, request.json["spec"]["leaseTransitions"]
+        if _is_about_lease(request) and request.json["spec"].get("holderIdentity"):
+            yield position, request.user, request.json["spec"].get("leaseTransitions", 0)
 
 
 def _in_leases(requests: Any) -> Iterator[str]:
@@ -226,17 +278,33 @@ def _in_writes(requests: Any) -> Iterator[str]:
             latest[name] = (terms[request.user], request.user)
 
 
-def _in_calls(requests: Any, steps: list[Step]) -> Iterator[str]:
-    """Calls begin in the order of the terms, and finished handlers are not called again."""
+def _written(requests: Any) -> dict[tuple[str, str, int], int]:
+    """The terms in which outcomes were written.
+
+    The progress is written last, by a patch of the body after that of the status. If the term ends
+    in between, the handler is called again.
+    """
     written: dict[tuple[str, str, int], int] = {}
+    sent: dict[tuple[str, str], dict[str, Any]] = {}
     for request in requests:
-        body = request.json if "/parcels/" in request.path else None
-        # JSON patches are lists.
-        status = body.get("status") or {} if isinstance(body, dict) else {}
-        name = request.path.split("/parcels/")[-1].partition("/")[0]
+        if "/parcels/" not in request.path:
+            continue
+        name, _, subresource = request.path.split("/parcels/")[-1].partition("/")
+        if subresource:
+            sent[request.user, name] = (
+                (request.json.get("status") or {}) if isinstance(request.json, dict) else {}
+            )
+            continue
+        status = sent.pop((request.user, name), {})
         for handler in HANDLERS:
             if handler in status and "term" in status:
                 written.setdefault((handler, name, status[handler]), status["term"])
+    return written
+
+
+def _in_calls(requests: Any, steps: list[Step]) -> Iterator[str]:
+    """Calls begin in the order of the terms, and finished handlers are not called again."""
+    written = _written(requests)
     ends: collections.Counter[tuple[str, str, int, int]] = collections.Counter()
     last = -1
     for step in steps:

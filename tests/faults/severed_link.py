@@ -34,7 +34,14 @@ class SeveredLink:
         self._loop.call_soon_threadsafe(self._mend)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.run_until_complete(self._finish())
         self._loop.close()
+
+    async def _finish(self) -> None:
+        """Let the connections close."""
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.sleep(0)
 
     def _mend(self) -> None:
         self._is_severed = False

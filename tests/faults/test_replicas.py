@@ -1,6 +1,7 @@
 """Three replicas under random kills, stops and partitions; and a leader that is stopped for too long.
 
-A few rounds here; `make replicas` has 200. `REPLICA_ROUNDS` and `REPLICA_SEED` set their number and the seed.
+On the embedded API server and on a real control plane. A few rounds here; `make replicas` has 200.
+`REPLICA_ROUNDS` and `REPLICA_SEED` set their number and the seed.
 """
 
 import os
@@ -11,17 +12,17 @@ import time
 import pytest
 from replicas import Replica, Replicas
 
-pytestmark = [pytest.mark.kopf_embedded_only, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(3600)
 ROUNDS = int(os.environ.get("REPLICA_ROUNDS", "3"))
 SEED = int(os.environ.get("REPLICA_SEED", "1"))
 NAMES = "abcd"
 
 
 def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothing_and_stands_by(
-    kopf_cluster, tmp_path
+    recorded_cluster, tmp_path
 ):
     """LEA-4, in a handler."""
-    with Replicas(kopf_cluster, tmp_path, 2) as replicas:
+    with Replicas(recorded_cluster, tmp_path, 2) as replicas:
         first = replicas.wait_for_leader()
         [second] = [replica for replica in replicas.all if replica is not first]
         replicas.create("a", seconds=1)
@@ -29,14 +30,14 @@ def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothing_and_
         first.signal(signal.SIGSTOP)
         replicas.wait(lambda: replicas.leader is second, "there is no takeover")
         replicas.wait_until_handled()
-        before, _ = kopf_cluster.requests_since(0)
+        before, _ = recorded_cluster.requests_since(0)
         first.signal(signal.SIGCONT)
         replicas.wait(
             lambda: "Standing by for the lease default/parcels-operator again" in first.log, "no loss"
         )
         replicas.change("a", seconds=0)
         replicas.wait_until_handled()
-        _, after = kopf_cluster.requests_since(before)
+        _, after = recorded_cluster.requests_since(before)
         writes = [it for it in after if it.method != "GET" and it.user == first.identity and it.code < 300]
         assert writes == []
         second.end(signal.SIGKILL)
@@ -44,7 +45,7 @@ def test_a_leader_that_was_stopped_for_longer_than_its_lease_writes_nothing_and_
         replicas.wait_until_handled()
         assert replicas.leader is first, "it leads again, without a restart"
         assert replicas.violations() == []
-        assert (first.starts, kopf_cluster.get("parcels", "a")["status"]["term"]) == (1, 2)
+        assert (first.starts, recorded_cluster.get("parcels", "a")["status"]["term"]) == (1, 2)
 
 
 def disturb(rng: random.Random, replica: Replica) -> float:
@@ -66,10 +67,10 @@ def disturb(rng: random.Random, replica: Replica) -> float:
     return lasting
 
 
-def test_replicas_survive_kills_stops_and_partitions(kopf_cluster, tmp_path):
+def test_replicas_survive_kills_stops_and_partitions(recorded_cluster, tmp_path):
     """LEA-4 and LEA-6 at random moments, and the acceptance of leadership."""
     rng = random.Random(SEED)
-    with Replicas(kopf_cluster, tmp_path, 3) as replicas:
+    with Replicas(recorded_cluster, tmp_path, 3) as replicas:
         for name in NAMES:
             replicas.create(name)
         for number in range(ROUNDS):
