@@ -94,7 +94,7 @@ pub(super) struct Objects<'o> {
     pub(super) old: Option<&'o Value>,
 }
 
-impl<'o> Objects<'o> {
+impl Objects<'_> {
     /// The objects in the version of a matching rule.
     pub(super) async fn in_version(
         &self,

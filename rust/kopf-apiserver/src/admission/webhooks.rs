@@ -369,10 +369,13 @@ pub(super) async fn mutate_deletion(request: &Attributes<'_>, objects: &Objects<
     Ok(())
 }
 
+/// A call of a validating webhook.
+type Call<'c> = Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'c>>;
+
 /// Calls all matching validating webhooks at the same time; the error is that of the first one that rejects the request.
 pub(super) async fn validate(request: &Attributes<'_>, objects: &Objects<'_>) -> Result<(), Status> {
     let hooks = configured(request, "validatingwebhookconfigurations");
-    let mut calls: Vec<Pin<Box<dyn Future<Output = Result<(), Status>> + Send + '_>>> = Vec::new();
+    let mut calls: Vec<Call<'_>> = Vec::new();
     for hook in &hooks {
         let Some(invocation) = invocation(request, hook, objects).await? else { continue };
         calls.push(Box::pin(async move {

@@ -102,10 +102,9 @@ fn step(target: &mut Value, operation: &Value, copied: &mut usize) -> Result<(),
         .split_last()
         .is_none_or(|(_, above)| get_mut(target, above).is_some_and(|it| it.is_object() || it.is_array()));
     match kind {
-        "add" if !has_parent => Err(missing(&format!("path: \"{pointer}\""))),
+        "add" | "remove" if !has_parent => Err(missing(&format!("path: \"{pointer}\""))),
         "add" => add(target, &path, operation.get("value").cloned().unwrap_or_default())
             .map_err(|why| format!("error in add for path: '{pointer}': {why}")),
-        "remove" if !has_parent => Err(missing(&format!("path: \"{pointer}\""))),
         "remove" => remove(target, &path)
             .map(|_| ())
             .map_err(|why| format!("error in remove for path: '{pointer}': {why}")),

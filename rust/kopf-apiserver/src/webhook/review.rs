@@ -104,11 +104,11 @@ mod tests {
                 "json: cannot unmarshal number into Go struct field AdmissionResponse.response.allowed of type bool",
             ),
         ] {
-            let error = decode(body.as_bytes(), &request).expect_err("an error");
+            let error = decode(body.as_bytes(), &request).unwrap_err();
             assert!(error.starts_with(expected), "{body}: {error}");
         }
-        let untyped = decode(b"{}", &request).expect("decoded");
-        let error = check_type(&untyped, &request).expect_err("another type");
+        let untyped = decode(b"{}", &request).unwrap();
+        let error = check_type(&untyped, &request).unwrap_err();
         assert_eq!(
             error,
             "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind="

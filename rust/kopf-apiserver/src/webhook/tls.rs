@@ -158,12 +158,12 @@ mod tests {
 
     /// A certificate of the years 2020 to 2029 that is a CA.
     fn self_signed(name: &str) -> CertificateDer<'static> {
-        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("parameters");
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
         params.not_after = rcgen::date_time_ymd(2030, 1, 1);
-        let key = rcgen::KeyPair::generate().expect("a key");
-        params.self_signed(&key).expect("a certificate").der().clone()
+        let key = rcgen::KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().clone()
     }
 
     /// Verifies a certificate for the loopback address at a time, in seconds since 1970.
@@ -173,11 +173,11 @@ mod tests {
         seconds: u64,
     ) -> Result<(), Error> {
         let mut roots = RootCertStore::empty();
-        roots.add(trusted.clone()).expect("a root");
+        roots.add(trusted.clone()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = Verifier::new(vec![trusted.clone()], roots, provider).expect("a verifier");
+        let verifier = Verifier::new(vec![trusted.clone()], roots, provider).unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        let name = ServerName::try_from("127.0.0.1").expect("a name");
+        let name = ServerName::try_from("127.0.0.1").unwrap();
         verifier.verify_server_cert(given, &[], &name, &[], now).map(|_| ())
     }
 
@@ -186,13 +186,13 @@ mod tests {
         const IN_2025: u64 = 1_750_000_000;
         const IN_2033: u64 = 2_000_000_000;
         let certificate = self_signed("127.0.0.1");
-        verify(&certificate, &certificate, IN_2025).expect("accepted");
-        verify(&certificate, &certificate, IN_2033).expect_err("expired");
+        verify(&certificate, &certificate, IN_2025).unwrap();
+        verify(&certificate, &certificate, IN_2033).unwrap_err();
         let other_name = self_signed("127.0.0.2");
-        let error = verify(&other_name, &other_name, IN_2025).expect_err("another name");
+        let error = verify(&other_name, &other_name, IN_2025).unwrap_err();
         let is_name =
             matches!(error, Error::InvalidCertificate(CertificateError::NotValidForNameContext { .. }));
         assert!(is_name, "{error:?}");
-        verify(&certificate, &self_signed("127.0.0.1"), IN_2025).expect_err("not in the bundle");
+        verify(&certificate, &self_signed("127.0.0.1"), IN_2025).unwrap_err();
     }
 }
