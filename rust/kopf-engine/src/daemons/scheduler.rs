@@ -199,6 +199,7 @@ impl Scheduler {
                 is_deleted: &is_deleted,
                 release_cleanup: None,
                 partial: None,
+                conditions: None,
             };
             let ending = shared.base.term.ending();
             let mut retries = if may_retry { WRITE_RETRIES } else { Backoff::NEVER }.retries();

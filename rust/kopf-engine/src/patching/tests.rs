@@ -123,6 +123,7 @@ async fn apply_with(
         is_deleted: &|| false,
         release_cleanup: persistence.map(|persistence| (&handlers, persistence)),
         partial: None,
+        conditions: None,
     };
     let object = Arc::new(Object::decode(&object.to_string()).unwrap());
     let start = Instant::now();
@@ -381,6 +382,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
         is_deleted: &|| false,
         release_cleanup: None,
         partial: None,
+        conditions: None,
     };
     let progress = json!({"kopf.zalando.org/make": "{}"});
     let patch = json!({"spec": {"bad": 1}, "metadata": {"annotations": progress}});

@@ -20,6 +20,7 @@ impl Worker {
         let is_deleted = || self.dispatcher.is_deleted(&self.key);
         let patching = Patching {
             partial: write.may_be_partial.then_some(&self.shared().base.startup_config.settings.persistence),
+            conditions: None,
             ..self.patching(&config, &is_deleted)
         };
         let request = std::mem::take(&mut write.request);
@@ -90,6 +91,7 @@ impl Worker {
                 && !config.settings.persistence.has_custom_storage())
             .then_some((&*self.dispatcher.resource_handlers, &config.settings.persistence)),
             partial: None,
+            conditions: None,
         }
     }
 }
