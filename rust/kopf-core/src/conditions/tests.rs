@@ -186,8 +186,8 @@ fn changes_of_a_call_are_made_in_the_latest_state() {
         (object(&json!([ready("2020-01-01T00:00:00Z")])), object(&json!([ready("2020-01-01T00:00:00Z")]))),
         (json!({"status": null}), json!({"status": null})),
     ] {
-        let mut changed = before;
-        changes.apply(&mut changed, now());
-        assert_eq!(changed, after);
+        let mut state = before;
+        changes.apply(&mut state, now());
+        assert_eq!(state, after);
     }
 }
