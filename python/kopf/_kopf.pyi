@@ -449,6 +449,7 @@ class CallReconciler:
         delay: float | None = None,
         patch: dict[str, Any] | None = None,
         fns: bool = False,
+        conditions: tuple[list[tuple[str, tuple[bool | None, str, str] | None]], int | None] | None = None,
     ) -> None: ...
 
 @final

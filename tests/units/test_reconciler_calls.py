@@ -78,7 +78,7 @@ def test_only_what_differs_is_patched():
     async def main():
         job = Job()
         reconcilers_of(fn)[bridge.CallReconciler](job)
-        assert await finished(job) == [("succeeded", None, {"spec": {"y": 2}}, False)]
+        assert await finished(job) == [("succeeded", None, {"spec": {"y": 2}}, False, None)]
 
     asyncio.run(main())
 
@@ -111,7 +111,7 @@ def test_the_objects_of_a_call_are_freed_without_the_garbage_collector():
         job = Job()
         handlers = reconcilers_of(fn)
         handlers[bridge.CallReconciler](job)
-        assert await finished(job) == [("succeeded", None, {"status": {"x": 1}}, False)]
+        assert await finished(job) == [("succeeded", None, {"status": {"x": 1}}, False, None)]
         handlers[bridge.ReconcilerEnded](SimpleNamespace(run=1))
 
     gc.disable()

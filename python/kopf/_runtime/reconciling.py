@@ -31,7 +31,7 @@ from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason, FlagSett
 from kopf._runtime import bridge
 from kopf._runtime.causes import LazyReconcilingCause, make_cause
 from kopf._runtime.children import Children
-from kopf._runtime.conditions_argument import write_conditions
+from kopf._runtime.conditions_argument import changes_for_engine
 from kopf._runtime.context import cause_var
 from kopf._runtime.cycle_context import CycleContext, store_results
 from kopf._runtime.daemon_instances import VirtualWait
@@ -196,8 +196,7 @@ class Reconcilers:
     async def _run(self, call: ReconcilerCall) -> None:
         try:
             result, delay = await self._invoke(call)
-            write_conditions(call.conditions, call.patch)
-            self._answer(call, result, delay)
+            self._answer(call, result, delay, changes_for_engine(call.conditions, call.patch))
         except asyncio.CancelledError:
             if call.cancellation == "timeout":
                 timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
@@ -314,12 +313,15 @@ class Reconcilers:
         if generation is not None:
             call.patch.status["observedGeneration"] = generation
 
-    def _answer(self, call: ReconcilerCall, result: str, delay: float | None = None) -> None:
+    def _answer(
+        self, call: ReconcilerCall, result: str, delay: float | None = None, conditions: Any = None
+    ) -> None:
         if call.is_answered:
             return
         patch = call.patch
-        if patch:
-            call.job.answer(result, delay, _without_equal(patch, call.body) or None, bool(patch.fns))
+        if patch or conditions is not None:
+            changed = _without_equal(patch, call.body) or None
+            call.job.answer(result, delay, changed, bool(patch.fns), conditions)
         else:
             call.job.answer(result, delay)
         call.is_answered = True

@@ -60,6 +60,27 @@ impl ConditionChange {
     }
 }
 
+/// The changes of conditions made in one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionChanges {
+    /// The changes.
+    pub changes: Vec<ConditionChange>,
+    /// The generation of the body that the call received.
+    pub generation: Option<i64>,
+}
+
+impl ConditionChanges {
+    /// Makes the changes in the latest state of an object.
+    pub fn apply(&self, object: &mut Value, now: Timestamp) {
+        let Some(object) = object.as_object_mut() else { return };
+        let status = object.entry("status").or_insert_with(|| json!({}));
+        let Some(status) = status.as_object_mut() else { return };
+        let present = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let conditions = changed_conditions(present, &self.changes, self.generation, now);
+        status.insert("conditions".to_owned(), Value::Array(conditions));
+    }
+}
+
 /// Whether the text is valid as a reason: a word in `CamelCase`.
 pub fn is_reason(text: &str) -> bool {
     text.len() <= 1024

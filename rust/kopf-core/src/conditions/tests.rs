@@ -173,3 +173,21 @@ proptest! {
         prop_assert_eq!(patch.is_none(), is_same, "a patch is sent if and only if the list differs");
     }
 }
+
+#[test]
+fn changes_of_a_call_are_made_in_the_latest_state() {
+    let changes = ConditionChanges { changes: vec![set("Ready", Some(true), "Done")], generation: Some(3) };
+    let other = json!({"type": "Other", "status": "False", "extra": 1});
+    let since = "2026-01-02T03:04:05Z";
+    for (before, after) in [
+        (json!({"spec": 1}), json!({"spec": 1, "status": {"conditions": [ready(since)]}})),
+        (object(&json!("not a list")), object(&json!([ready(since)]))),
+        (object(&json!([other])), object(&json!([other, ready(since)]))),
+        (object(&json!([ready("2020-01-01T00:00:00Z")])), object(&json!([ready("2020-01-01T00:00:00Z")]))),
+        (json!({"status": null}), json!({"status": null})),
+    ] {
+        let mut state = before;
+        changes.apply(&mut state, now());
+        assert_eq!(state, after);
+    }
+}

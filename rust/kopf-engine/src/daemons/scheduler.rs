@@ -200,6 +200,7 @@ impl Scheduler {
                 release_cleanup: None,
                 handling: None,
                 partial: None,
+                conditions: None,
             };
             let ending = shared.base.term.ending();
             let mut retries = if may_retry { WRITE_RETRIES } else { Backoff::NEVER }.retries();

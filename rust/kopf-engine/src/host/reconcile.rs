@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use kopf_core::conditions::ConditionChanges;
 use kopf_core::daemon::StopReasons;
 use kopf_core::json::value::{Map, Value};
 use kopf_core::object::Object;
@@ -69,6 +70,8 @@ pub struct ReconcileReply {
     pub patch: Option<Map<String, Value>>,
     /// Whether there are transformation functions.
     pub fns: bool,
+    /// The changes of conditions, if they are not among these functions.
+    pub conditions: Option<ConditionChanges>,
 }
 
 /// A request to call the functions of a declaration: filters, `changed`, and `map`.

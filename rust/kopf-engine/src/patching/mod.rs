@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
+use kopf_core::conditions::ConditionChanges;
 use kopf_core::handler::registry::ResourceHandlers;
 use kopf_core::handling::cause_id::Handling;
 use kopf_core::json::value::Value;
@@ -52,6 +53,8 @@ pub struct Patching<'a> {
     pub handling: Option<Handling>,
     /// Whose parts of a patch are written if it is rejected as a whole: see [`WriteContext`].
     pub partial: Option<&'a Persistence>,
+    /// The changes of conditions to be made instead of calls of functions.
+    pub conditions: Option<&'a ConditionChanges>,
 }
 
 impl Patching<'_> {
@@ -71,7 +74,14 @@ impl Patching<'_> {
                     writing.on_response(response, &context);
                 }
                 Action::Transform(latest) => {
-                    let result = self.call_functions(cycle, latest).await;
+                    let result = match self.conditions {
+                        Some(conditions) => {
+                            let mut after = latest.to_value();
+                            conditions.apply(&mut after, self.client.clock().now());
+                            Ok(after)
+                        }
+                        None => self.call_functions(cycle, latest).await,
+                    };
                     writing.on_transformed(result, &context);
                 }
                 Action::Wait(delay) => {

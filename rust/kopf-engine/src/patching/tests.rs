@@ -125,6 +125,7 @@ async fn apply_with(
         release_cleanup: persistence.map(|persistence| (&handlers, persistence)),
         handling: None,
         partial: None,
+        conditions: None,
     };
     let object = Arc::new(Object::decode(&object.to_string()).unwrap());
     let start = Instant::now();
@@ -384,6 +385,7 @@ async fn a_partial_patch_without_an_answer_keeps_both_errors() {
         release_cleanup: None,
         handling: None,
         partial: None,
+        conditions: None,
     };
     let progress = json!({"kopf.zalando.org/make": "{}"});
     let patch = json!({"spec": {"bad": 1}, "metadata": {"annotations": progress}});

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kopf_core::conditions::ConditionChanges;
 use kopf_core::daemon::StopReasons;
 use kopf_core::json::value::{Map, Value};
 use kopf_core::log_level::Level;
@@ -25,6 +26,7 @@ pub(super) struct CallPatch {
     pub(super) object: Arc<Object>,
     pub(super) patch: Map<String, Value>,
     pub(super) fns: bool,
+    pub(super) conditions: Option<ConditionChanges>,
     pub(super) result: ReconcileResult,
 }
 
@@ -175,7 +177,7 @@ impl State {
             self.finish(run, ReconcileResult::Cancelled, None, now, effects);
             return None;
         };
-        let Some(ReconcileReply { result, patch, fns }) = reply else {
+        let Some(ReconcileReply { result, patch, fns, conditions }) = reply else {
             let text = format!("The call of {label} was lost because of an internal error. It is repeated.");
             effects.records.push(LogRecord::posted(Level::Error, &primary.object, text));
             self.finish(run, ReconcileResult::Failed(None), None, now, effects);
@@ -183,12 +185,13 @@ impl State {
         };
         let patch = patch.unwrap_or_default();
         // The patch of a primary that is gone is dropped silently (F9).
-        if (patch.is_empty() && !fns) || is_cancelled || primary.is_gone {
+        let is_empty = patch.is_empty() && !fns && conditions.is_none();
+        if is_empty || is_cancelled || primary.is_gone {
             self.finish(run, result, None, now, effects);
             return None;
         }
         let (resource, object) = (Arc::clone(&primary.resource), Arc::clone(&primary.object));
-        Some(CallPatch { uid: key, reconciler: index, resource, object, patch, fns, result })
+        Some(CallPatch { uid: key, reconciler: index, resource, object, patch, fns, conditions, result })
     }
 
     /// Ends a call after its writes. `latest` is the state in the response to the last one.

@@ -160,6 +160,7 @@ impl State {
         let memory = &mut relation.memory;
         let affected = memory.finish_relist(|(other, key)| *other != feed || is_listed(key));
         relation.retain_versions();
+        relation.retain_feed(feed);
         let cause = self.is_debug.then_some("a related object that is gone");
         self.trigger_these(index, affected, cause, None, now, effects);
     }

@@ -70,6 +70,13 @@ impl Relation {
         self.feeds.insert(feed);
     }
 
+    /// Forgets a feed of which no object is remembered.
+    pub(super) fn retain_feed(&mut self, feed: FeedId) {
+        if !self.memory.objects().any(|(of, _)| *of == feed) {
+            self.feeds.remove(&feed);
+        }
+    }
+
     /// Whether this is the state of a child at its last event.
     pub(super) fn is_newest(&self, key: &Arc<str>, state: &Object, storages: &Persistence) -> bool {
         let digest = Digests::of(&self.changed, state, storages, &[]).combined();

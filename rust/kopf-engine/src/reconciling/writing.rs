@@ -37,8 +37,9 @@ impl Reconcilers {
         let base = &self.base;
         let finalizer = &base.live_config.get().settings.persistence.finalizer;
         let is_deleted = || self.state().is_gone(patch.reconciler, &patch.uid);
-        let patching = self.patching(&patch.resource, finalizer, &is_deleted);
-        let (mut left, functions) = (Patch(patch.patch.clone()), patch.fns);
+        let conditions = patch.conditions.as_ref();
+        let patching = Patching { conditions, ..self.patching(&patch.resource, finalizer, &is_deleted) };
+        let (mut left, functions) = (Patch(patch.patch.clone()), patch.fns || conditions.is_some());
         let (mut retries, ending) = (WRITE_RETRIES.retries(), base.term.ending());
         loop {
             let request = WriteRequest { patch: left, functions, ..WriteRequest::default() };
@@ -141,6 +142,7 @@ impl Reconcilers {
             release_cleanup: None,
             handling: None,
             partial: None,
+            conditions: None,
         }
     }
 

@@ -22,6 +22,7 @@ impl Worker {
         let patching = Patching {
             partial: write.may_be_partial.then_some(&self.shared().base.startup_config.settings.persistence),
             handling: write.handling,
+            conditions: None,
             ..self.patching(&config, &is_deleted)
         };
         let request = std::mem::take(&mut write.request);
@@ -91,6 +92,7 @@ impl Worker {
             .then_some((&*self.dispatcher.resource_handlers, &config.settings.persistence)),
             handling: None,
             partial: None,
+            conditions: None,
         }
     }
 }

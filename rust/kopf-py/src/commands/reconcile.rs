@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kopf_core::conditions::{ConditionChange, changed_conditions};
+use kopf_core::conditions::{ConditionChange, ConditionChanges, changed_conditions};
 use kopf_core::json::value::Value;
 use kopf_core::relations::ObjectName;
 use kopf_core::schedule::ReconcileResult;
@@ -109,17 +109,19 @@ impl CallReconciler {
     }
 
     /// Prepares the reply, which `Engine.complete()` sends. The result is one of `succeeded`, `requeued` (with the delay),
-    /// `failed` (with the delay, if it is not that of the back-off), `permanent`, `cancelled`.
+    /// `failed` (with the delay, if it is not that of the back-off), `permanent`, `cancelled`. The changes of conditions come
+    /// with the generation of the body, if they are not among the functions.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
-    #[pyo3(signature = (result, delay=None, patch=None, fns=false))]
+    #[pyo3(signature = (result, delay=None, patch=None, fns=false, conditions=None))]
     fn answer(
         &self,
         result: &str,
         delay: Option<f64>,
         patch: Option<&Bound<'_, PyDict>>,
         fns: bool,
+        conditions: Option<(Vec<ConditionTuple>, Option<i64>)>,
     ) -> PyResult<()> {
         let result = match result {
             "succeeded" => ReconcileResult::Succeeded,
@@ -130,7 +132,11 @@ impl CallReconciler {
             other => return Err(PyValueError::new_err(format!("Unknown result of a reconciler: {other}"))),
         };
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
-        self.reply.prepare(ReconcileReply { result, patch, fns })
+        let conditions = conditions.map(|(changes, generation)| ConditionChanges {
+            changes: changes.into_iter().map(condition_change).collect(),
+            generation,
+        });
+        self.reply.prepare(ReconcileReply { result, patch, fns, conditions })
     }
 }
 
@@ -238,6 +244,13 @@ pub(crate) fn trigger(
 /// A change of a condition: the type; and the status, the reason and the message, or none to remove it.
 type ConditionTuple = (String, Option<(Option<bool>, String, String)>);
 
+fn condition_change((type_, set): ConditionTuple) -> ConditionChange {
+    match set {
+        Some((status, reason, message)) => ConditionChange::Set { type_, status, reason, message },
+        None => ConditionChange::Drop(type_),
+    }
+}
+
 /// The list of conditions with the changes: tuples of the type, and of the status, the reason and the message; without
 /// these, the condition is removed. `lastTransitionTime` changes only with the status.
 ///
@@ -252,13 +265,7 @@ pub(crate) fn change_conditions<'py>(
     generation: Option<i64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let present = python_to_value(conditions.as_any())?;
-    let changes: Vec<_> = changes
-        .into_iter()
-        .map(|(type_, set)| match set {
-            Some((status, reason, message)) => ConditionChange::Set { type_, status, reason, message },
-            None => ConditionChange::Drop(type_),
-        })
-        .collect();
+    let changes: Vec<_> = changes.into_iter().map(condition_change).collect();
     let present = present.as_array().cloned().unwrap_or_default();
     let conditions = changed_conditions(present, &changes, generation, now());
     value_to_python(py, &Value::Array(conditions))

@@ -26,6 +26,7 @@ async fn apply_as_replica(
         release_cleanup: None,
         handling: None,
         partial: None,
+        conditions: None,
     };
     let object = Arc::new(Object::decode(&body("1", json!({})).to_string()).unwrap());
     let result = result_of(patching.apply(&object, 1, change(json!({"spec": {"a": 1}}))).await);
