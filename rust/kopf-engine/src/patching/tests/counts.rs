@@ -28,6 +28,7 @@ async fn counted_result(patch: Value, version: Option<&'static str>) -> String {
         release_cleanup: None,
         handling: None,
         partial: None,
+        conditions: None,
     };
     let object = Arc::new(Object::decode(&body("1", json!({})).to_string()).unwrap());
     patching.apply(&object, 1, change(patch)).await;
