@@ -22,6 +22,7 @@ from kopf.testing import Cluster
 
 from tests.conformance.generative.client import Client
 from tests.real.webhooks import admission, conversion
+from tests.real.webhooks.differences import DIFFERENCES
 from tests.real.webhooks.flow import Flow
 from tests.support.webhooks import WebhookServer
 
@@ -29,8 +30,6 @@ pytestmark = pytest.mark.timeout(300)
 
 FLOWS = {"admission": admission.run, "conversion": conversion.run}
 FEWEST_STEPS = {"admission": 300, "conversion": 150}
-# The flow and the step, with the reason for a difference that stays.
-DIFFERENCES: dict[tuple[str, str], str] = {}
 DAY = datetime.timedelta(days=1)
 NOW = datetime.datetime.now(datetime.UTC)
 

@@ -90,6 +90,10 @@ class WebhookServer:
                 self.request = server._context.wrap_socket(self.request, server_side=True)
                 super().setup()
 
+            def finish(self) -> None:
+                super().finish()
+                self.request.close()  # the server closes only the socket without TLS
+
             def log_message(self, *_: object) -> None:
                 pass
 

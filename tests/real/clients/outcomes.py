@@ -15,6 +15,7 @@ NEXT_ERROR = re.compile(r", (?=[\w.<>\[\]]+: (?:Invalid|Required|Unsupported|Dup
 # The same as kubectl prints it.
 LISTED_ERRORS = re.compile(r"(?<=^The Gadget )(?P<name>.* is invalid: \n)(?P<errors>(?:\* .*\n)+)")
 ADDRESSES = re.compile(r"(?<=127\.0\.0\.1:)\d+")
+RECORDED_VERSIONS = re.compile(r"(?<=the ResourceVersion in record \()\d+")
 SERVICE_ADDRESSES = re.compile(r"\b10(?:\.\d{1,3}){3}\b")
 # Values that the server chooses.
 CHOSEN = {"resourceVersion", "continue"}
@@ -81,7 +82,7 @@ def normalised(value: Any, key: str = "") -> Any:
     if key in CHOSEN and value:
         return f"<{key}>"
     if isinstance(value, str):
-        value = SERVICE_ADDRESSES.sub("<address>", value)
+        value = RECORDED_VERSIONS.sub("<version>", SERVICE_ADDRESSES.sub("<address>", value))
         value = ADDRESSES.sub("<port>", UIDS.sub("<uid>", TIMES.sub("<time>", value)))
         return LISTED_ERRORS.sub(_sorted_lines, ERRORS.sub(_sorted_errors, value))
     return value

@@ -26,15 +26,13 @@ impl ManagedFieldsEntry {
     }
     /// Manager in conflict messages.
     pub(crate) fn conflict_name(&self) -> String {
-        if self.apply {
-            return format!("\"{}\"", self.manager);
-        }
         let sub = if self.subresource.is_empty() {
             String::new()
         } else {
             format!(" with subresource \"{}\"", self.subresource)
         };
-        format!("\"{}\"{sub} using {}", self.manager, self.api_version)
+        let version = if self.apply { String::new() } else { format!(" using {}", self.api_version) };
+        format!("\"{}\"{sub}{version}", self.manager)
     }
 }
 
