@@ -692,7 +692,6 @@ class EngineStopped:
 @final
 class LineFormat:
     """A format of log lines without log records: a %-format, or JSON with a key. None if it needs records."""
-
     @staticmethod
     def parse(format: str, is_prefixed: bool) -> LineFormat | None: ...
     @staticmethod
