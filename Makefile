@@ -255,8 +255,7 @@ crash: $(VENV)/.installed
 replicas: $(VENV)/.installed
 	REPLICA_ROUNDS=$(or $(REPLICA_ROUNDS),200) $(PYTEST) tests/faults/test_replicas.py $(PYTEST_ARGS)
 
-# Leader election at length; tests/faults/test_leadership.py runs fewer rounds, with fewer objects, and without a candidate of client-go
-# unless that is built.
+# Leader election between processes, with a candidate of client-go if that can be built: minutes.
 .PHONY: leadership
 leadership: $(VENV)/.installed kubectl
 	@scripts/elector.sh build

@@ -1,7 +1,8 @@
 """Leader election between processes, on the embedded API server and on a real control plane.
 
 The evidence is the request log of the server, the recorded calls, and the Lease as another client sees it.
-The durations are shorter than the defaults. `make leadership` runs more rounds, and with more objects.
+The durations are shorter than the defaults. `make leadership` runs these tests: they take minutes, and some of
+them compare durations.
 """
 
 import contextlib
@@ -24,7 +25,10 @@ from tests.faults.replica_durations import DURATIONS
 from tests.faults.replicas import GROUP, LEASE, QUIET, Replicas
 from tests.support.programs import program
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif("LEADERSHIP_ROUNDS" not in os.environ, reason="`make leadership` runs it"),
+]
 
 ROUNDS = int(os.environ.get("LEADERSHIP_ROUNDS", "3"))
 # Seconds from the release to the first call of the next leader. On a busy machine, it takes longer than

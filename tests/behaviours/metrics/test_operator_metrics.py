@@ -163,6 +163,8 @@ def test_promtool_has_no_complaint_about_the_metrics(cluster, served):
 def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, served):
     """MET-3, for requests with rejections and failures. Lost responses: see the page."""
     served.wait_until(lambda: served.get("/readyz") == "ok")
+    # The next list has an object, also if it comes before the others are created.
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "listed"}})
     cluster.inject("code", 500, verb="patch", resource="configmaps", times=7)
     cluster.inject("code", 409, verb="patch", resource="configmaps", times=3)
     cluster.inject("code", 410, verb="watch", resource="configmaps", times=2)
