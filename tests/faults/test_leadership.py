@@ -1,8 +1,8 @@
 """Leader election between processes, on the embedded API server and on a real control plane.
 
 The evidence is the request log of the server, the recorded calls, and the Lease as another client sees it.
-The durations are shorter than the defaults. `make leadership` runs these tests: they take minutes, and some of
-them compare durations.
+The durations are shorter than the defaults. `make leadership` runs these tests: they take minutes, and some
+of them compare durations.
 """
 
 import contextlib
