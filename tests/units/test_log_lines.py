@@ -259,7 +259,8 @@ def test_all_lines_are_formatted_as_records_are(
 ) -> None:
     numbers, settings, direct = random.Random(seed), OperatorSettings(), 0
     for _ in range(100):
-        now = numbers.choice([0.0, 1.9999999, 1_700_000_000.0625, numbers.random() * 4e9])
+        # Whole microseconds, but no whole milliseconds: since Python 3.13, records round nanoseconds.
+        now = numbers.choice([0.0, 1.9999999, 1_700_000_000.0625, numbers.randrange(1, 2**38, 2) / 64])
         monkeypatch.setattr(time, "time", lambda now=now: now)
         monkeypatch.setattr(time, "time_ns", lambda now=now: int(now * 1e9))
         log_format = numbers.choice([LogFormat.FULL, LogFormat.JSON, _random_format(numbers)])
