@@ -19,10 +19,12 @@ from typing import Any
 import kopf.testing
 import yaml
 
-from tests.support import cluster as kube
-from tests.support import controlplane
-
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # it can be run by its path, too
+
+from tests.support import cluster as kube  # noqa: E402
+from tests.support import controlplane  # noqa: E402
+
 EXAMPLE = ROOT / "examples" / "01-minimal"
 HANDLED = kube.PREFIX + "last-handled-configuration"
 NAMESPACE = "default"
