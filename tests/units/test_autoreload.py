@@ -56,6 +56,47 @@ def test_changes_are_found_when_it_is_time_to_look(project):
     watch.close()
 
 
+def test_changes_are_found_at_once_when_they_are_asked_for(project):
+    watch = PollingWatcher([project], list, Clock())
+    os.utime(project / "op.py", ns=(1, 1))
+    assert watch.changed(at_once=True) == {project / "op.py"}
+    assert watch.changed(at_once=True) == set()
+
+
+class Reporter:
+    """An operating system that reports a change of the file when it is told to."""
+
+    def __init__(self, path):
+        self.path, self.asked, self.reported = path, threading.Event(), threading.Event()
+
+    def watch(self, *folders, stop_event, **options):
+        while not stop_event.is_set():
+            self.asked.wait(30)
+            self.asked.clear()
+            yield [(1, str(self.path))]
+            self.reported.set()
+
+
+def test_a_change_that_is_known_is_not_found_when_it_is_reported(project):
+    library = Reporter(project / "op.py")
+    watch = NativeWatcher([project], list, library)
+    os.utime(project / "op.py", ns=(1, 1))
+    (project / "new.py").touch()
+    assert watch.changed() == set(), "nothing is reported"
+    assert watch.changed(at_once=True) == {project / "op.py", project / "new.py"}
+    library.asked.set()
+    assert library.reported.wait(30)
+    assert watch.changed() == set()
+    os.utime(project / "op.py", ns=(2, 2))
+    library.reported.clear()
+    library.asked.set()
+    assert library.reported.wait(30)
+    assert watch.changed() == {project / "op.py"}
+    watch._stop.set()
+    library.asked.set()
+    watch.close()
+
+
 def test_looking_takes_a_twentieth_of_the_time_at_most(project):
     clock = Clock(step=1.0)  # a look takes one second
     watch = PollingWatcher([project], list, clock)
@@ -88,7 +129,8 @@ class Watchfiles:
 def test_the_operating_system_reports_changes_of_the_same_files(project):
     manifest = project / "crd.yaml"
     manifest.touch()
-    library = Watchfiles()
+    files = [path for path in project.rglob("*") if path.is_file()]
+    library = Watchfiles(lambda number: [os.utime(path, ns=(1, 1)) for path in files])
     watch = NativeWatcher([project], lambda: [manifest], library)
     assert library.waits.wait(30)
     watch.close()

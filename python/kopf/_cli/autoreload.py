@@ -30,8 +30,11 @@ Sources = Callable[[], Collection[pathlib.Path]]
 class FileWatcher(Protocol):
     """Reports changed files."""
 
-    def changed(self) -> set[pathlib.Path]:
-        """The files that have changed since the last call."""
+    def changed(self, *, at_once: bool = False) -> set[pathlib.Path]:
+        """The files that have come, gone, or changed since the last call, as far as they have been noticed.
+
+        With `at_once`, all files are looked at.
+        """
 
     def close(self) -> None:
         """Stop watching."""
@@ -68,6 +71,16 @@ def is_ignored(folder: pathlib.Path) -> bool:
     return name.startswith(".") or name in IGNORED_FOLDERS or (folder / "pyvenv.cfg").exists()
 
 
+def versions_of(paths: Iterable[pathlib.Path]) -> dict[pathlib.Path, tuple[int, int, int]]:
+    """The present version of each of the files that exist."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            found[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return found
+
+
 class PollingWatcher:
     """Looks at the times of the files, and not too often."""
 
@@ -84,9 +97,9 @@ class PollingWatcher:
         self._next = 0.0
         self._known = self._scan()
 
-    def changed(self) -> set[pathlib.Path]:
+    def changed(self, *, at_once: bool = False) -> set[pathlib.Path]:
         """The files that have come, gone, or changed; nothing before it is time to look again."""
-        if self._clock() < self._next:
+        if self._clock() < self._next and not at_once:
             return set()
         found = self._scan()
         differences = found.items() ^ self._known.items()
@@ -96,13 +109,10 @@ class PollingWatcher:
     def close(self) -> None:
         """Nothing is open."""
 
-    def _scan(self) -> dict[pathlib.Path, int]:
+    def _scan(self) -> dict[pathlib.Path, tuple[int, int, int]]:
         began = self._clock()
-        found = {}
         paths = {path for folder in self._folders for path in python_files(folder)}
-        for path in paths.union(self._sources()):
-            with contextlib.suppress(OSError):  # it has gone meanwhile
-                found[path] = path.stat().st_mtime_ns
+        found = versions_of(paths.union(self._sources()))
         ended = self._clock()
         self._next = ended + max(SCAN_INTERVAL, (ended - began) / MAX_SCAN_SHARE)
         return found
@@ -120,19 +130,27 @@ class NativeWatcher:
         self._roots = {folder.resolve() for folder in folders}
         self._sources = sources
         self._watchfiles = watchfiles
-        self._changed: set[pathlib.Path] = set()
+        self._reported: set[pathlib.Path] = set()
+        self._known = versions_of(self._find_files())
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._fallback: PollingWatcher | None = None
         self._thread = threading.Thread(target=self._run, name="kopf-reload", daemon=True)
         self._thread.start()
 
-    def changed(self) -> set[pathlib.Path]:
-        """The files that have changed since the last call."""
+    def changed(self, *, at_once: bool = False) -> set[pathlib.Path]:
+        """The files that have come, gone, or changed since the last call.
+
+        The operating system reports changes late, and may report one several times.
+        """
         with self._lock:
-            changed, self._changed = self._changed, set()
+            reported, self._reported = self._reported, set()
             fallback = self._fallback
-        return changed | fallback.changed() if fallback is not None else changed
+        paths = {*self._known, *self._find_files()} if at_once else reported
+        found = versions_of(paths)
+        changed = {path for path in paths if found.get(path) != self._known.get(path)}
+        self._known = {path: it for path, it in self._known.items() if path not in changed} | found
+        return changed | fallback.changed(at_once=at_once) if fallback is not None else changed
 
     def close(self) -> None:
         """Stop watching."""
@@ -180,7 +198,11 @@ class NativeWatcher:
     def _note(self, paths: Iterable[str | pathlib.Path]) -> None:
         files = {path for path in map(pathlib.Path, paths) if not path.is_dir()}
         with self._lock:
-            self._changed |= files
+            self._reported |= files
+
+    def _find_files(self) -> set[pathlib.Path]:
+        own = {path for root in self._roots for path in python_files(root)}
+        return own | {path.resolve() for path in self._sources()}
 
     def _find_folders(self) -> set[pathlib.Path]:
         own = {folder for root in self._roots for folder in folders_of(root)}

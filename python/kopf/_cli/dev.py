@@ -240,7 +240,8 @@ class _Supervisor:
                     _stop_operator(operator, stop)
                     if stop.signals:
                         break
-                    objects.reapply(changed)
+                    # The next operator also reads what was saved while the last one was stopping.
+                    objects.reapply(changed | watcher.changed(at_once=True))
                     operator = self._start()
                     reported = False
         finally:

@@ -172,6 +172,29 @@ def test_changed_handlers_are_loaded_and_the_objects_stay(command, tmp_path):
     assert running.stop() == 0
 
 
+def test_files_that_are_saved_while_the_operator_stops_are_read_by_the_next_one(command, tmp_path):
+    file, other = tmp_path / "handlers.py", tmp_path / "other.py"
+    text = file.read_text()
+    saved = text.replace("on.create", "on.resume").replace("Hello", "Welcome back")
+    (tmp_path / "saved.txt").write_text(saved)
+    file.write_text(
+        f"{text}\n\n@kopf.on.cleanup()\ndef save(**_):\n"
+        f"    import shutil\n    shutil.copyfile({str(tmp_path / 'saved.txt')!r}, {str(file)!r})\n"
+    )
+    running = command("dev", "handlers.py", "--manifests", "widgets.yaml", "--reload")
+    running.until("Hello, first!")
+    running.until("Creation is processed")
+    other.write_text("a = 1")
+    running.until(r"^other\.py: changed\. The operator is started again")
+    running.until("Welcome back, first!")
+    other.write_text("a = 22")
+    running.until("started again")
+    running.until("Welcome back, first!")
+    assert running.stop() == 0
+    restarts = [line for line in running.seen if "started again" in line]
+    assert restarts == ["other.py: changed. The operator is started again.\n"] * 2, "nothing else has changed"
+
+
 def test_an_operator_that_fails_ends_the_command(command, tmp_path):
     (tmp_path / "handlers.py").write_text("raise ValueError('There is a mistake here.')")
     running = command("dev", "handlers.py")
