@@ -14,6 +14,7 @@
 #   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
 #   make crash          crash and restart an operator at every request and every return of a handler: minutes
 #   make leadership     leader election between processes: 20 hand-overs, 10,000 objects, a candidate of client-go (needs Go)
+#   make schedules      the schedules of reconciliations, with 5,000 primaries and random triggers from five seeds: minutes
 #   make replicas       three replicas under 200 random kills, stops and partitions: minutes; REPLICA_ROUNDS, REPLICA_SEED
 #   make soak           a mixed load with random faults for an hour (SOAK_MINUTES); checks for leaks and lost changes
 #   make load           100,000 objects and a burst of updates; prints times and memory
@@ -84,12 +85,15 @@ help:
 
 # --- The environments. `make lock` pins what requirements/*.in ask for, for all supported versions of Python and platforms.
 
+# Python compiles the modules that it imports; pip would compile all, and client libraries have thousands.
+INSTALL := -m pip install --quiet --no-compile -r
+
 LOCK ?= .venvs/lock
 
 .PHONY: lock
 lock:
 	test -x $(LOCK)/bin/uv || $(PYTHON) -m venv $(LOCK)
-	$(LOCK)/bin/python -m pip install --quiet -r requirements/lock.txt
+	$(LOCK)/bin/python $(INSTALL) requirements/lock.txt
 	cd requirements && for name in *.in; do \
 	    ../$(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header $(LOCK_ARGS) \
 	        $$name --output-file $${name%.in}.txt; \
@@ -100,12 +104,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.tools: requirements/dev.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -r requirements/dev.txt
+	$(BIN)/python $(INSTALL) requirements/dev.txt
 	@touch $@
 
 $(REFERENCE)/.installed: requirements/reference.txt
 	$(PYTHON) -m venv $(REFERENCE)
-	$(REFERENCE)/bin/python -m pip install --quiet -r requirements/reference.txt
+	$(REFERENCE)/bin/python $(INSTALL) requirements/reference.txt
 	@touch $@
 
 # --- The wheel and its installation.
@@ -217,7 +221,7 @@ newest-environment:
 	@python='$(NEWEST_PYTHON)'; \
 	if [ -z "$$python" ]; then rm -rf $(NEWEST); exit; fi; \
 	[ "$$($(NEWEST)/bin/python --version 2>&1)" = "$$($$python --version)" ] || $$python -m venv --clear $(NEWEST); \
-	$(NEWEST)/bin/python -m pip install --quiet -r requirements/newest.txt
+	$(NEWEST)/bin/python $(INSTALL) requirements/newest.txt
 
 # The kubectl of the tests: an installed one, or one built with Go once and kept under target/. Without either, the tests are
 # skipped with a reason.
@@ -261,6 +265,12 @@ leadership: $(VENV)/.installed kubectl
 	@scripts/elector.sh build
 	LEADERSHIP_ROUNDS=20 LEADERSHIP_OBJECTS=10000 LEADERSHIP_HANDOVER=1 $(PYTEST) tests/faults/test_leadership.py -s $(PYTEST_ARGS)
 
+.PHONY: schedules
+schedules: $(VENV)/.installed
+	for seed in 1 2 3 4 5; do \
+	    SCHEDULE_PRIMARIES=5000 SCHEDULE_SEED=$$seed $(PYTEST) tests/behaviours/reconcile/test_schedules.py $(PYTEST_ARGS) || exit 1; \
+	done
+
 .PHONY: soak load
 soak: $(BENCHED)/ours/.installed
 	$(BENCHED)/ours/bin/python -m scripts.soak --minutes $(or $(SOAK_MINUTES),60) --log target/soak.log
@@ -303,7 +313,7 @@ AUDIT ?= .venvs/audit
 
 $(AUDIT)/bin/pip-audit:
 	$(PYTHON) -m venv $(AUDIT)
-	$(AUDIT)/bin/python -m pip install --quiet -r requirements/audit.txt
+	$(AUDIT)/bin/python $(INSTALL) requirements/audit.txt
 
 audit: $(AUDIT)/bin/pip-audit
 	cargo deny --all-features check
@@ -325,7 +335,7 @@ OPERATORS ?= .venvs/operators
 
 $(OPERATORS)/.installed: requirements/operators.txt
 	$(PYTHON) -m venv $(OPERATORS)
-	$(OPERATORS)/bin/python -m pip install --quiet -r requirements/operators.txt
+	$(OPERATORS)/bin/python $(INSTALL) requirements/operators.txt
 	@touch $@
 
 .PHONY: operators
@@ -367,7 +377,7 @@ TYPING ?= .venvs/typing
 
 $(TYPING)/.installed: requirements/typing.txt
 	$(PYTHON) -m venv $(TYPING)
-	$(TYPING)/bin/python -m pip install --quiet -r requirements/typing.txt
+	$(TYPING)/bin/python $(INSTALL) requirements/typing.txt
 	@touch $@
 
 # Workflows run on GitHub only; this finds expressions, runners and arguments of actions that do not exist. CI on GitHub runs it first.
@@ -384,7 +394,7 @@ DOCS ?= .venvs/docs
 
 $(DOCS)/.installed: requirements/docs.txt
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python -m pip install --quiet -r requirements/docs.txt
+	$(DOCS)/bin/python $(INSTALL) requirements/docs.txt
 	@touch $@
 
 .PHONY: docs
@@ -404,7 +414,7 @@ $(BENCHED)/ours/.installed: dist/.built
 
 $(BENCHED)/reference/.installed: requirements/reference.txt
 	$(PYTHON) -m venv $(BENCHED)/reference
-	$(BENCHED)/reference/bin/python -m pip install --quiet -r requirements/reference.txt
+	$(BENCHED)/reference/bin/python $(INSTALL) requirements/reference.txt
 	@touch $@
 
 # Under the newest Python, too, if there is one.

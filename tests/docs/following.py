@@ -38,11 +38,13 @@ PROGRAM = re.compile(r"(?:\$ )?(?:kubectl|kopf|pytest|pip|export|make|curl|pytho
 STAYS = re.compile(r"kopf (?:run|dev|cluster)\b|python examples/")
 READY = "Initial authentication has finished"
 ENVIRONMENT = ".environment"
-# pip has another home for each reader, but downloads each package once. Python compiles the modules that it
-# imports: client libraries have thousands of others.
+# Python compiles the modules that it imports, pip all of them: client libraries have thousands. pip sets its
+# option `compile` to the value of this variable.
+NO_COMPILATION = {"PIP_NO_COMPILE": "0"}
+# pip has another home for each reader, but downloads each package once.
 DOWNLOADS = {
     "PIP_CACHE_DIR": os.environ.get("PIP_CACHE_DIR", os.path.expanduser("~/.cache/pip")),
-    "PIP_NO_COMPILE": "1",
+    **NO_COMPILATION,
 }
 
 

@@ -181,7 +181,7 @@ def terminated(harness: Harness) -> None:
 
 
 # At least two pages of a listing; `make faults` has more.
-BULK = int(os.environ.get("KOPF_FAULTS_OBJECTS", "600"))
+BULK = int(os.environ.get("KOPF_FAULTS_OBJECTS", "200"))
 
 
 @case("many objects at the start, with changes going on", bulk=BULK, converge=480)

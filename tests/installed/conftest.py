@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.docs.following import NO_COMPILATION
 from tests.support.registry import check_registry, unavailable
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -27,9 +28,9 @@ class Environment:
         self._pip = pip
 
     def pip(self, *args: str) -> None:
-        """Run pip for this environment. Python compiles the modules that it imports, pip all of them."""
+        """Run pip for this environment."""
         command = [sys.executable, str(self._pip), "--python", str(self.python), "--quiet", *args]
-        env = os.environ | {"PIP_NO_COMPILE": "1"}
+        env = os.environ | NO_COMPILATION
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=170)
         assert done.returncode == 0, done.stderr
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from kopf.testing import Cluster
 
-from tests.docs.following import ENVIRONMENT, Reader, find_kubectl
+from tests.docs.following import ENVIRONMENT, NO_COMPILATION, Reader, find_kubectl
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,8 @@ def followed(once, wheel, pip):
 
     def install(folder):
         reader = Reader(checkout(folder, wheel), None, pip=pip)
-        del reader.env["PIP_NO_COMPILE"]  # many readers import the package
+        for name in NO_COMPILATION:
+            del reader.env[name]  # many readers import the package
         assert reader.follow(section("README.md", "Install")) == 2
 
     return once("followed", install) / ENVIRONMENT
