@@ -22,6 +22,8 @@ import urllib.request
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from kopf._runtime import bridge
+
 ASSETS = "KUBEBUILDER_ASSETS"
 READY_TIMEOUT = 90.0
 ATTEMPTS = 5  # another process can take a free port before ours does
@@ -54,7 +56,7 @@ class ControlPlane:
         super().__init__()
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
-        self.authority = folder / "pki" / "apiserver.crt"
+        self.authority = folder / "pki" / "server.crt"
         self.tokens = {user: secrets.token_urlsafe(16) for user in ("admin", *guests)}
         self._groups = {"admin": "system:masters", **guests}
         self._assets = assets
@@ -93,6 +95,9 @@ class ControlPlane:
         pki = self.folder / "pki"
         pki.mkdir(parents=True)
         (pki / "sa.key").write_text(_signing_key())
+        certificate, key = bridge.build_certificate(["127.0.0.1", "localhost"])
+        self.authority.write_bytes(certificate)
+        (pki / "server.key").write_bytes(key)
         lines = [f'{token},{user},{user},"{self._groups[user]}"\n' for user, token in self.tokens.items()]
         (pki / "tokens.csv").write_text("".join(lines))
 
@@ -113,7 +118,8 @@ class ControlPlane:
             f"--etcd-servers={store}",
             "--bind-address=127.0.0.1",
             f"--secure-port={self._port}",
-            f"--cert-dir={pki}",
+            f"--tls-cert-file={self.authority}",
+            f"--tls-private-key-file={pki / 'server.key'}",
             f"--token-auth-file={pki / 'tokens.csv'}",
             "--authorization-mode=RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -160,8 +166,6 @@ class ControlPlane:
             time.sleep(0.1)  # it does not report that it listens
 
     def _is_ready(self) -> bool:
-        if not self.authority.exists() or not self.authority.stat().st_size:
-            return False
         headers = {"Authorization": f"Bearer {self.tokens['admin']}"}
         request = urllib.request.Request(f"{self.url}/readyz", headers=headers)
         try:

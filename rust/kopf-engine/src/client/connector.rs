@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use http::{HeaderValue, Uri};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::proxy::matcher::Matcher;
 use kube::Config;
 use kube::client::ConfigExt as _;
+use rustls::pki_types::ServerName;
 use tower::{BoxError, ServiceExt as _};
 
 use super::http1::{Connector, Transport};
 use super::metered::MeteredConnector;
 use super::redact::explained;
+use super::server_certificate::tls_config;
 use crate::error::LoginError;
 use crate::time::clock::Clock;
 
@@ -151,15 +154,19 @@ where
     C::Error: Into<BoxError>,
 {
     let uri = config.cluster_url.clone();
-    let tls =
-        Arc::new(config.rustls_https_connector_with_connector(connector).map_err(|error| unusable(&error))?);
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls_config(config)?).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let name = ServerName::try_from(name.clone()).map_err(|error| unusable(&error))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(name));
+    }
+    let tls = Arc::new(builder.enable_http1().wrap_connector(connector));
     Ok(Box::new(move || {
         let connecting = (*tls).clone().oneshot(uri.clone());
         connecting.map(|stream| Ok(Box::new(stream?) as Box<dyn Transport>)).boxed()
     }))
 }
 
-fn unusable(error: &kube::Error) -> LoginError {
+fn unusable(error: &(dyn std::error::Error + 'static)) -> LoginError {
     LoginError(format!("The credentials cannot be used: {}", explained(error)))
 }
 

@@ -22,6 +22,7 @@ pub mod kubeconfig;
 mod metered;
 pub(crate) mod redact;
 mod retries;
+mod server_certificate;
 mod spans;
 pub(crate) mod usage;
 mod user_requests;
