@@ -8,6 +8,7 @@
 #   make operators      complete operators, under kopf-rs and under Kopf 1.45
 #   make docs           the HTML documentation, in site/
 #   make helm           the helm of a test, built with Go
+#   make caches         the memory of caches with 100,000 objects, and readers under load
 #   make monitoring     the metrics, the alerts and the dashboard, with promtool (of the Debian package prometheus)
 #   make wheel          the optimised wheel and the metadata-only wheel `kopf`, in dist/ (see docs/install.md)
 #   make test-wheel     the tests of the optimised wheel: its size, licences, dependencies
@@ -234,11 +235,18 @@ kubectl:
 helm:
 	@scripts/helm.sh build
 
-# Some of these tests need promtool: the one in PROMTOOL, or on the PATH. Elsewhere, they are skipped without it.
+# The caches at length: 100,000 objects, and readers under load for 30 seconds.
+.PHONY: caches
+caches: $(VENV)/.installed
+	CACHE_PODS=$(or $(CACHE_PODS),100000) CACHE_SECONDS=$(or $(CACHE_SECONDS),30) $(PYTEST) tests/behaviours/caches/test_memory.py $(PYTEST_ARGS)
+
+# Some of these tests need promtool and Prometheus: those in PROMTOOL and PROMETHEUS, or on the PATH. Elsewhere, they are skipped without
+# them. Prometheus scrapes an operator under a mixed load for some minutes.
 .PHONY: monitoring
 monitoring: $(VENV)/.installed
 	@command -v "$${PROMTOOL:-promtool}" >/dev/null || { echo 'There is no promtool: set PROMTOOL.' >&2; exit 3; }
-	$(PYTEST) tests/units/test_monitoring.py tests/behaviours/metrics $(PYTEST_ARGS)
+	@command -v "$${PROMETHEUS:-prometheus}" >/dev/null || { echo 'There is no prometheus: set PROMETHEUS.' >&2; exit 3; }
+	MONITORING_SECONDS=$(or $(MONITORING_SECONDS),180) $(PYTEST) tests/units/test_monitoring.py tests/behaviours/metrics $(PYTEST_ARGS)
 
 test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
 	KOPF_REFERENCE_PYTHON=$(abspath $(REFERENCE)/bin/python) $(PYTEST) $(PARALLEL) \

@@ -21,7 +21,16 @@ def program(name: str) -> str:
 
 def promtool() -> str:
     """The path of promtool: that of `PROMTOOL`, or on the `PATH`; without any, the test is skipped."""
-    found = os.environ.get("PROMTOOL") or shutil.which("promtool")
+    return _of_prometheus("promtool")
+
+
+def prometheus() -> str:
+    """The path of Prometheus: that of `PROMETHEUS`, or on the `PATH`; without any, the test is skipped."""
+    return _of_prometheus("prometheus")
+
+
+def _of_prometheus(name: str) -> str:
+    found = os.environ.get(name.upper()) or shutil.which(name)
     if not found:
-        pytest.skip("there is no promtool: install the Debian package prometheus, or set PROMTOOL")
+        pytest.skip(f"there is no {name}: install the Debian package prometheus, or set {name.upper()}")
     return found

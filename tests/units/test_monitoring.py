@@ -10,11 +10,10 @@ import yaml
 from kopf._cli import manifest_objects
 
 from tests.support import programs
+from tests.support.metrics import check_labels, documented
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "python/kopf/_cli/monitoring"
-PAGES = ("docs/probes.md", "docs/how-to/replicas.md")
-NAME = re.compile(r"\b(kopf_[a-z_]+|rest_client_[a-z_]+|process_[a-z_]+|leader_election_[a-z_]+)\b")
 ROWS = [
     "Overview",
     "Reaction and handlers",
@@ -31,20 +30,6 @@ def promtool():
     return programs.promtool()
 
 
-def documented():
-    """The names of all metrics; tests/behaviours/metrics compares them with those that are exposed."""
-    names = set()
-    for page in PAGES:
-        for row in re.findall(r"^\| (`[a-z_`, ]+`) \|", (ROOT / page).read_text(), re.MULTILINE):
-            names |= set(re.findall(r"`([a-z_]+)`", row))
-    return names
-
-
-def used(expression):
-    found = set(NAME.findall(expression))
-    return {re.sub(r"_bucket$", "", name) for name in found}
-
-
 def alerts():
     [group] = yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"]
     return group["rules"]
@@ -54,30 +39,44 @@ def panels():
     return json.loads((FOLDER / "dashboard.json").read_text())["panels"]
 
 
-def test_the_alerts_name_only_metrics_that_exist():
-    """MET-6"""
+def test_the_alerts_name_only_metrics_and_labels_that_exist():
+    """MET-6; tests/behaviours/metrics compares the documentation with the exposition."""
+    metrics = documented()
     for alert in alerts():
-        names = used(alert["expr"])
-        assert names and names <= documented(), (alert["alert"], names - documented())
+        check_labels(alert["expr"], metrics)
         assert alert["annotations"]["summary"] and alert["annotations"]["description"]
         assert alert["labels"]["severity"] in ("critical", "warning")
 
 
-def test_the_dashboard_names_only_metrics_that_exist_and_each_panel_has_advice():
+def test_the_dashboard_names_only_metrics_and_labels_that_exist_and_each_panel_has_advice():
     """MET-6"""
-    found = panels()
+    found, metrics = panels(), documented()
     assert [panel["title"] for panel in found if panel["type"] == "row"] == ROWS
     shown = [panel for panel in found if panel["type"] != "row"]
     for panel in shown:
         assert len(panel["description"]) > 40, panel["title"]
         for target in panel["targets"]:
-            names = used(target["expr"])
-            assert names and names <= documented(), (panel["title"], names - documented())
+            check_labels(target["expr"], metrics)
     assert len({panel["id"] for panel in found}) == len(found)
     dashboard = json.loads((FOLDER / "dashboard.json").read_text())
     assert dashboard["schemaVersion"] >= 39
     variables = [variable["name"] for variable in dashboard["templating"]["list"]]
     assert variables == ["datasource", "job", "namespace", "pod"]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'kopf_unknown{job="x"}',
+        'kopf_synced{job="x",handler="y"}',
+        'sum by (le) (kopf_synced{job="x"})',
+        'kopf_synced{job="x"} and on (handler) kopf_objects{job="x"}',
+        'kopf_synced{job="x"} and on (resource) kopf_objects',
+    ],
+)
+def test_an_unknown_metric_or_label_of_an_expression_is_found(expression):
+    with pytest.raises(AssertionError):
+        check_labels(expression, documented())
 
 
 @pytest.mark.parametrize(("monitor", "job"), [("service", "mine"), ("podmonitor", "home/mine")])

@@ -8,6 +8,7 @@ mod lease_watch;
 mod replica;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, pending};
@@ -56,6 +57,7 @@ pub struct LeaseConfig {
 pub struct Election {
     sender: mpsc::UnboundedSender<Input>,
     role: watch::Receiver<Role>,
+    slow_renewals: Arc<AtomicU64>,
 }
 
 impl Election {
@@ -74,6 +76,11 @@ impl Election {
     pub fn role(&self) -> watch::Receiver<Role> {
         self.role.clone()
     }
+
+    /// The number of renewals that needed a fresh read of the Lease.
+    pub fn slow_renewals(&self) -> u64 {
+        self.slow_renewals.load(Ordering::Relaxed)
+    }
 }
 
 /// The task of the election.
@@ -87,6 +94,8 @@ pub struct Elector {
     receiver: mpsc::UnboundedReceiver<Input>,
     lease_watch: Arc<LeaseWatch>,
     role: watch::Sender<Role>,
+    /// The count of the candidate, for metrics.
+    slow_renewals: Arc<AtomicU64>,
     /// The last logged failure, so that each is logged once.
     failure: Option<String>,
 }
@@ -123,9 +132,11 @@ impl Elector {
             receiver,
             lease_watch: Arc::new(lease_watch),
             role,
+            slow_renewals: Arc::default(),
             failure: None,
         };
-        (elector, Election { sender, role: changes })
+        let slow_renewals = Arc::clone(&elector.slow_renewals);
+        (elector, Election { sender, role: changes, slow_renewals })
     }
 
     /// Takes part in the election until the lease is released. If the task is cancelled, the fence closes at its deadline, and
@@ -146,6 +157,7 @@ impl Elector {
                 self.stand_by();
             }
             let action = self.candidate.step(input, self.clock.boot_now());
+            self.slow_renewals.store(self.candidate.slow_renewals(), Ordering::Relaxed);
             input = match action {
                 Action::Read => {
                     request = Some(Arc::clone(&self.client).read().boxed());

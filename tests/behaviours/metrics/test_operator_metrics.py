@@ -2,9 +2,7 @@
 
 import collections
 import json
-import pathlib
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -15,22 +13,13 @@ import urllib.request
 import kopf
 import pytest
 
+from tests.behaviours.metrics.monitored_operator import free_address
+from tests.support.metrics import documented, labels_of, parse
 from tests.support.programs import promtool
 
 pytestmark = pytest.mark.kopf_embedded_only
 
-PAGE = pathlib.Path(__file__).parents[3] / "docs/probes.md"
 LIMIT = 30.0
-FAMILY = re.compile(r"# HELP (?P<name>[a-z_]+) \S.*\n# TYPE (?P=name) (?P<kind>counter|gauge|histogram)\n")
-SUFFIXES = ("_bucket", "_sum", "_count")
-LABEL = r'[a-z]+="[^"\n]*"'
-SAMPLE = re.compile(rf"(?P<name>[a-z_]+)(\{{(?P<labels>{LABEL}(,{LABEL})*)\}})? (?P<value>\S+)\n")
-
-
-def free_address() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 class Served:
@@ -98,33 +87,6 @@ def served(cluster, monkeypatch):
     assert not operator.thread.is_alive()
 
 
-def parse(text: str) -> dict[str, list[tuple[str, float]]]:
-    """The samples of each family: their labels and values. Everything must be in the text format 0.0.4."""
-    families: dict[str, list[tuple[str, float]]] = {}
-    position = 0
-    while position < len(text):
-        family = FAMILY.match(text, position)
-        assert family, text[position : position + 200]
-        name = family["name"]
-        assert name not in families, f"{name} occurs twice"
-        assert name.endswith("_total") == (family["kind"] == "counter"), name
-        families[name], position, series = [], family.end(), []
-        while (sample := SAMPLE.match(text, position)) and not text.startswith("#", position):
-            suffix = sample["name"].removeprefix(name)
-            assert suffix == "" or (family["kind"] == "histogram" and suffix in SUFFIXES), sample["name"]
-            families[name].append((sample["labels"] or "", float(sample["value"])))
-            series.append((sample["name"], sample["labels"]))
-            position = sample.end()
-        assert len(series) == len(set(series)), name
-    return families
-
-
-def documented() -> set[str]:
-    section = PAGE.read_text().split("## Metrics")[1].split("## ")[0]
-    rows = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
-    return {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="the metrics of the process need /proc")
 def test_every_metric_is_documented_and_every_documented_metric_is_exposed(served):
     """MET-1 and the last claim of MET-6, for the metrics that exist."""
@@ -134,7 +96,10 @@ def test_every_metric_is_documented_and_every_documented_metric_is_exposed(serve
     names = set(families)
     if "process_max_fds" not in names:  # the limit of this process is infinite
         names.add("process_max_fds")
-    assert names == documented()
+    of_docs = documented("probes.md")
+    assert names == set(of_docs)
+    for name, labels in labels_of(families).items():
+        assert labels == of_docs[name], name
     assert ('resource="configmaps"', 1) in families["kopf_synced"]
     [(labels, value)] = families["kopf_build_info"]
     version = ".".join(map(str, sys.version_info[:3]))

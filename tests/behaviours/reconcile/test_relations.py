@@ -136,7 +136,7 @@ def test_1_14_11_both_ends_of_a_mapping_are_reconciled(run, make, cluster):
 NAMED = """
 import kopf
 
-@kopf.on.reconcile("widgets", watches=[kopf.watch("secrets", by="spec.secrets[*].name")])
+@kopf.on.reconcile("widgets", watches=[kopf.watch("secrets", by="{path}")])
 def sync(name, memo, **_):
     memo.calls.append(("sync", name))
 """
@@ -146,10 +146,56 @@ def secret(name):
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
 
 
-def test_1_14_12_a_named_object_triggers_its_primaries_also_when_it_is_created(run, make, cluster):
+@pytest.fixture
+def python_calls():
+    """The calls of functions of Kopf and of handlers in new threads, without those of `kopf.testing`."""
+    calls = []
+
+    def record(frame, event, _):
+        name = frame.f_globals.get("__name__", "")
+        is_counted = name.startswith(("kopf.", "handlers")) and not name.startswith("kopf._testing")
+        if event == "call" and is_counted:
+            calls.append(f"{name}.{frame.f_code.co_name}")
+
+    threading.setprofile(record)
+    yield calls
+    threading.setprofile(None)
+
+
+def test_1_14_12_only_a_named_object_triggers_its_primaries_and_others_need_no_python(
+    run, make, cluster, python_calls
+):
+    make("a", spec={"secretName": "x"})
+    make("b")
+    running = run(source=NAMED.format(path="spec.secretName"))
+    running.until("sync", 2)
+    running.settle()
+
+    def calls_of_changes(name, expected):
+        """The reconciliations after the creation, a change, and the deletion of a Secret."""
+        changes = (
+            lambda: cluster.create(secret(name)),
+            lambda: cluster.patch("secrets", name, {"stringData": {"k": "v"}}),
+            lambda: cluster.delete("secrets", name),
+        )
+        for change in changes:
+            before = len(running.of("sync"))
+            change()
+            running.until("sync", before + expected)
+            running.settle()
+            yield running.of("sync")[before:]
+
+    python_calls.clear()
+    assert list(calls_of_changes("other", 0)) == [[], [], []]
+    assert python_calls == []
+    assert list(calls_of_changes("x", 1)) == [["a"], ["a"], ["a"]]
+    assert len(python_calls) > 3
+
+
+def test_1_7_an_object_that_is_named_in_a_list_triggers_its_primaries(run, make, cluster):
     make("a", spec={"secrets": [{"name": "x"}, {"name": "y"}]})
     make("b")
-    running = run(source=NAMED)
+    running = run(source=NAMED.format(path="spec.secrets[*].name"))
     running.until("sync", 2)
     cluster.create(secret("other"))
     cluster.create(secret("y"))

@@ -116,6 +116,8 @@ pub struct Candidate {
     ended: Option<i64>,
     /// The highest term seen.
     highest: Option<i64>,
+    /// Renewals that have read the Lease.
+    slow_renewals: u64,
     is_releasing: bool,
     is_healthy: bool,
     is_synced: bool,
@@ -127,8 +129,8 @@ pub struct Candidate {
 enum Phase {
     /// It does not lead, and nothing of a term of this process is running.
     Following,
-    /// The fence of the term is open.
-    Leading { term: Term, renew_at: BootInstant },
+    /// The fence of the term is open. `has_read`: the next renewal has already read the Lease.
+    Leading { term: Term, renew_at: BootInstant, has_read: bool },
     /// The fence of its term is closed. Calls of the term may still be running.
     Draining,
 }
@@ -178,6 +180,7 @@ impl Candidate {
             claimed: None,
             ended: None,
             highest: None,
+            slow_renewals: 0,
             is_releasing: false,
             is_healthy: true,
             is_synced: false,
@@ -218,6 +221,12 @@ impl Candidate {
         self.seen.as_ref()?.lease.as_ref()?.record.holder.as_deref()
     }
 
+    /// The number of renewals that needed a fresh read, since a write was not acknowledged. Each is counted once, when it first
+    /// reads the Lease.
+    pub fn slow_renewals(&self) -> u64 {
+        self.slow_renewals
+    }
+
     fn command(&mut self, command: Command) {
         match command {
             Command::Release => self.is_releasing = true,
@@ -240,7 +249,7 @@ impl Candidate {
             return Action::WaitUntil(fence_closes);
         }
         match self.phase {
-            Phase::Leading { term, renew_at } => self.lead(term, renew_at, now),
+            Phase::Leading { term, renew_at, .. } => self.lead(term, renew_at, now),
             Phase::Draining => Action::WaitUntil(BootInstant::NEVER),
             Phase::Following if self.is_releasing => self.release(now),
             Phase::Following => self.follow(now),

@@ -274,6 +274,11 @@ impl Replica {
         self.changes[change as usize].load(Ordering::Relaxed)
     }
 
+    /// The number of renewals that needed a fresh read of the Lease.
+    pub fn slow_renewals(&self) -> u64 {
+        self.election.get().map_or(0, Election::slow_renewals)
+    }
+
     fn count(&self, change: Change) {
         self.changes[change as usize].fetch_add(1, Ordering::Relaxed);
     }

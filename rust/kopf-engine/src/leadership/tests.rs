@@ -210,6 +210,22 @@ async fn a_leader_without_responses_stops_at_the_deadline_and_leads_again_after_
 }
 
 #[tokio::test(start_paused = true)]
+async fn renewals_that_read_the_lease_after_a_conflict_are_counted() {
+    let server = Arc::<Server>::default();
+    let replica = Replica::start(&server, "first");
+    replica.until(Role::Leader(0)).await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(replica.election.slow_renewals(), 0);
+    for count in 1..=2 {
+        // Another client changes the Lease, but not its record.
+        lock(&server.lease).as_mut().unwrap()["metadata"]["resourceVersion"] = json!(format!("x{count}"));
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(replica.election.slow_renewals(), count);
+    }
+    assert!(replica.is_leader(0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replica_whose_lease_was_taken_stands_by_until_that_of_the_other_one_has_expired() {
     let server = Arc::<Server>::default();
     let replica = Replica::start(&server, "first");

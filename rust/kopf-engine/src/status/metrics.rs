@@ -91,6 +91,9 @@ fn add_leadership(text: &mut String, replica: &Replica) {
     let name = [("name", replica.place())];
     add_family(text, "leader_election_master_status", "gauge", "1 while this replica is the leader.");
     add_sample(text, "leader_election_master_status", &name, u8::from(replica.is_leading()));
+    let slow = "leader_election_slowpath_total";
+    add_family(text, slow, "counter", "Renewals of the lease that needed a fresh read.");
+    add_sample(text, slow, &name, replica.slow_renewals());
     let valid = "kopf_leadership_valid_seconds";
     add_family(text, valid, "gauge", "Seconds until the leader stops working if the lease is not renewed.");
     add_sample(text, valid, &name, replica.valid_for());

@@ -14,6 +14,7 @@ impl Candidate {
             return Action::WaitUntil(at.min(term.until));
         }
         if self.must_read {
+            self.count_slow_renewal();
             return self.read(now);
         }
         // If the Lease was deleted, this creates it again.
@@ -38,8 +39,17 @@ impl Candidate {
         if !is_accepted {
             return None;
         }
-        self.phase = Phase::Leading { term, renew_at };
+        self.phase = Phase::Leading { term, renew_at, has_read: false };
         Some(Action::Lead(term))
+    }
+
+    /// Counts the renewal that is about to read the Lease, unless it has done so before.
+    fn count_slow_renewal(&mut self) {
+        if let Phase::Leading { has_read, .. } = &mut self.phase
+            && !std::mem::replace(has_read, true)
+        {
+            self.slow_renewals = self.slow_renewals.saturating_add(1);
+        }
     }
 
     /// Whether the term has ended without a release: the fence has closed, or another record was read.

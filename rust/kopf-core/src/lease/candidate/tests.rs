@@ -257,6 +257,42 @@ fn after_a_lost_response_the_leader_reads_and_renews_again() {
 }
 
 #[test]
+fn a_renewal_that_reads_the_lease_is_counted_once() {
+    let mut replica = Replica::leading();
+    assert_eq!(replica.wake(2.0), update("2", held_by("me", 4)));
+    replica.written("3", 2.1);
+    assert_eq!(replica.0.slow_renewals(), 0, "neither the acquisition nor a renewal by one write");
+    assert_eq!(replica.wake(4.0), update("3", held_by("me", 4)));
+    assert_eq!(replica.failed(WriteError::Rejected, 4.1), wait(6.0));
+    assert_eq!(replica.wake(6.0), update("3", held_by("me", 4)));
+    assert_eq!(replica.0.slow_renewals(), 0, "a rejected write is repeated without a read");
+    assert_eq!(replica.failed(WriteError::Conflict, 6.1), Action::Read);
+    assert_eq!(replica.0.slow_renewals(), 1);
+    let unavailable = replica.0.step(Input::Read(Err(Unavailable)), at(6.2));
+    assert_eq!(unavailable, wait(8.1));
+    assert_eq!(replica.wake(8.1), Action::Read);
+    assert_eq!(replica.read(lease("4", held_by("me", 4)), 8.2), update("4", held_by("me", 4)));
+    assert_eq!(replica.failed(WriteError::Unknown, 8.3), Action::Read);
+    assert_eq!(replica.0.slow_renewals(), 1, "the same renewal");
+    replica.read(lease("5", held_by("me", 4)), 8.4);
+    assert_eq!(replica.wake(10.2), update("5", held_by("me", 4)));
+    assert_eq!(replica.written("6", 10.3), term(4, 20.2));
+    assert_eq!(replica.wake(12.2), update("6", held_by("me", 4)));
+    assert_eq!(replica.failed(WriteError::Conflict, 12.3), Action::Read);
+    assert_eq!(replica.0.slow_renewals(), 2);
+}
+
+#[test]
+fn reads_that_renew_nothing_are_no_slow_renewals() {
+    let mut replica = Replica::stopped();
+    replica.failed(WriteError::Unknown, 10.1);
+    assert_eq!(replica.drained(11.0), Action::Read);
+    replica.read(lease("3", held_by("other", 5)), 11.5);
+    assert_eq!(replica.wake(26.5), Action::Read);
+    assert_eq!(replica.0.slow_renewals(), 0);
+}
+
+#[test]
 fn the_term_of_an_acquisition_with_a_lost_response_begins_with_the_next_acknowledged_write() {
     let mut replica = Replica::new();
     replica.read(lease("1", Record::released(3)), 0.0);
