@@ -1,6 +1,6 @@
 //! Objects in the versions of their managed fields.
 //!
-//! An entry of `metadata.managedFields` has the fields of its own version. So a write is compared, and fields that are no longer
+//! An entry of `metadata.managedFields` has the fields of its version. So a write is compared, and fields that are no longer
 //! applied are removed, in each of these versions. The objects are converted to them as for clients, but without defaults.
 
 use std::collections::BTreeSet;
