@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::Call;
 use super::body;
 use super::change::{
     check_name, check_uid, check_version, initial_managed_fields, manager_entry, reset_field, update_object,
 };
 use super::write::{ATTEMPTS, create_object};
-use crate::apply::field_set::{self, Set};
+use super::{Call, versions};
+use crate::apply::field_set::{self, Comparison, Set};
 use crate::apply::last_applied;
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::merge;
@@ -76,18 +76,25 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
             entries.extend(before_first_apply_entry(call, &before, options));
         }
         let known_entries = entries.clone();
-        let mut applied = merge::apply(&before, &writable, &schema, entries, entry, options.force);
+        let object = merged(call, &before, &writable, &entries, &entry).await?;
+        let mut own = Comparison::default();
+        field_set::compare(Some(&before), Some(&object), &schema, &mut Vec::new(), &mut own);
+        let changes = versions::changes(call, own, (&before, &object), &entries).await?;
+        let mut applied = managed_fields::apply(entries, &changes, entry);
         let conflicts = std::mem::take(&mut applied.conflicts);
         let conflicts =
             last_applied::remaining_conflicts(conflicts, &options.field_manager, &before, &schema);
-        if !conflicts.is_empty() {
+        if !options.force && !conflicts.is_empty() {
             return Err(Status::apply_conflict(&conflicts));
         }
         // Atomic lists count as changed if the configuration omits their defaults.
-        let is_same_before_defaults = is_unchanged(&applied.object, &before);
-        let mut object =
-            prepare::decode_object(&call.resource, applied.object, None, &mut FieldWarnings::default())
-                .map_err(|why| Status::invalid_patch(&config, &why))?;
+        let is_same_before_defaults = is_unchanged(&object, &before);
+        let mut object = if is_same_before_defaults {
+            before.clone()
+        } else {
+            prepare::decode_object(&call.resource, object, None, &mut FieldWarnings::default())
+                .map_err(|why| Status::invalid_patch(&config, &why))?
+        };
         // An apply that changes no field keeps the time of the entry; a new entry has none. Nor do times alone change the object.
         if is_same_before_defaults
             || (is_unchanged(&object, &before)
@@ -103,6 +110,25 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         }
     }
     Err(Status::modified(call.resource.group_resource(), name))
+}
+
+/// The object with the configuration merged into it, without the fields that the manager applies no longer.
+async fn merged(
+    call: &Call<'_>,
+    before: &Value,
+    config: &Value,
+    entries: &[ManagedFieldsEntry],
+    applied: &ManagedFieldsEntry,
+) -> Result<Value, Status> {
+    let mut object = before.clone();
+    merge::merge(&mut object, config, &call.resource.managed_schema());
+    let (last, others): (Vec<_>, Vec<_>) =
+        entries.iter().cloned().partition(|entry| entry.has_same_manager(applied));
+    let entries: Vec<_> = others.into_iter().chain([applied.clone()]).collect();
+    match last.first() {
+        Some(last) => versions::prune(call, object, last, &entries).await,
+        None => Ok(object),
+    }
 }
 
 /// Creates an object that is applied for the first time.
@@ -146,16 +172,11 @@ fn check_schema(
     warnings: &FieldWarnings,
     namespace: &str,
 ) -> Result<(), Status> {
-    let unknown = if call.resource.custom.is_some() {
-        typed::errors(config, schema)
+    let type_error = if call.resource.custom.is_some() {
+        typed::error(config, schema)
     } else {
         let first = warnings.unknown.first();
-        first.map(|field| format!(".{field}: field not declared in schema")).into_iter().collect()
-    };
-    let type_error = match unknown.as_slice() {
-        [] => None,
-        [one] => Some(one.clone()),
-        several => Some(format!("errors:\n  {}", several.join("\n  "))),
+        first.map(|field| format!(".{field}: field not declared in schema"))
     };
     let type_error = type_error.or_else(|| field_set::first_duplicate_item(config, schema, &mut Vec::new()));
     if let Some(why) = type_error {

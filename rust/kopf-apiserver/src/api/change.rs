@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Call, mutation};
+use super::{Call, mutation, versions};
 use crate::admission::{self, Operation};
 use crate::apply::field_set::{self, Comparison, Set};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
@@ -15,7 +15,7 @@ use crate::error::status::{Cause, Status};
 use crate::http::render::WriteResult;
 use crate::http::request::WriteOptions;
 use crate::registry::{meta, prepare};
-use crate::schema::formats;
+use crate::schema::{Schema, formats};
 use crate::storage::encoding;
 use crate::storage::object::Stored;
 use crate::storage::store::StoreError;
@@ -51,7 +51,7 @@ pub(super) async fn update_object(
         Some(entries) => Some(entries),
         None if is_untracked => Some(managed_fields::read(old_meta)),
         None if reset || !old_meta.contains_key("managedFields") => Some(Vec::new()),
-        None => updated_managed_fields(call, before, old_meta, &mut new, options),
+        None => updated_managed_fields(call, before, old_meta, &mut new, options).await,
     };
     if let Some(meta) = new.get_mut("metadata").and_then(Value::as_object_mut) {
         if let Some(entries) = entries {
@@ -281,14 +281,17 @@ pub(super) fn check_size(value: &Value, parts: usize) -> Result<(), Status> {
 }
 
 /// Managed fields after an update that is not an apply. `None` if `new` has them already.
-fn updated_managed_fields(
+async fn updated_managed_fields(
     call: &Call<'_>,
     old: &Value,
     old_meta: &Map<String, Value>,
     new: &mut Value,
     options: &WriteOptions,
 ) -> Option<Vec<ManagedFieldsEntry>> {
-    if has_unmanaged_items(call, new) {
+    // A conversion can have made the stored object invalid.
+    let is_invalid =
+        |schema: &Schema| call.resource.is_converted_by_webhook() && typed::error(old, schema).is_some();
+    if has_unmanaged_items(call, new) || is_invalid(&call.resource.managed_schema()) {
         return Some(Vec::new());
     }
     let changes = changes(call, old, new);
@@ -301,14 +304,28 @@ fn updated_managed_fields(
         // Explicit managed fields are taken as given: clients migrate from client-side to server-side apply with them.
         let given = if given == stored_fields { Vec::new() } else { managed_fields::read(meta) };
         if !given.is_empty() {
-            return Some(managed_fields::update(given, &changes, entry));
+            return Some(update_entries(call, given, changes, (old, &*new), entry).await);
         }
         meta.insert("managedFields".into(), stored_fields.clone());
     }
     if managed_fields::touch_entry(meta, &changes, &entry) {
         return None;
     }
-    Some(managed_fields::update(managed_fields::read(old_meta), &changes, entry))
+    Some(update_entries(call, managed_fields::read(old_meta), changes, (old, &*new), entry).await)
+}
+
+/// The entries after an update. An object that cannot be converted to their versions loses them.
+async fn update_entries(
+    call: &Call<'_>,
+    entries: Vec<ManagedFieldsEntry>,
+    own: Comparison,
+    (old, new): (&Value, &Value),
+    entry: ManagedFieldsEntry,
+) -> Vec<ManagedFieldsEntry> {
+    match versions::changes(call, own, (old, new), &entries).await {
+        Ok(changes) => managed_fields::update(entries, &changes, entry),
+        Err(_) => Vec::new(),
+    }
 }
 
 /// Managed fields of a created object that was not applied. Fields of `baseline` are not managed.
@@ -321,11 +338,8 @@ pub(super) fn initial_managed_fields(
     if has_unmanaged_items(call, new) {
         return Vec::new();
     }
-    managed_fields::update(
-        Vec::new(),
-        &changes(call, baseline, new),
-        manager_entry(call, options, false, Set::new()),
-    )
+    let changes = [(call.resource.api_version(), changes(call, baseline, new))].into();
+    managed_fields::update(Vec::new(), &changes, manager_entry(call, options, false, Set::new()))
 }
 
 /// Whether an item of an associative list lacks its keys, or an item of a set is not a scalar: kube-apiserver drops the

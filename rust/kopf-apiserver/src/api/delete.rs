@@ -384,10 +384,13 @@ pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     let write = call.request.write_options("CreateOptions")?;
     let (body, _) = body::read(call)?;
-    let body = admit_subresource(call, body, &write).await?;
-    if text(&body, "/metadata/name") != name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-    }
+    let body = admit_subresource(call, body, &write, |body| {
+        if text(body, "/metadata/name") == name {
+            return Ok(());
+        }
+        Err(Status::bad_request("name in URL does not match name in Eviction object"))
+    })
+    .await?;
     let given = &body["deleteOptions"];
     let precondition = |key: &str| given["preconditions"][key].as_str().map(str::to_owned);
     let delete_options = DeleteOptions {

@@ -13,6 +13,7 @@ mod read;
 mod reviews;
 mod scale;
 mod scale_values;
+mod versions;
 mod watch;
 mod write;
 

@@ -53,6 +53,7 @@ pub(super) async fn create_object(
     let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
     clear_system_fields(&mut value);
     check_namespace_active(call, &value)?;
+    let given_name = text(&value, "/metadata/name").to_owned();
     let entries = if let Some(entry) = applied {
         vec![entry]
     } else {
@@ -75,7 +76,9 @@ pub(super) async fn create_object(
     prepare::reject_invalid(&call.resource, &value, &causes)?;
     admission::pods::validate(&call.cluster.store, &call.resource, &value)?;
     call.add_warnings(&value, None);
-    let attributes = call.admission_attributes(Operation::Create, text(&value, "/metadata/name"), options);
+    // The name of the request is the given or the generated one, also if a webhook changes that of the object.
+    let name = if given_name.is_empty() { text(&value, "/metadata/name") } else { &given_name };
+    let attributes = call.admission_attributes(Operation::Create, name, options);
     admission::validate(&attributes, Some(&value), None).await?;
     if call.resource.custom.is_some() {
         if has_webhooks {
@@ -293,7 +296,7 @@ pub(crate) async fn bind(call: &Call<'_>) -> Result<Response, Status> {
     let options = call.request.write_options("CreateOptions")?;
     let name = call.name.as_deref().unwrap_or_default();
     let (value, _) = body::read(call)?;
-    let value = admit_subresource(call, value, &options).await?;
+    let value = admit_subresource(call, value, &options, |_| Ok(())).await?;
     let node = text(&value, "/target/name").to_owned();
     if options.dry_run {
         return Ok(created());
@@ -308,11 +311,12 @@ pub(crate) async fn bind(call: &Call<'_>) -> Result<Response, Status> {
     Ok(created())
 }
 
-/// Admission of an object that is created at a subresource, such as an `Eviction`.
+/// Admission of an object that is created at a subresource, such as an `Eviction`. It is checked before validating webhooks are called.
 pub(super) async fn admit_subresource(
     call: &Call<'_>,
     mut value: Value,
     options: &WriteOptions,
+    check: impl FnOnce(&Value) -> Result<(), Status>,
 ) -> Result<Value, Status> {
     clear_system_fields(&mut value);
     body::check_namespace_matches(call, &mut value)?;
@@ -324,6 +328,7 @@ pub(super) async fn admit_subresource(
     let name = call.name.as_deref().unwrap_or_default();
     let attributes = call.admission_attributes(Operation::Create, name, options);
     let value = admission::mutate(&attributes, value, None).await?;
+    check(&value)?;
     admission::validate(&attributes, Some(&value), None).await?;
     Ok(value)
 }

@@ -24,6 +24,10 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
+    /// Whether the change owns this field.
+    pub(crate) fn takes(&self, path: &Path) -> bool {
+        self.added.contains(path) || self.modified.contains(path)
+    }
     /// Fields that the change owns.
     pub(crate) fn taken(&self) -> Set {
         self.added.union(&self.modified).cloned().collect()

@@ -2,9 +2,14 @@
 //!
 //! Field sets are in `field_set`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::apply::field_set::{self, Comparison, Path, Set};
+
+/// The differences that a write makes to an object in its versions, by `apiVersion`. The fields of an entry are those of its version.
+pub(crate) type Changes = BTreeMap<String, Comparison>;
 
 /// Entry of one field manager.
 #[derive(Clone, Debug)]
@@ -18,7 +23,7 @@ pub(crate) struct ManagedFieldsEntry {
 }
 
 impl ManagedFieldsEntry {
-    fn has_same_manager(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_manager(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.apply == other.apply
             && self.subresource == other.subresource
@@ -116,8 +121,8 @@ fn contains_path(json: &Value, path: &Path) -> bool {
     found.is_some_and(|member| member.is_empty() || member.contains_key("."))
 }
 
-/// Fast path of `update`: sets the time of the manager's entry without decoding. Applies if no field was removed and
-/// all changed fields belong to this manager alone; returns whether it did.
+/// Fast path of `update`: sets the time of the manager's entry without decoding. Applies if all entries have its version, no field
+/// was removed and all changed fields belong to this manager alone; returns whether it did.
 pub(crate) fn touch_entry(
     meta: &mut Map<String, Value>,
     changes: &Comparison,
@@ -141,6 +146,7 @@ pub(crate) fn touch_entry(
         taken().all(|path| contains_path(fields, path) == is_own)
     };
     if !changes.removed.is_empty()
+        || list.iter().any(|json| !text(json, "apiVersion", &change.api_version))
         || change.time.is_empty()
         || list.iter().filter(|json| is_own(json)).count() != 1
         || !list.iter().all(is_unchanged)
@@ -163,17 +169,20 @@ fn sort_key(json: &Value) -> (bool, [&str; 4]) {
     (text("operation") != "Apply", ["time", "manager", "apiVersion", "subresource"].map(text))
 }
 
-/// Updates the entries after a change that is not an apply. `change` has the manager and the time, and an empty set.
+/// Updates the entries after a change that is not an apply. `change` has the manager and the time, and an empty set. Entries of
+/// versions without changes are dropped: the resource does not have these versions.
 pub(crate) fn update(
     mut entries: Vec<ManagedFieldsEntry>,
-    changes: &Comparison,
+    changes: &Changes,
     mut change: ManagedFieldsEntry,
 ) -> Vec<ManagedFieldsEntry> {
-    let taken = changes.taken();
-    for entry in &mut entries {
+    entries.retain_mut(|entry| {
+        let Some(changes) = changes.get(&entry.api_version) else { return false };
         let is_own = entry.has_same_manager(&change);
-        entry.set.retain(|p| !changes.removed.contains(p) && (is_own || !taken.contains(p)));
-    }
+        entry.set.retain(|p| !changes.removed.contains(p) && (is_own || !changes.takes(p)));
+        true
+    });
+    let taken = changes.get(&change.api_version).map(Comparison::taken).unwrap_or_default();
     if !taken.is_empty() {
         if let Some(entry) = entries.iter_mut().find(|e| e.has_same_manager(&change)) {
             entry.set.extend(taken);
@@ -185,6 +194,32 @@ pub(crate) fn update(
     }
     merge_oldest_updates(&mut entries);
     entries
+}
+
+/// Result of an apply.
+pub(crate) struct AppliedEntries {
+    pub(crate) entries: Vec<ManagedFieldsEntry>,
+    /// Pairs of manager and field.
+    pub(crate) conflicts: Vec<(String, String)>,
+}
+
+/// Updates the entries after an apply. `applied` has the manager and the set of applied fields. The other managers lose the fields
+/// that have changed, which are conflicts. Entries of versions without changes are dropped.
+pub(crate) fn apply(
+    entries: Vec<ManagedFieldsEntry>,
+    changes: &Changes,
+    applied: ManagedFieldsEntry,
+) -> AppliedEntries {
+    let mut out = AppliedEntries { entries: Vec::new(), conflicts: Vec::new() };
+    for mut entry in entries.into_iter().filter(|entry| !entry.has_same_manager(&applied)) {
+        let Some(changes) = changes.get(&entry.api_version) else { continue };
+        let conflicting = entry.set.iter().filter(|path| changes.takes(path));
+        out.conflicts.extend(conflicting.map(|path| (entry.conflict_name(), field_set::format_path(path))));
+        entry.set.retain(|path| !changes.takes(path) && !changes.removed.contains(path));
+        out.entries.push(entry);
+    }
+    out.entries.push(applied);
+    out
 }
 
 /// Maximum number of entries of updates.
@@ -259,7 +294,7 @@ mod tests {
         let mut short = meta.clone();
         let done = touch_entry(&mut short, &changes, &change);
         let known = read(&meta);
-        write(&mut meta, update(known, &changes, change));
+        write(&mut meta, update(known, &[("v1".to_owned(), changes)].into(), change));
         (done, Value::Object(short), Value::Object(meta))
     }
 
@@ -283,6 +318,70 @@ mod tests {
         let mut few: Vec<_> = (0..10).map(|i| entry(i, false)).collect();
         merge_oldest_updates(&mut few);
         assert_eq!(few.len(), 10);
+    }
+
+    fn entry_of(manager: &str, apply: bool, version: &str, fields: &[&str]) -> ManagedFieldsEntry {
+        ManagedFieldsEntry {
+            manager: manager.into(),
+            apply,
+            api_version: version.into(),
+            time: String::new(),
+            subresource: String::new(),
+            set: fields.iter().map(|field| vec![format!("f:{field}").into()]).collect(),
+        }
+    }
+
+    /// An address has changed, which is a host and a port in v2, where a removed name is another field.
+    fn changes_in_two_versions() -> Changes {
+        let set = |field: &str| Set::from([vec![format!("f:{field}").into()]]);
+        let v1 = Comparison { modified: set("address"), removed: set("host"), ..Comparison::default() };
+        let v2 = Comparison { modified: set("host"), removed: set("name"), added: set("port") };
+        [("v1".to_owned(), v1), ("v2".to_owned(), v2)].into()
+    }
+
+    fn fields_of(entries: &[ManagedFieldsEntry]) -> Vec<(&str, &str, Vec<String>)> {
+        let fields =
+            |entry: &ManagedFieldsEntry| entry.set.iter().map(|path| path.concat()).collect::<Vec<_>>();
+        entries.iter().map(|e| (e.manager.as_str(), e.api_version.as_str(), fields(e))).collect()
+    }
+
+    #[test]
+    fn an_update_changes_each_entry_in_its_version() {
+        let entries = vec![
+            entry_of("ann", false, "v1", &["address", "host", "kept"]),
+            entry_of("bob", false, "v1", &["address", "host", "kept"]),
+            entry_of("ann", false, "v2", &["address", "host", "name"]),
+            entry_of("bob", true, "v2", &["host", "name", "port"]),
+            entry_of("bob", false, "v3", &["address"]),
+        ];
+        let updated = update(entries, &changes_in_two_versions(), entry_of("ann", false, "v1", &[]));
+        let expected = [
+            ("ann", "v1", vec!["f:address".to_owned(), "f:kept".to_owned()]),
+            ("bob", "v1", vec!["f:kept".to_owned()]),
+            ("ann", "v2", vec!["f:address".to_owned()]),
+            // Entries without fields are not written.
+            ("bob", "v2", vec![]),
+        ];
+        assert_eq!(fields_of(&updated), expected);
+    }
+
+    #[test]
+    fn conflicts_of_an_apply_are_those_in_the_versions_of_the_entries() {
+        let entries = vec![
+            entry_of("ann", true, "v2", &["host"]),
+            entry_of("bob", true, "v2", &["address", "host", "name"]),
+            entry_of("eve", false, "v1", &["address", "host"]),
+            entry_of("eve", false, "v3", &["address"]),
+        ];
+        let applied = apply(entries, &changes_in_two_versions(), entry_of("ann", true, "v1", &["address"]));
+        let expected = [
+            ("bob", "v2", vec!["f:address".to_owned()]),
+            ("eve", "v1", vec![]),
+            ("ann", "v1", vec!["f:address".to_owned()]),
+        ];
+        assert_eq!(fields_of(&applied.entries), expected);
+        let pair = |manager: &str, field: &str| (manager.to_owned(), field.to_owned());
+        assert_eq!(applied.conflicts, [pair("\"bob\"", ".host"), pair("\"eve\" using v1", ".address")]);
     }
 
     #[test]

@@ -1,11 +1,10 @@
-//! Merge of an applied configuration: conflicts, and removal of fields that are no longer applied.
+//! Merge of an applied configuration, and removal of fields that are no longer applied.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::apply::field_set::{self, Comparison, Path, Set};
-use crate::apply::managed_fields::ManagedFieldsEntry;
+use crate::apply::field_set::{self, Path, Set};
 use crate::schema::{ListType, Schema};
 
 /// Merges the configuration into the live object.
@@ -36,59 +35,19 @@ pub(crate) fn merge(live: &mut Value, applied: &Value, schema: &Schema) {
     }
 }
 
-/// Result of an apply.
-pub(crate) struct ApplyResult {
-    pub(crate) object: Value,
-    pub(crate) entries: Vec<ManagedFieldsEntry>,
-    /// Pairs of manager and field; empty if forced.
-    pub(crate) conflicts: Vec<(String, String)>,
+/// Fields that no owner has. A field that contains an owned one is owned.
+pub(crate) fn unowned_fields(fields: &Set, owned: &Set) -> Set {
+    let is_owned = |path: &Path| owned.range(path.clone()..).next().is_some_and(|p| p.starts_with(path));
+    fields.iter().filter(|path| !is_owned(path)).cloned().collect()
 }
 
-/// Applies a configuration. `entry` has the manager and the set of applied fields.
-pub(crate) fn apply(
-    live: &Value,
-    config: &Value,
-    schema: &Schema,
-    entries: Vec<ManagedFieldsEntry>,
-    entry: ManagedFieldsEntry,
-    force: bool,
-) -> ApplyResult {
-    let mut object = live.clone();
-    merge(&mut object, config, schema);
-    let own =
-        |e: &ManagedFieldsEntry| e.apply && e.manager == entry.manager && e.subresource == entry.subresource;
-    let before = entries.iter().find(|e| own(e)).map(|e| e.set.clone()).unwrap_or_default();
-    let mut changes = Comparison::default();
-    field_set::compare(Some(live), Some(&object), schema, &mut Vec::new(), &mut changes);
-    let taken = changes.taken();
-    let mut conflicts = Vec::new();
-    let mut kept = Vec::new();
-    for mut entry in entries.into_iter().filter(|e| !own(e)) {
-        let conflicting: Vec<Path> = entry.set.intersection(&taken).cloned().collect();
-        conflicts
-            .extend(conflicting.iter().map(|path| (entry.conflict_name(), field_set::format_path(path))));
-        entry.set.retain(|p| !conflicting.contains(p));
-        kept.push(entry);
+/// Removes fields of an object; items before their fields.
+pub(crate) fn remove_fields(object: &mut Value, fields: Set, schema: &Schema) {
+    let mut paths: Vec<Path> = fields.into_iter().collect();
+    paths.sort_by_key(Vec::len);
+    for path in paths {
+        remove(object, &path, schema);
     }
-    if force {
-        conflicts.clear();
-    }
-    for path in removed_fields(&before, &entry.set, &kept) {
-        remove(&mut object, &path, schema);
-    }
-    kept.push(entry);
-    ApplyResult { object, entries: kept, conflicts }
-}
-
-/// Fields that the manager no longer applies and no other manager owns. Items come before their fields.
-fn removed_fields(before: &Set, now: &Set, others: &[ManagedFieldsEntry]) -> Vec<Path> {
-    let is_held = |path: &Path| {
-        let within = |set: &Set| set.range(path.clone()..).next().is_some_and(|p| p.starts_with(path));
-        within(now) || others.iter().any(|e| within(&e.set))
-    };
-    let mut out: Vec<Path> = before.iter().filter(|p| !is_held(p)).cloned().collect();
-    out.sort_by_key(Vec::len);
-    out
 }
 
 fn remove(object: &mut Value, path: &[Arc<str>], schema: &Schema) {

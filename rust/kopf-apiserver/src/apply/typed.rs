@@ -6,10 +6,20 @@ use super::field_set::{Path, format_path, item_key};
 use crate::schema::{ListType, Schema, Type};
 
 /// The errors of a configuration: fields that are not declared, values of other types, and items that cannot be merged.
-pub(crate) fn errors(config: &Value, schema: &Schema) -> Vec<String> {
+fn errors(config: &Value, schema: &Schema) -> Vec<String> {
     let mut checker = Checker { path: Vec::new(), place: String::new(), errors: Vec::new() };
     checker.check(config, schema);
     checker.errors
+}
+
+/// All errors as one text.
+pub(crate) fn error(value: &Value, schema: &Schema) -> Option<String> {
+    let errors = errors(value, schema);
+    match errors.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("errors:\n  {}", several.join("\n  "))),
+    }
 }
 
 struct Checker {

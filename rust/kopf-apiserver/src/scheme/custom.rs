@@ -1,5 +1,6 @@
 //! A served version of a custom resource.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -16,6 +17,8 @@ pub(crate) struct CustomVersion {
     pub(crate) published: Value,
     /// Schema with that of the metadata.
     pub(crate) managed: Arc<Schema>,
+    /// These schemas of all versions by their `apiVersion`, including the versions that are not served.
+    pub(crate) managed_versions: Arc<BTreeMap<String, Arc<Schema>>>,
     /// Whether the schema has CEL rules at any level.
     pub(crate) has_rules: bool,
     /// Whether a set in the schema can have items that are not scalars. An object with such an item has no managed fields.

@@ -1,5 +1,6 @@
 //! Resources of a CRD.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -35,9 +36,14 @@ pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
     versions.sort_by_key(|v| std::cmp::Reverse(priority(member_text(v, "name"))));
     let storage =
         versions.iter().find(|v| v["storage"] == Value::Bool(true)).map_or("", |v| member_text(v, "name"));
+    let group = member_text(spec, "group");
+    let managed = |version: &Value| Arc::new(managed_schema(&schema_of(version)));
+    let managed: Arc<BTreeMap<_, _>> =
+        Arc::new(versions.iter().map(|v| (api_version(group, member_text(v, "name")), managed(v))).collect());
     let served = versions.iter().filter(|v| v["served"] == Value::Bool(true));
-    let resource =
-        |version: &&Value| resource_of(crd, version, storage, deprecation(spec, version, &versions));
+    let resource = |version: &&Value| {
+        resource_of(crd, version, storage, deprecation(spec, version, &versions), &managed)
+    };
     served.map(resource).collect()
 }
 
@@ -66,7 +72,24 @@ fn conversion_webhook(spec: &Value) -> Option<Arc<Value>> {
     conversion.get("webhook").cloned().map(Arc::new)
 }
 
-fn resource_of(crd: &Value, version: &Value, storage: &str, deprecation: Option<String>) -> Resource {
+fn schema_of(version: &Value) -> Schema {
+    version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::any, Schema::from_json)
+}
+
+/// A schema with that of the metadata.
+fn managed_schema(schema: &Schema) -> Schema {
+    let mut managed = with_embedded_metadata(schema);
+    managed.properties.insert("metadata".into(), crate::scheme::builtin::schema("meta.v1.ObjectMeta"));
+    managed
+}
+
+fn resource_of(
+    crd: &Value,
+    version: &Value,
+    storage: &str,
+    deprecation: Option<String>,
+    managed_versions: &Arc<BTreeMap<String, Arc<Schema>>>,
+) -> Resource {
     let spec = &crd["spec"];
     let names = &spec["names"];
     let owned = |key: &str| member_text(names, key).to_owned();
@@ -97,9 +120,8 @@ fn resource_of(crd: &Value, version: &Value, storage: &str, deprecation: Option<
             selector,
         })
     });
-    let schema = version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::any, Schema::from_json);
-    let mut managed = with_embedded_metadata(&schema);
-    managed.properties.insert("metadata".into(), crate::scheme::builtin::schema("meta.v1.ObjectMeta"));
+    let schema = schema_of(version);
+    let managed = managed_versions.get(&api_version(&group, member_text(version, "name")));
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Resource {
         store_key: store_key(&group, &plural).into(),
@@ -121,7 +143,8 @@ fn resource_of(crd: &Value, version: &Value, storage: &str, deprecation: Option<
                 .pointer("/schema/openAPIV3Schema")
                 .cloned()
                 .unwrap_or_else(|| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
-            managed: Arc::new(managed),
+            managed: managed.cloned().unwrap_or_else(|| Arc::new(managed_schema(&schema))),
+            managed_versions: managed_versions.clone(),
             has_rules: crate::schema::cel::has_rules(&schema),
             has_sets_of_objects: has_sets_of_objects(&schema),
             schema: Arc::new(schema),

@@ -26,17 +26,22 @@ pub(crate) async fn from_storage(
     if !resource.is_converted_by_webhook() || stored.is_empty() {
         return Ok(stored);
     }
-    let schema = resource.schema();
     let values = stored.iter().map(|object| object.value()).collect();
     let converted = convert(resource, values, &resource.api_version()).await?;
     let in_version = stored.iter().zip(converted).map(|(object, mut value)| {
-        schema::prune(&mut value, &schema, &mut Vec::new());
-        if resource.is_of_version(&resource.storage_api_version) {
-            schema::fill_defaults(&mut value, &schema);
-        }
+        decode(resource, &mut value);
         Arc::new(object.with_value(&value))
     });
     Ok(in_version.collect())
+}
+
+/// Drops unknown fields of a converted object, and sets the defaults of the stored version.
+fn decode(resource: &Resource, value: &mut Value) {
+    let schema = resource.schema();
+    schema::prune(value, &schema, &mut Vec::new());
+    if resource.is_of_version(&resource.storage_api_version) {
+        schema::fill_defaults(value, &schema);
+    }
 }
 
 /// Converts an object to the version in which it is stored.
@@ -47,7 +52,11 @@ pub(crate) async fn to_storage(resource: &Resource, value: Value) -> Result<Valu
 /// The object as it is read after it is stored.
 pub(crate) async fn round_trip(resource: &Resource, value: Value) -> Result<Value, Status> {
     let stored = to_storage(resource, value).await?;
-    one(resource, stored, &resource.api_version()).await
+    let mut value = one(resource, stored, &resource.api_version()).await?;
+    if resource.is_converted_by_webhook() {
+        decode(resource, &mut value);
+    }
+    Ok(value)
 }
 
 /// Converts an object to a version. If the resource has no conversion webhook, it stays as it is.

@@ -117,3 +117,53 @@ async fn objects_of_an_earlier_stored_version_are_served() {
         assert_eq!(found["apiVersion"], version);
     }
 }
+
+/// The entries of the managed fields, in the order of their managers and versions.
+fn entries(object: &Value) -> Vec<(String, String, Value)> {
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    let list = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let mut entries: Vec<_> =
+        list.map(|e| (text(e, "manager"), text(e, "apiVersion"), e["fieldsV1"]["f:spec"].clone())).collect();
+    entries.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    entries
+}
+
+fn entry(manager: &str, version: &str, fields: Value) -> (String, String, Value) {
+    (manager.to_owned(), format!("test.dev/{version}"), fields)
+}
+
+#[tokio::test]
+async fn managed_fields_are_compared_in_their_versions() {
+    let (server, _webhook) = server_with_webhook(|_, request| converted(request)).await;
+    let path = format!("{V1}?fieldManager=one");
+    let made = server.create(&path, &host("v1", &json!({"address": "a:1"}))).await.expect("created");
+    let address = json!({".": {}, "f:address": {}});
+    assert_eq!(entries(&made), [entry("one", "v1", address)]);
+    // The address changes with the port, and the host is the same.
+    let merge = async |path: &str, spec: Value| {
+        server.call("PATCH", path, Some(&json!({"spec": spec}))).await.expect("patched")
+    };
+    let patched = merge(&format!("{V2}/h?fieldManager=two"), json!({"port": 2})).await;
+    let left = json!({});
+    assert_eq!(
+        entries(&patched),
+        [entry("one", "v1", left.clone()), entry("two", "v2", json!({"f:port": {}}))]
+    );
+    let patched = merge(&format!("{V1}/h?fieldManager=three"), json!({"address": "b:2"})).await;
+    let address = json!({"f:address": {}});
+    let port = json!({"f:port": {}});
+    let expected =
+        [entry("one", "v1", left.clone()), entry("three", "v1", address), entry("two", "v2", port)];
+    assert_eq!(entries(&patched), expected);
+}
+
+#[tokio::test]
+async fn an_object_with_managed_fields_of_an_unknown_version_loses_them() {
+    let (server, _webhook) = server_with_webhook(|_, request| converted(request)).await;
+    let mut made = server.create(V2, &host("v2", &json!({"host": "a"}))).await.expect("created");
+    let unknown = json!({"manager": "x", "operation": "Update", "apiVersion": "test.dev/v9", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:spec": {"f:host": {}}}});
+    made["metadata"]["managedFields"].as_array_mut().expect("a list").push(unknown);
+    let updated = server.call("PUT", &format!("{V2}/h"), Some(&made)).await.expect("updated");
+    assert_eq!(updated["metadata"].get("managedFields"), None);
+}

@@ -237,10 +237,12 @@ fn track_status_fields(crd: &mut Value, before: &Value) {
         // Set when the CRD was created.
         set.retain(|path| path.get(1).is_none_or(|p| **p != *"f:storedVersions"));
     }
+    let api_version = "apiextensions.k8s.io/v1".to_owned();
+    let changes = [(api_version.clone(), changes)].into();
     let entry = managed_fields::ManagedFieldsEntry {
         manager: "kube-apiserver".into(),
         apply: false,
-        api_version: "apiextensions.k8s.io/v1".into(),
+        api_version,
         time: formats::now(),
         subresource: "status".into(),
         set: field_set::Set::new(),
