@@ -64,7 +64,7 @@ def test_changes_are_found_at_once_when_they_are_asked_for(project):
 
 
 class Reporter:
-    """An operating system that reports a change of the file when it is told to."""
+    """An operating system that reports a change of the file when it is asked to."""
 
     def __init__(self, path):
         self.path, self.asked, self.reported = path, threading.Event(), threading.Event()

@@ -46,12 +46,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
         call.warnings.add(&line);
     }
-    // Secrets are stored without `stringData`, but its fields have owners.
-    let plain = config.get("stringData").cloned().filter(|_| call.resource.is("", "secrets"));
-    drop_unknown(&mut config, &typed);
-    if let (Some(plain), Some(map)) = (plain, config.as_object_mut()) {
-        map.insert("stringData".into(), plain);
-    }
+    drop_unknown_fields(call, &mut config, &typed);
     merge::drop_nulls(&mut config, &schema);
     for _ in 0..ATTEMPTS {
         let mut set = Set::new();
@@ -70,17 +65,12 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
             check_version(call, &config, &old)?;
         }
         let before = object_value(&old, &call.resource);
-        let mut entries =
-            before.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
-        if entries.is_empty() {
-            entries.extend(before_first_apply_entry(call, &before, options));
-        }
-        let known_entries = entries.clone();
-        let object = merged(call, &before, &writable, &entries, &entry).await?;
+        let known_entries = entries_of(call, &before, options);
+        let object = merged(call, &before, &writable, &known_entries, &entry).await?;
         let mut own = Comparison::default();
         field_set::compare(Some(&before), Some(&object), &schema, &mut Vec::new(), &mut own);
-        let changes = versions::changes(call, own, (&before, &object), &entries).await?;
-        let mut applied = managed_fields::apply(entries, &changes, entry);
+        let changes = versions::changes(call, own, (&before, &object), &known_entries).await?;
+        let mut applied = managed_fields::apply(known_entries.clone(), &changes, entry);
         let conflicts = std::mem::take(&mut applied.conflicts);
         let conflicts =
             last_applied::remaining_conflicts(conflicts, &options.field_manager, &before, &schema);
@@ -110,6 +100,26 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         }
     }
     Err(Status::modified(call.resource.group_resource(), name))
+}
+
+/// Drops the fields of the configuration that the decoded object lacks.
+fn drop_unknown_fields(call: &Call<'_>, config: &mut Value, typed: &Value) {
+    // Secrets are stored without `stringData`, but its fields have owners.
+    let plain = config.get("stringData").cloned().filter(|_| call.resource.is("", "secrets"));
+    drop_unknown(config, typed);
+    if let (Some(plain), Some(map)) = (plain, config.as_object_mut()) {
+        map.insert("stringData".into(), plain);
+    }
+}
+
+/// The entries of the stored object. If it has none, its fields belong to the client that has written it before the first apply.
+fn entries_of(call: &Call<'_>, stored: &Value, options: &WriteOptions) -> Vec<ManagedFieldsEntry> {
+    let mut entries =
+        stored.get("metadata").and_then(Value::as_object).map(managed_fields::read).unwrap_or_default();
+    if entries.is_empty() {
+        entries.extend(before_first_apply_entry(call, stored, options));
+    }
+    entries
 }
 
 /// The object with the configuration merged into it, without the fields that the manager applies no longer.

@@ -48,15 +48,15 @@ pub(super) async fn changes(
 pub(super) async fn prune(
     call: &Call<'_>,
     merged: Value,
-    last: &ManagedFieldsEntry,
+    previous: &ManagedFieldsEntry,
     entries: &[ManagedFieldsEntry],
 ) -> Result<Value, Status> {
-    let version = &last.api_version;
+    let version = &previous.api_version;
     let Some(schema) = managed_schema(call, version)? else { return Ok(merged) };
     let complete = converted(call, &merged, version).await?;
     let mut pruned = complete.clone();
     let owned = owned_in(version, entries);
-    merge::remove_fields(&mut pruned, merge::unowned_fields(&last.set, &owned), &schema);
+    merge::remove_fields(&mut pruned, merge::unowned_fields(&previous.set, &owned), &schema);
     let others: BTreeSet<&String> =
         entries.iter().map(|entry| &entry.api_version).filter(|other| *other != version).collect();
     for other in &others {
@@ -74,7 +74,7 @@ pub(super) async fn prune(
     let left = fields_of(&converted(call, &pruned, version).await?, &schema);
     let lost: Set = fields_of(&complete, &schema).difference(&left).cloned().collect();
     let mut object = complete;
-    merge::remove_fields(&mut object, lost.intersection(&last.set).cloned().collect(), &schema);
+    merge::remove_fields(&mut object, lost.intersection(&previous.set).cloned().collect(), &schema);
     converted(call, &object, &call.resource.api_version()).await
 }
 
