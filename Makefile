@@ -86,15 +86,13 @@ help:
 
 # --- The environments. `make lock` pins what requirements/*.in ask for, for all supported versions of Python and platforms.
 
-# Python compiles the modules that it imports; pip would compile all, and client libraries have thousands.
-INSTALL := -m pip install --quiet --no-compile -r
-
+# --no-compile: Python compiles the modules that it imports; pip would compile all, and client libraries have thousands.
 LOCK ?= .venvs/lock
 
 .PHONY: lock
 lock:
 	test -x $(LOCK)/bin/uv || $(PYTHON) -m venv $(LOCK)
-	$(LOCK)/bin/python $(INSTALL) requirements/lock.txt
+	$(LOCK)/bin/python -m pip install --quiet --no-compile -r requirements/lock.txt
 	cd requirements && for name in *.in; do \
 	    ../$(LOCK)/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header $(LOCK_ARGS) \
 	        $$name --output-file $${name%.in}.txt; \
@@ -105,12 +103,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.tools: requirements/dev.txt | $(BIN)/python
-	$(BIN)/python $(INSTALL) requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --no-compile -r requirements/dev.txt
 	@touch $@
 
 $(REFERENCE)/.installed: requirements/reference.txt
 	$(PYTHON) -m venv $(REFERENCE)
-	$(REFERENCE)/bin/python $(INSTALL) requirements/reference.txt
+	$(REFERENCE)/bin/python -m pip install --quiet --no-compile -r requirements/reference.txt
 	@touch $@
 
 # --- The wheel and its installation.
@@ -222,7 +220,7 @@ newest-environment:
 	@python='$(NEWEST_PYTHON)'; \
 	if [ -z "$$python" ]; then rm -rf $(NEWEST); exit; fi; \
 	[ "$$($(NEWEST)/bin/python --version 2>&1)" = "$$($$python --version)" ] || $$python -m venv --clear $(NEWEST); \
-	$(NEWEST)/bin/python $(INSTALL) requirements/newest.txt
+	$(NEWEST)/bin/python -m pip install --quiet --no-compile -r requirements/newest.txt
 
 # The kubectl of the tests: an installed one, or one built with Go once and kept under target/. Without either, the tests are
 # skipped with a reason.
@@ -321,7 +319,7 @@ AUDIT ?= .venvs/audit
 
 $(AUDIT)/bin/pip-audit:
 	$(PYTHON) -m venv $(AUDIT)
-	$(AUDIT)/bin/python $(INSTALL) requirements/audit.txt
+	$(AUDIT)/bin/python -m pip install --quiet --no-compile -r requirements/audit.txt
 
 audit: $(AUDIT)/bin/pip-audit
 	cargo deny --all-features check
@@ -343,7 +341,7 @@ OPERATORS ?= .venvs/operators
 
 $(OPERATORS)/.installed: requirements/operators.txt
 	$(PYTHON) -m venv $(OPERATORS)
-	$(OPERATORS)/bin/python $(INSTALL) requirements/operators.txt
+	$(OPERATORS)/bin/python -m pip install --quiet --no-compile -r requirements/operators.txt
 	@touch $@
 
 .PHONY: operators
@@ -385,7 +383,7 @@ TYPING ?= .venvs/typing
 
 $(TYPING)/.installed: requirements/typing.txt
 	$(PYTHON) -m venv $(TYPING)
-	$(TYPING)/bin/python $(INSTALL) requirements/typing.txt
+	$(TYPING)/bin/python -m pip install --quiet --no-compile -r requirements/typing.txt
 	@touch $@
 
 # Workflows run on GitHub only; this finds expressions, runners and arguments of actions that do not exist. CI on GitHub runs it first.
@@ -402,7 +400,7 @@ DOCS ?= .venvs/docs
 
 $(DOCS)/.installed: requirements/docs.txt
 	$(PYTHON) -m venv $(DOCS)
-	$(DOCS)/bin/python $(INSTALL) requirements/docs.txt
+	$(DOCS)/bin/python -m pip install --quiet --no-compile -r requirements/docs.txt
 	@touch $@
 
 .PHONY: docs
@@ -422,7 +420,7 @@ $(BENCHED)/ours/.installed: dist/.built
 
 $(BENCHED)/reference/.installed: requirements/reference.txt
 	$(PYTHON) -m venv $(BENCHED)/reference
-	$(BENCHED)/reference/bin/python $(INSTALL) requirements/reference.txt
+	$(BENCHED)/reference/bin/python -m pip install --quiet --no-compile -r requirements/reference.txt
 	@touch $@
 
 # Under the newest Python, too, if there is one.
