@@ -146,6 +146,8 @@ def test_1_13_metrics_of_reconcilers(serve, make, endpoint):
     for line in (
         'kopf_reconcile_total{handler="ready",outcome="succeeded"} 1',
         'kopf_reconcile_total{handler="waiting",outcome="succeeded"} 2',
+        'kopf_reconcile_total{handler="waiting",outcome="gave_up"} 0',
+        'kopf_reconcile_triggers_total{handler="ready",source="related"} 0',
         'kopf_reconcile_duration_seconds_count{handler="ready"} 2',
         'kopf_reconcile_queue{handler="ready",priority="scheduled"} 1',
         'kopf_reconcile_running{handler="ready"} 0',

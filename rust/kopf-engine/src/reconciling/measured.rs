@@ -7,8 +7,12 @@ use kopf_core::schedule::{Conclusion, ReconcileResult};
 /// The upper bounds of the buckets of durations, in seconds.
 pub(super) const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
 
+/// The outcomes and the sources are exposed from the beginning, so that `rate()` sees the first event.
+const OUTCOMES: [&str; 5] = ["succeeded", "requeued", "failed", "gave_up", "cancelled"];
+const SOURCES: [&str; 4] = ["list", "primary", "related", "external"];
+
 /// What one reconciler has done so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Measured {
     pub(super) outcomes: BTreeMap<&'static str, u64>,
     pub(super) triggers: BTreeMap<&'static str, u64>,
@@ -17,6 +21,18 @@ pub(super) struct Measured {
     pub(super) seconds: f64,
     /// The hot loops.
     pub(super) loops: u64,
+}
+
+impl Default for Measured {
+    fn default() -> Self {
+        Self {
+            outcomes: OUTCOMES.map(|outcome| (outcome, 0)).into(),
+            triggers: SOURCES.map(|source| (source, 0)).into(),
+            durations: Default::default(),
+            seconds: 0.0,
+            loops: 0,
+        }
+    }
 }
 
 impl Measured {
