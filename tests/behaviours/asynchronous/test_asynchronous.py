@@ -11,7 +11,7 @@ import pytest
 from kopf.testing import Cluster, Operator
 
 pytestmark = pytest.mark.kopf_embedded_only
-EXITS = 50
+EXITS = 25
 CONFIG = "{apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {a: b}}"
 # Each is another way of an interpreter to its end, with something awaited that does not come.
 ENDINGS = {

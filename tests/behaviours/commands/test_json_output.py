@@ -86,6 +86,7 @@ def test_cluster_scoped_peering_objects_have_no_namespace(server, tmp_path):
     assert item == {"resource": "clusterkopfpeerings", "group": "kopf.dev", "namespace": "", "name": "crew"}
 
 
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
 def test_failed_commands_print_no_document(server, tmp_path):
     args = ("freeze", "-n", "a", "-P", "no-such", "-t", "60", "-o", "json")
     done = kopf(tmp_path, *args, KUBECONFIG=str(server.kubeconfig))
@@ -97,6 +98,7 @@ def test_failed_commands_print_no_document(server, tmp_path):
     assert 'named "no-such"' in messages
 
 
+@pytest.mark.parametrize("server", ["embedded"], indirect=True)
 def test_text_is_the_default(server, tmp_path):
     args = ("freeze", "-n", "a", "-P", "crew", "-t", "60")
     done = kopf(tmp_path, *args, KUBECONFIG=str(server.kubeconfig))
