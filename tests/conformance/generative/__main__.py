@@ -69,7 +69,7 @@ def made(
     if name == "policies":
         return policies.setup(), [], policies.requests()
     if name == "managers":
-        return managers.setup(), [], managers.requests()
+        return managers.setup(), [managers.CRD], managers.requests()
     manifests = corpus.load(folders)
     crds = [manifest for manifest in manifests if corpus.is_crd(manifest)]
     return corpus.setup(manifests), crds, corpus.requests(manifests, client)

@@ -21,7 +21,7 @@ use crate::http::render::object_value;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
-use crate::schema::{Schema, decode};
+use crate::schema::{Schema, decode, validate};
 
 /// Handles an apply patch.
 pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
@@ -82,6 +82,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         let mut object = if is_same_before_defaults {
             before.clone()
         } else {
+            reject_emptied(call, &object)?;
             prepare::decode_object(&call.resource, object, None, &mut FieldWarnings::default())
                 .map_err(|why| Status::invalid_patch(&config, &why))?
         };
@@ -139,6 +140,17 @@ async fn merged(
         Some(last) => versions::prune(call, object, last, &entries).await,
         None => Ok(object),
     }
+}
+
+/// Rejects maps and lists of a custom object that have lost their last field and have an owner: they are null, and only nullable
+/// fields may be.
+fn reject_emptied(call: &Call<'_>, object: &Value) -> Result<(), Status> {
+    if call.resource.custom.is_none() {
+        return Ok(());
+    }
+    let mut causes = Vec::new();
+    validate::check_nulls(object, &call.resource.schema(), "", &mut causes);
+    prepare::reject_invalid(&call.resource, object, &causes)
 }
 
 /// Creates an object that is applied for the first time.

@@ -201,7 +201,9 @@ pub(crate) fn collect_fields(value: &Value, schema: &Schema, path: &mut Path, ou
     let any = Schema::any();
     let listed = match node_kind(Some(value), None, schema) {
         NodeKind::Leaf => {
-            if !path.is_empty() {
+            // An empty list whose items have owners has none itself.
+            let has_items = value.is_array() && schema.list != ListType::Atomic;
+            if !path.is_empty() && !has_items {
                 out.insert(path.clone());
             }
             return;

@@ -37,6 +37,28 @@ pub(crate) fn validate_update(
     (rest, duplicates)
 }
 
+/// Field errors of nulls in declared fields that are not nullable. `validate` tolerates them, as decoding drops them.
+pub(crate) fn check_nulls(value: &Value, schema: &Schema, path: &str, out: &mut Vec<Cause>) {
+    match value {
+        Value::Null => check(value, None, schema, path, out),
+        Value::Object(map) => {
+            for (key, child) in map {
+                if let Some(known) = schema.child(key) {
+                    check_nulls(child, known, &join(path, key), out);
+                }
+            }
+        }
+        Value::Array(list) => {
+            for (i, item) in list.iter().enumerate() {
+                if let Some(items) = &schema.items {
+                    check_nulls(item, items, &format!("{path}[{i}]"), out);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
