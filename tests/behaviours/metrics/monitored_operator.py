@@ -121,8 +121,11 @@ class MonitoredOperator:
             threading.Event().wait(0.05)
 
     def wait_until_leading(self) -> None:
+        """Wait until it leads and has listed the widgets: it does not know their webhook before."""
         leading = 'leader_election_master_status{name="default/monitored"} 1\n'
-        self.wait_until(lambda text: leading in text and "kopf_threads_limit " in text)
+        synced = f'kopf_synced{{resource="{WIDGETS}"}} 1\n'
+        expected = (leading, synced, "kopf_threads_limit ")
+        self.wait_until(lambda text: all(part in text for part in expected))
 
     def review(self, name: str) -> None:
         request = {
