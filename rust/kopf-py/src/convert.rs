@@ -10,7 +10,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
-    PyBool, PyDict, PyDictMethods, PyFloat, PyInt, PyList, PyMapping, PyNone, PyString, PyTuple, PyType,
+    PyBool, PyBytes, PyDict, PyDictMethods, PyFloat, PyInt, PyList, PyMapping, PyNone, PyString, PyTuple,
+    PyType,
 };
 use pythonize::depythonize;
 
@@ -117,9 +118,7 @@ fn read(value: &Bound<'_, PyAny>, path: &JsonPath<'_>, depth: usize) -> PyResult
     }
     // Frequent types first; bool before int, as it is a subclass of int.
     if let Ok(text) = value.cast::<PyString>() {
-        return Ok(Value::String(
-            text.to_str().map_err(|error| invalid_unicode(value.py(), &error, path))?.to_owned(),
-        ));
+        return unicode(text).map(Value::String);
     }
     if let Ok(dict) = value.cast::<PyDict>() {
         return read_dict(dict, path, depth);
@@ -181,7 +180,7 @@ fn read_dict(dict: &Bound<'_, PyDict>, path: &JsonPath<'_>, depth: usize) -> PyR
     let mut map = Map::with_capacity(dict.len());
     for (key, item) in dict.iter() {
         let name = match key.cast::<PyString>() {
-            Ok(text) => text.to_str().map_err(|error| invalid_unicode(dict.py(), &error, path))?.to_owned(),
+            Ok(text) => unicode(text)?,
             Err(_) => unusual_key(&key, path)?,
         };
         let item = read(&item, &JsonPath::Key(path, &name), depth + 1)?;
@@ -208,8 +207,15 @@ fn unusual_key(key: &Bound<'_, PyAny>, path: &JsonPath<'_>) -> PyResult<String> 
     )))
 }
 
-fn invalid_unicode(py: Python<'_>, error: &PyErr, path: &JsonPath<'_>) -> PyErr {
-    PyValueError::new_err(format!("The text is not valid Unicode: {}{}", error.value(py), path.suffix()))
+/// The text as the API server would decode it from the output of `json.dumps`: with a replacement character for each lone surrogate.
+fn unicode(text: &Bound<'_, PyString>) -> PyResult<String> {
+    if let Ok(text) = text.to_str() {
+        return Ok(text.to_owned());
+    }
+    let encoded = text.call_method1(intern!(text.py(), "encode"), ("utf-16-le", "surrogatepass"))?;
+    let encoded = encoded.cast::<PyBytes>()?.as_bytes();
+    let units = encoded.as_chunks().0.iter().map(|unit| u16::from_le_bytes(*unit));
+    Ok(char::decode_utf16(units).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER)).collect())
 }
 
 /// Registers a class of ours as `collections.abc.Mapping`.

@@ -191,12 +191,16 @@ def test_mappings_are_dicts():
         ({"a": {(1, 2): 3}}, TypeError, r"not tuple \(at a\)"),
         ([float("nan")], ValueError, r"NaN are not JSON \(at \[0\]\)"),
         ({"x": 10**400}, ValueError, r"beyond the range of floats are not JSON \(at x\)"),
-        ({"x": "\ud800"}, ValueError, r"not valid Unicode"),
     ],
 )
 def test_what_is_not_json_is_named_with_its_place(value, error, text):
     with pytest.raises(error, match=text):
         plain(value)
+
+
+def test_surrogates_are_what_the_api_server_makes_of_their_escapes():
+    value = {"a\udc80b": ["\ud800", "\ud83d\ude00", "x\udfff\udfffé"]}
+    assert plain(value) == {"a\ufffdb": ["\ufffd", "\U0001f600", "x\ufffd\ufffdé"]}
 
 
 def test_cycles_are_errors_not_crashes():
