@@ -27,7 +27,15 @@ def wrapper(**kwargs):
 
 
 @pytest.mark.parametrize(
-    "fn", [plain, lambda *, api, **_: None, Handler(), Handler().method, functools.partial(plain, spec=1)]
+    "fn",
+    [
+        plain,
+        lambda *, api, **_: None,
+        lambda api=None, **_: None,
+        Handler(),
+        Handler().method,
+        functools.partial(plain, spec=1),
+    ],
 )
 def test_functions_that_name_it(fn):
     assert "api" in named_arguments(fn)
@@ -44,6 +52,8 @@ def test_functions_that_name_it(fn):
         Handler().other,
         print,
         functools.partial(plain, 1, 2),
+        functools.partial(plain, api=1),
+        lambda *, api=1, **_: None,
     ],
 )
 def test_functions_that_do_not_name_it(fn):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import dataclasses
+import types
 from typing import Any
 
 import pytest
@@ -10,9 +13,10 @@ from kopf._intents.causes import DaemonCause
 from kopf._intents.handlers import DaemonHandler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.memos import Memo
-from kopf._runtime.bridge import Object
+from kopf._runtime.bridge import GetInitialDelay, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject
+from kopf._runtime.daemons import Daemons
 from kopf._runtime.invocation import PreparedHandler
 from kopf._runtime.memos import MemoRegistry
 
@@ -108,3 +112,27 @@ def test_the_cause_is_in_the_context_of_the_calls() -> None:
         and cause.memo is run.daemon_object.memo
     )
     assert cause_var.get(None) is None and contextvars.copy_context().get(cause_var) is None
+
+
+@pytest.mark.parametrize("delay", [None, lambda **_: None, 0, lambda **_: 0])
+def test_no_initial_delay_is_no_delay(delay: Any) -> None:
+    one = dataclasses.replace(handler(print), initial_delay=delay)
+    answers: list[Any] = []
+    task = types.SimpleNamespace(
+        run=1, handler=0, uid="u", resource=None, object=Object.decode(TEXT % "n"), complete=answers.append
+    )
+
+    async def main() -> None:
+        daemons = Daemons(
+            handlers=[one],
+            prepared_handlers=[PreparedHandler(one)],
+            settings=OperatorSettings(),
+            memos=MemoRegistry(Memo()),
+            indices={},  # type: ignore[arg-type]
+            invoker=None,  # type: ignore[arg-type]
+            complete=print,
+        )
+        daemons.request_handlers()[GetInitialDelay](task)
+
+    asyncio.run(main())
+    assert answers == [0.0]

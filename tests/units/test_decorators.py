@@ -181,6 +181,27 @@ def test_subhandlers_with_changes_of_values_need_an_updating_parent(registry):
         kopf.subhandler(field="a", old=1)(fn)
 
 
+@pytest.mark.parametrize("declare", [kopf.on.update, kopf.on.field])
+def test_subhandlers_of_subhandlers_can_depend_on_changes_of_values(registry, declare):
+    declare("x", field="a", registry=registry)(fn)
+    parent = only_handler(registry)
+    for _ in range(2):
+        subregistry = ChangingRegistry()
+        with context([(handler_var, parent), (subregistry_var, subregistry)]):
+            kopf.subhandler(field="a", old=1)(fn)
+        [parent] = subregistry.get_all_handlers()
+
+
+def test_functions_in_subhandlers_of_creations_can_depend_on_changes_of_values(registry):
+    kopf.on.create("x", registry=registry)(fn)
+    subregistry = ChangingRegistry()
+    with context([(handler_var, only_handler(registry)), (subregistry_var, subregistry)]):
+        kopf.subhandler()(fn)
+    [parent] = subregistry.get_all_handlers()
+    with context([(handler_var, parent), (subregistry_var, ChangingRegistry())]):
+        kopf.subhandler(field="a", old=1)(fn)
+
+
 @pytest.mark.parametrize(
     ("decorator", "options"),
     [

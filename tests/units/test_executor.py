@@ -12,7 +12,8 @@ import sys
 import threading
 import weakref
 from collections.abc import Coroutine
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from concurrent.futures.thread import BrokenThreadPool
 from typing import Any
 
 import pytest
@@ -332,3 +333,45 @@ def test_the_exit_of_the_process_waits_briefly_for_detached_calls(
     command = [sys.executable, "-c", _EXIT, str(grace), function]
     process = subprocess.run(command, capture_output=True, text=True, timeout=LONG, check=False)
     assert (process.returncode, process.stdout, process.stderr) == (0, output, "")
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_calls_that_an_executor_drops_are_errors(limit: int | None) -> None:
+    def fail() -> None:
+        raise OSError("no connection")
+
+    async def main(executor: Executor) -> None:
+        calls = [ExecutorPool().call(executor, print, {}, limit) for _ in range(2)]
+        pool = ExecutorPool()
+        calls += [pool.call(executor, print, {}, limit) for _ in range(2)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(result) for result in results] == [BrokenThreadPool] * 4
+
+    with ThreadPoolExecutor(1, initializer=fail) as executor:
+        run(main(executor))
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_calls_that_an_executor_cancels_are_errors(limit: int | None) -> None:
+    started, proceed = threading.Event(), threading.Event()
+
+    def work() -> int:
+        started.set()
+        proceed.wait(LONG)
+        return 1
+
+    async def main(executor: ThreadPoolExecutor) -> None:
+        pool = ExecutorPool()
+        calls = [asyncio.ensure_future(pool.call(executor, work, {}, limit)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert started.wait(LONG)
+        executor.shutdown(wait=False, cancel_futures=True)
+        proceed.set()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        if limit is None:
+            assert results[0] == 1
+            assert [type(result) for result in results[1:]] == [CancelledError] * 2
+        else:
+            assert results == [1, 1, 1], "the other worker continues"
+
+    run(main(ThreadPoolExecutor(1)))

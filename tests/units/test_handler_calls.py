@@ -395,3 +395,11 @@ def test_the_coroutine_of_a_task_reports_that_it_was_not_begun():
         assert unbegun == [2]
 
     asyncio.run(main())
+
+
+def test_messages_that_are_not_unicode_do_not_hide_the_error():
+    async def fn(**_):
+        raise kopf.PermanentError("bad \udc80")
+
+    outcome = outcome_of(fn).outcome
+    assert (outcome.final, outcome.failed, outcome.message) == (True, True, "bad \\udc80")

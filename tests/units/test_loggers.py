@@ -45,9 +45,10 @@ def test_unknown_formats_are_rejected():
         kopf.configure(log_format=5)
 
 
-def test_loggers_know_their_objects(caplog):
+@pytest.mark.parametrize("body", [OWNER, dict(OWNER)])
+def test_loggers_know_their_objects(caplog, body):
     settings = kopf.OperatorSettings()
-    kopf.LocalObjectLogger(body=OWNER, settings=settings).warning("m", extra={"k8s_skip": False})
+    kopf.LocalObjectLogger(body=body, settings=settings).warning("m", extra={"k8s_skip": False})
     (record,) = caplog.records
     assert record.k8s_skip is True
     assert record.k8s_ref == {"apiVersion": "v1", "kind": "K", "name": "own", "uid": "u", "namespace": "ns"}

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import types
+import unittest.mock
 
 import kopf
 import pytest
@@ -13,6 +14,7 @@ import yaml
 from kopf._intents.handlers import ActivityHandler
 from kopf._objects.reasons import Activity
 from kopf._runtime.activities import Activities, serialize_credentials
+from kopf._runtime.default_registry import SmartOperatorRegistry
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
 
@@ -359,3 +361,18 @@ def test_kubeconfigs_are_merged(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(two))
     with pytest.raises(kopf.LoginError, match=r"Current context is not set in kubeconfigs."):
         kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
+
+
+@pytest.mark.parametrize(
+    "stub", [types.ModuleType("kubernetes"), unittest.mock.MagicMock(), types.SimpleNamespace()]
+)
+def test_stubs_of_libraries_do_not_break_declarations(monkeypatch, stub):
+    monkeypatch.setitem(sys.modules, "kubernetes", stub)
+    ids = [handler.id for handler in SmartOperatorRegistry()._activities.get_all_handlers()]
+    assert "login_via_client" in ids
+
+
+def test_libraries_that_tests_forbid_are_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    ids = [handler.id for handler in SmartOperatorRegistry()._activities.get_all_handlers()]
+    assert "login_via_client" not in ids

@@ -40,6 +40,9 @@ def test_copies_of_patches():
     [
         ({"spec": {"x": {"a": None}}}, {"spec": {"x": {"a": 1}}}, [{"op": "remove", "path": "/spec"}]),
         ({"spec": {"a": 1}}, {"spec": {"a": 1}}, []),
+        ({"spec": {"a": None}}, {"spec": {}}, [{"op": "remove", "path": "/spec"}]),
+        ({"spec": {"a": None}}, {"spec": {"b": 1}}, []),
+        ({"spec": {"a": {"b": None}}}, {"spec": {"c": 1}}, []),
         ({"spec": {"a": {}}}, {"spec": {}}, []),
         ({"spec": {"a/b~": 1}}, {}, [{"op": "add", "path": "/spec", "value": {"a/b~": 1}}]),
         ({"spec": {"a": True}}, {"spec": {"a": 1}}, [{"op": "replace", "path": "/spec/a", "value": True}]),

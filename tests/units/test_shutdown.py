@@ -15,6 +15,7 @@ import pytest
 from kopf._runtime import shutdown
 from kopf._runtime.loop_monitor import EventLoopMonitor
 from kopf._runtime.shutdown import ProcessShutdown, Shutdown, process_shutdown_var
+from kopf._runtime.stop_flags import is_raised, raise_flag
 
 
 class Clock:
@@ -334,3 +335,51 @@ print("well")
 def test_the_end_of_a_fork_leaves_the_engine_alone():
     done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
+
+
+HANGING = """
+import os, signal, threading, time
+import kopf
+from kopf.testing import Cluster
+
+ready = threading.Event()
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.process.ultimate_exiting_timeout = 0.5
+
+@kopf.on.cleanup()
+def hang(**_):
+    time.sleep(600)
+
+def stop():
+    ready.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=stop, daemon=True).start()
+with Cluster() as cluster:
+    os.environ["KUBECONFIG"] = str(cluster.kubeconfig)
+    kopf.run(clusterwide=True, standalone=True, ready_flag=ready, stop_flag=threading.Event())
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_hangs_after_a_signal_is_killed_although_there_is_a_flag():
+    done = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=100)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def make_flags():
+    loop = asyncio.new_event_loop()
+    future = loop.create_future()
+    loop.close()
+    return [asyncio.Event(), threading.Event(), future, concurrent.futures.Future()]
+
+
+def test_flags_are_raised_or_not():
+    assert [is_raised(flag) for flag in make_flags()] == [False] * 4
+    raised = make_flags()
+    for flag in raised:
+        raise_flag(flag)
+    assert [is_raised(flag) for flag in raised] == [True] * 4
+    assert not is_raised(None)

@@ -139,8 +139,20 @@ def test_the_advertised_host(kwargs, host):
 )
 def test_local_clusters_have_hosts_of_their_own(cls, host):
     assert cls(path="/p")._config(9443, None)["url"] == f"https://{host}:9443/p"
-    assert cls(extra_sans=["x", "::"])._hostnames() == [host, "x"]
+    assert cls(extra_sans=["x"])._hostnames() == [host, "localhost", "x"]
     assert cls(host="mine")._config(9443, None)["url"] == "https://mine:9443"
+
+
+def test_certificates_are_for_the_host_and_for_clients_on_this_machine():
+    assert kopf.WebhookServer(addr="0.0.0.0", host="h")._hostnames() == ["h", "127.0.0.1"]
+    assert kopf.WebhookServer(host="h")._hostnames() == ["h", "localhost"]
+    assert kopf.WebhookServer(addr="::")._hostnames() == ["::1"]
+
+
+def test_clients_without_certificates_are_accepted_whenever_there_is_an_authority():
+    for mode in (None, ssl.CERT_NONE):
+        server = kopf.WebhookServer(verify_mode=mode, verify_cafile="ca.pem")
+        assert server._tls_options()["demand"] == "optional"
 
 
 @pytest.fixture

@@ -243,8 +243,9 @@ def make_subhandler(fn: Fn, options: Options, parent: Handler) -> ChangingHandle
     """Make a sub-handler; raise `TypeError` if the handler cannot have any, or not with these filters."""
     if not isinstance(parent, ChangingHandler):
         raise TypeError("Sub-handlers are only supported for resource-changing handlers.")
-    updating = parent.reason == Reason.UPDATE or parent.field_needs_change
-    if not updating and (options.get("old") is not None or options.get("new") is not None):
+    # Without a reason: handlers of fields, sub-handlers, functions of `kopf.execute()`; and resume handlers.
+    is_for_updates = parent.reason == Reason.UPDATE or (parent.reason is None and not parent.initial)
+    if not is_for_updates and (options.get("old") is not None or options.get("new") is not None):
         raise TypeError("Filters old=/new= can only be used in update handlers.")
     common = _common_kwargs(fn, options)
     return ChangingHandler(

@@ -122,22 +122,18 @@ def remove(d: MutableMapping[Any, Any], field: FieldSpec) -> None:
         d.clear()
         return
     levels: list[Any] = [d]
-    for key in path[:-1]:
+    for key in path:
         level = levels[-1]
         if not isinstance(level, Mapping):
             raise not_a_dict(key, level)
         if key not in level:
-            return
-        levels.append(level[key])
-    leaf = levels[-1]
-    if not isinstance(leaf, Mapping):
-        raise not_a_dict(path[-1], leaf)
-    if path[-1] not in leaf:
-        return
-    for level, key in zip(reversed(levels), reversed(path), strict=True):
-        del level[key]
-        if level:
             break
+        levels.append(level[key])
+    else:
+        levels.pop()
+        del levels[-1][path[-1]]
+    while len(levels) > 1 and not levels.pop():
+        del levels[-1][path[len(levels) - 1]]
 
 
 def cherrypick(

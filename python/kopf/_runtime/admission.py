@@ -20,7 +20,7 @@ from kopf._objects.patches import Patch
 from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import OperationalError
+from kopf._runtime.errors import OperationalError, sendable
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import LocalObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
@@ -196,7 +196,7 @@ class Admission:
             call = await self._invoker.invoke(prepared, attempt, cause.kwargs, cause.logger, keep_error=True)
             if call.error is not None:
                 denials.append(_denial(call.error))
-        warnings = [str(warning) for warning in cause.warnings]
+        warnings = [sendable(str(warning)) for warning in cause.warnings]
         patch = cause.patch
         if patch.fns:
             return review.respond(denials, warnings, None, patch.as_json_patch())
@@ -273,7 +273,7 @@ class WebhookServerTask:
 
 
 def _denial(error: BaseException) -> tuple[int, str, int | None]:
-    message = str(error) or repr(error)
+    message = sendable(str(error) or repr(error))
     if isinstance(error, AdmissionError):
         return 0, message, int(error.code) if error.code else None
     severity = 1 if isinstance(error, PermanentError) else 2 if isinstance(error, TemporaryError) else 3

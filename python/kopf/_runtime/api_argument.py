@@ -18,9 +18,18 @@ class ApiProvider(Protocol):
 
 
 def named_arguments(fn: Callable[..., Any]) -> frozenset[str]:
-    """The arguments that the signature of the function names; those of `**kwargs` are not named."""
+    """The arguments that the signature of the function names.
+
+    Those of `**kwargs` are not named. One with a default has the value that the author has bound, such as in
+    a partial, unless it is None.
+    """
     try:
         parameters = inspect.signature(fn, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
         return frozenset()
-    return frozenset(it.name for it in parameters if it.kind in (it.POSITIONAL_OR_KEYWORD, it.KEYWORD_ONLY))
+    return frozenset(
+        it.name
+        for it in parameters
+        if it.kind in (it.POSITIONAL_OR_KEYWORD, it.KEYWORD_ONLY)
+        and (it.default is it.empty or it.default is None)
+    )

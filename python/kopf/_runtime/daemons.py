@@ -190,7 +190,9 @@ class Daemons:
         handler = self._handlers[host_task.handler]
         try:
             delay = handler.initial_delay if isinstance(handler, SpawningHandler) else None
-            host_task.complete(float(delay(**instance.cause.kwargs)) if callable(delay) else delay)
+            if callable(delay):
+                delay = delay(**instance.cause.kwargs)
+            host_task.complete(0.0 if delay is None else float(delay))
         except Exception as e:
             instance.daemon_object.logger.exception(
                 f"{handler} cannot compute its initial delay, and ends: {e}"

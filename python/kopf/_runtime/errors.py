@@ -136,6 +136,11 @@ def message_of(error: Exception) -> str:
     return message or repr(error)
 
 
+def sendable(text: str) -> str:
+    """The text as it can be encoded: surrogates, such as of undecodable names of files, are escaped."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def add_hint(error: Exception) -> None:
     """Add a note to the exception of a handler if it is a known mistake: it is shown after the traceback."""
     if type(error) is not TypeError:

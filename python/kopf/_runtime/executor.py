@@ -129,7 +129,7 @@ class ExecutorPool:
         is_default = type(executor) is HandlerPool
         size = executor.size if isinstance(executor, HandlerPool) and is_default else limit
         if size is None:
-            executor.submit(job.run)
+            executor.submit(job.run).add_done_callback(job.drop_unless_called)
         else:
             if self._queue is None or self._queue.executor is not executor:
                 # Executors of users get every call: they may count, prioritise, or share them.
@@ -186,7 +186,7 @@ class _SharedQueue:
                 return
             self._workers += 1
         try:
-            self.executor.submit(self._worker)
+            self._submit_worker()
         except BaseException:
             with self._lock:
                 self._workers -= 1
@@ -194,6 +194,21 @@ class _SharedQueue:
                     return  # another worker has taken it
                 self._calls.remove(job)
             raise
+
+    def _submit_worker(self) -> None:
+        self.executor.submit(self._worker).add_done_callback(self._replace_dropped)
+
+    def _replace_dropped(self, submitted: concurrent.futures.Future[None]) -> None:
+        """Let no job wait for a worker that the executor has dropped."""
+        if not submitted.cancelled() and submitted.exception() is None:
+            return
+        with self._lock:
+            self._workers -= 1
+            dropped = [] if self._workers else list(self._calls)
+            if dropped:
+                self._calls.clear()
+        for job in dropped:
+            job.drop_unless_called(submitted)
 
     def _worker(self) -> None:
         deadline = time.monotonic() + self._time_slice
@@ -206,7 +221,7 @@ class _SharedQueue:
             job.run()
             if time.monotonic() >= deadline and self._calls:
                 try:
-                    self.executor.submit(self._worker)
+                    self._submit_worker()
                     return
                 except RuntimeError:
                     # It is shut down: the jobs in the queue are executed nevertheless, as executors do.
@@ -244,6 +259,17 @@ class ThreadJob:
             self.error = RuntimeError(f"The function raised StopIteration: {e}")
         except BaseException as e:
             self.error = e
+        self.finished = True
+        self.pool.on_done(self)
+
+    def drop_unless_called(self, submitted: concurrent.futures.Future[None]) -> None:
+        """Fail if the executor has dropped the call, for example because it could not start its threads."""
+        if self.finished:
+            return
+        if submitted.cancelled():
+            self.error = concurrent.futures.CancelledError("The executor has cancelled the call.")
+        else:
+            self.error = submitted.exception() or RuntimeError("The executor has not called the function.")
         self.finished = True
         self.pool.on_done(self)
 

@@ -39,6 +39,7 @@ from kopf._runtime.errors import (
     error_observer_var,
     is_self_explanatory,
     message_of,
+    sendable,
 )
 from kopf._runtime.executor import ExecutorPool, call_limit
 from kopf._runtime.framework_lines import log_framework_line
@@ -307,8 +308,8 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
 
 def classify_error(attempt: Attempt, error: Exception, compatible: Compatibility) -> Outcome:
     """Ask the engine's rules for the outcome of the error."""
-    message = str(error)
-    shown = (message or repr(error)) if compatible.logs_bare_keys else message_of(error)
+    message = sendable(str(error))
+    shown = sendable((message or repr(error)) if compatible.logs_bare_keys else message_of(error))
     if isinstance(error, HandlerChildrenRetry):
         return attempt.settle(ErrorKind.SUBHANDLERS, message, error.delay, shown)
     if isinstance(error, TemporaryError):

@@ -197,7 +197,7 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
 
     def __init__(self, *, body: Body, settings: OperatorSettings) -> None:
         self.logger = logger
-        self._body = body
+        self._body = body if isinstance(body, Body) else Body(body)
         self.settings = settings
         self._extra: dict[str, Any] | None = None
 

@@ -44,7 +44,7 @@ from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.optional_parts import connect_parts, serialize_declared, serialize_startup
 from kopf._runtime.settings_sync import SettingsSync
 from kopf._runtime.shutdown import Shutdown, is_interrupt_ignored
-from kopf._runtime.stop_flags import Flag, raise_flag, wait_flag
+from kopf._runtime.stop_flags import Flag, is_raised, raise_flag, wait_flag
 from kopf._runtime.supervision import Task, supervise
 from kopf._runtime.task_dispatcher import TaskDispatcher
 from kopf._runtime.work_tracking import work_tracker_var
@@ -216,8 +216,7 @@ class OperatorRunner:
             await asyncio.Event().wait()
         finally:
             timeout = self._settings.process.ultimate_exiting_timeout
-            by_flag = self._stop_flag is not None
-            if timeout is not None and not by_flag:
+            if timeout is not None and not is_raised(self._stop_flag):
                 thread = threading.get_ident()
                 self._loop.call_later(timeout, functools.partial(signal.pthread_kill, thread, signal.SIGKILL))
 

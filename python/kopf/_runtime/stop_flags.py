@@ -26,6 +26,13 @@ async def wait_flag(flag: Flag | None) -> Any:
     raise TypeError(f"Unsupported type of a flag: {flag!r}")
 
 
+def is_raised(flag: Flag | None) -> bool:
+    """Whether there is a flag, and it is raised."""
+    if flag is None:
+        return False
+    return flag.is_set() if isinstance(flag, (asyncio.Event, threading.Event)) else flag.done()
+
+
 def raise_flag(flag: Flag | None) -> None:
     """Raise the flag, if there is any."""
     if flag is None:

@@ -178,7 +178,7 @@ class WebhookServer(WebhookServerBase):
     def _tls_options(self) -> dict[str, Any]:
         verified = self.verify_cafile or self.verify_capath or self.verify_cadata
         mode = self.verify_mode
-        if mode is None and verified:
+        if verified and mode in (None, ssl.CERT_NONE):
             mode = ssl.CERT_OPTIONAL
         verify_cadata = self.verify_cadata
         return {
@@ -199,8 +199,10 @@ class WebhookServer(WebhookServerBase):
         return self.host or self.DEFAULT_HOST or WILDCARD_ADDRESSES.get(addr, addr)
 
     def _hostnames(self) -> list[str]:
-        names = [self._host(), self.addr, *self.extra_sans]
-        return list(dict.fromkeys(name for name in names if name and name not in WILDCARD_ADDRESSES))
+        # Also the address itself: not only the cluster connects, but also clients on this machine.
+        addr = self.addr or "localhost"
+        names = [self._host(), WILDCARD_ADDRESSES.get(addr, addr), *self.extra_sans]
+        return list(dict.fromkeys(names))
 
     def _url(self, host: str, port: int) -> str:
         scheme, usual = ("http", 80) if self.insecure else ("https", 443)
