@@ -2,9 +2,12 @@
 
 import json
 import os
+import pathlib
 import re
+import tomllib
 import zipfile
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The extension is most of it; it grows with features, and must not grow unnoticed.
 LIMIT = 12 * 2**20
 DEPENDENCIES = {"click", "pyyaml"}
@@ -17,6 +20,22 @@ def test_an_empty_environment_gets_few_packages(installed):
     done = installed.run("-m", "kopf", "run", "--help")
     assert "--all-namespaces" in done.stdout, done.stderr
     assert (installed.folder / "bin" / "kopf").exists()
+
+
+def test_the_oldest_allowed_click_is_enough(installed, tmp_path):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [oldest] = [one.removeprefix("click>=") for one in project["dependencies"] if one.startswith("click")]
+    installed.pip("install", "--no-deps", "--target", str(tmp_path), f"click=={oldest}")
+    call = f"""import sys
+sys.path.insert(0, {str(tmp_path)!r})
+from importlib.metadata import version
+print(version("click"))
+from kopf._cli.commands import main
+main(["run", "--help"])
+"""
+    done = installed.run("-c", call)
+    assert done.stdout.splitlines()[0] == f"{oldest}.0", done.stderr
+    assert "--all-namespaces" in done.stdout, done.stderr
 
 
 def test_the_wheel_is_small_and_has_no_functions_for_tests(optimised_wheel, environment):

@@ -20,9 +20,9 @@ def grant(cluster, rules):
         cluster.apply(json.dumps(body))
 
 
-def write_kubeconfig(cluster, path):
-    """Write a kubeconfig with a token of the account `mine`."""
-    url = "/api/v1/namespaces/default/serviceaccounts/mine/token"
+def write_kubeconfig(cluster, path, account="mine"):
+    """Write a kubeconfig with a token of the account."""
+    url = f"/api/v1/namespaces/default/serviceaccounts/{account}/token"
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}
     config["users"][0]["user"] = {"token": cluster.call("POST", url, request)["status"]["token"]}

@@ -53,6 +53,13 @@ def test_shared_options_are_for_those_commands_that_have_them(tmp_path):
     }
 
 
+def test_the_kubeconfig_to_connect_to_is_not_the_one_that_dev_writes(tmp_path):
+    found = defaults(tmp_path, "[tool.kopf]\nkubeconfig = 'a'")
+    assert found == {"run": {"kubeconfig": "a"}, "check": {"kubeconfig": "a"}}
+    found = defaults(tmp_path, "[tool.kopf.dev]\nkubeconfig = 'b'")
+    assert found == {"dev": {"kubeconfig": "b"}}
+
+
 @pytest.mark.parametrize("text", ["", "[tool.other]\nx = 1", "[tool.kopfer]\nx = 1", "# [tool.kopf]"])
 def test_projects_without_the_section(tmp_path, text):
     assert defaults(tmp_path, text) == {}

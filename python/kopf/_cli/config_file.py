@@ -2,7 +2,8 @@
 
 The keys are the long names of options, and `files`. Keys of `[tool.kopf]` itself are for `run`, `dev` and
 `check`, as far as these have such an option; those of `[tool.kopf.COMMAND]` are for this command. The command
-line and the environment have precedence.
+line and the environment have precedence. The `kubeconfig` of `[tool.kopf]` is not for `dev`, which would
+write it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ FILE = "pyproject.toml"
 SECTION = "tool.kopf"
 FILES = "files"
 SHARING_COMMANDS = ("run", "dev", "check")
+UNSHARED = {("dev", "kubeconfig")}
 
 Defaults = dict[str, dict[str, Any]]
 
@@ -58,7 +60,8 @@ def _defaults(group: click.Group, table: Mapping[str, Any], path: str | os.PathL
         if not isinstance(own, dict):
             raise click.UsageError(f"{where} is not a table.")
         _check_keys(own, keys, where)
-        values = {**shared, **own} if name in SHARING_COMMANDS else own
+        inherited = shared if name in SHARING_COMMANDS else {}
+        values = {key: value for key, value in inherited.items() if (name, key) not in UNSHARED} | own
         found = {
             keys[key].name or "": _convert(keys[key], value, f"{key!r} in [{SECTION}] of {path}")
             for key, value in values.items()

@@ -27,15 +27,14 @@ import yaml
 from kopf._cli import autoreload
 from kopf._cli.activity_log import ActivityEntry, ActivityLog
 from kopf._cli.output import Output, document_output
+from kopf._cli.published_kubeconfig import published_kubeconfig
 from kopf._testing import snapshot
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster, kubeconfig_environment
 from kopf._testing.discovery import UnknownKindError
 from kopf._testing.manifests import apply_order, read
-from kopf._testing.private_files import write_private
 
 OPERATOR = "kopf._cli.dev_operator"
-KUBECONFIG = ".kopf/kubeconfig"  # in the current folder
 
 STDERR = 2  # the descriptor: the streams of tests have none
 POLL_INTERVAL = 0.3  # seconds between looks at the operator
@@ -52,7 +51,7 @@ def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool, outp
         document_output(output) as print_document,
         _stop_signals() as stop,
         _running_cluster(Cluster(port=port, controllers=controllers)) as cluster,
-        _published_kubeconfig(cluster, kubeconfig) as path,
+        published_kubeconfig(cluster, kubeconfig) as path,
     ):
         print_document(_describe_server(cluster, path))
         click.echo(f"The cluster is at {cluster.url}; stop it with Ctrl+C. Try:")
@@ -80,7 +79,7 @@ def develop(
         print_document = stack.enter_context(document_output(output))
         stop = stack.enter_context(_stop_signals())
         cluster = stack.enter_context(_running_cluster(Cluster(port=port, controllers=True)))
-        path = stack.enter_context(_published_kubeconfig(cluster, kubeconfig))
+        path = stack.enter_context(published_kubeconfig(cluster, kubeconfig))
         if state_file is not None and state_file.exists():
             _print(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
         objects = _Manifests(cluster)
@@ -315,7 +314,9 @@ def _forward_log(lines: IO[str]) -> None:
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:
-    variables = {**os.environ, "PYTHONUNBUFFERED": "1", **kubeconfig_environment(cluster)}
+    # The arguments of the operator have all its options. Others would be for a real cluster.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("KOPF_RUN_")}
+    variables = {**inherited, "PYTHONUNBUFFERED": "1", **kubeconfig_environment(cluster)}
     return {name: value for name, value in variables.items() if value is not None}
 
 
@@ -353,36 +354,6 @@ def _read_text(file: pathlib.Path) -> str:
 def _example_commands(path: pathlib.Path, resource: str) -> list[str]:
     """Commands to paste into another terminal."""
     return [f"export KUBECONFIG={shlex.quote(str(path.absolute()))}", f"kubectl get {resource}"]
-
-
-@contextlib.contextmanager
-def _published_kubeconfig(cluster: Cluster, kubeconfig: pathlib.Path | None) -> Iterator[pathlib.Path]:
-    """Write the kubeconfig, in whole or not at all, as other processes may wait for it; and remove it.
-
-    Without a given path, it is the same one for each run in the current folder.
-    """
-    path = kubeconfig if kubeconfig is not None else pathlib.Path(KUBECONFIG)
-    text = cluster.kubeconfig.read_text(encoding="utf-8")
-    try:
-        if kubeconfig is None:
-            path.parent.mkdir(exist_ok=True)
-            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-        write_private(path, text)
-    except OSError:
-        if kubeconfig is not None:
-            raise
-        yield cluster.kubeconfig  # the folder is read-only
-        return
-    try:
-        yield path
-    finally:
-        with contextlib.suppress(OSError):
-            # Another run in the same folder may have replaced it.
-            if path.read_text(encoding="utf-8") == text:
-                path.unlink()
-            if kubeconfig is None and [item.name for item in path.parent.iterdir()] == [".gitignore"]:
-                (path.parent / ".gitignore").unlink()
-                path.parent.rmdir()
 
 
 @contextlib.contextmanager

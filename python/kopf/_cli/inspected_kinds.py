@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from kopf._cli.cluster_session import Session
+from kopf._cli.permissions import is_watchable
 from kopf._intents import serialization
 from kopf._intents.handlers import (
     ChangingHandler,
@@ -41,8 +42,14 @@ class InspectedKind:
     """None: the handlers are unknown."""
 
 
-def select_kinds(session: Session, names: Collection[str]) -> list[InspectedKind]:
-    """The kinds of these names; without names, those of the handlers that leave a state on objects."""
+def select_kinds(
+    session: Session, names: Collection[str], *, may_be_none: bool = False
+) -> list[InspectedKind]:
+    """The kinds of these names; without names, those of the handlers that leave a state on objects.
+
+    Raises:
+        click.ClickException: There are none, unless there may be none.
+    """
     resources = session.resources
     handlers = _by_resource(session, resources) if session.has_handlers else {}
     if names:
@@ -54,9 +61,12 @@ def select_kinds(session: Session, names: Collection[str]) -> list[InspectedKind
             for resource, found in handlers.items()
             if any(isinstance(one, (ChangingHandler, SpawningHandler, ReconcilingHandler)) for one in found)
         ]
-        if not unique:
+        if not unique and not may_be_none:
+            selectors = [one.selector for one in resource_handlers(session.registry) if one.selector]
             raise click.ClickException(
-                "The cluster has none of the resources of the handlers: apply their CRDs."
+                "The handlers leave no state on objects."
+                if any(selector.select(resources) for selector in selectors)
+                else "The cluster has none of the resources of the handlers: apply their CRDs."
             )
     known = session.has_handlers
     return [
@@ -69,9 +79,19 @@ def _by_resource(session: Session, resources: Collection[Resource]) -> dict[Reso
     for handler in resource_handlers(session.registry):
         if handler.selector is None or isinstance(handler, WebhookHandler):
             continue
-        for resource in handler.selector.select(resources):
+        for resource in _served(handler, handler.selector.select(resources)):
             found.setdefault(resource, []).append(handler)
     return found
+
+
+def _served(handler: ResourceHandler, selected: Collection[Resource]) -> list[Resource]:
+    """The resources that an operator serves: of an ambiguous name none, and none that cannot be watched."""
+    if handler.selector is not None and handler.selector.is_specific and len(selected) > 1:
+        names = ", ".join(sorted(map(repr, selected)))
+        raise click.UsageError(
+            f"The resource of {handler.id!r} is ambiguous: {names}. No operator serves it: specify the group."
+        )
+    return [resource for resource in selected if is_watchable(resource)]
 
 
 def find_resource(name: str, resources: Collection[Resource]) -> Resource:
@@ -99,19 +119,24 @@ def _describe(
 def list_pages(session: Session, kind: InspectedKind, namespaces: Collection[str]) -> Iterator[list[Body]]:
     """The objects in these namespaces (in all if there are none), page by page."""
     resource = kind.resource
-    exact = [name for name in namespaces if is_exact_namespace(name)]
-    is_exact = bool(namespaces) and len(exact) == len(namespaces) and resource.namespaced
     page: list[Body] = []
-    for namespace in exact if is_exact else ["*"]:
-        scope = namespace if resource.namespaced else None
+    for scope in listed_scopes(resource, namespaces):
         for body in session.api.list(resource, scope, chunk=CHUNK):
-            if is_exact or not resource.namespaced or _is_served(body, namespaces):
+            if not resource.namespaced or _is_served(body, namespaces):
                 page.append(body)
             if len(page) == CHUNK:
                 yield page
                 page = []
     if page:
         yield page
+
+
+def listed_scopes(resource: Resource, namespaces: Collection[str]) -> list[str | None]:
+    """The scopes of the requests for the objects in these namespaces: each one, if all are exact names."""
+    if not resource.namespaced:
+        return [None]
+    is_exact = bool(namespaces) and all(is_exact_namespace(name) for name in namespaces)
+    return list(namespaces) if is_exact else ["*"]
 
 
 def _is_served(body: Body, namespaces: Collection[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kopf._cli.cluster_session import Session
 from kopf._cli.kubeconfigs import default_namespace
+from kopf._cli.peering_records import warn_unreadable
 from kopf._cli.tables import format_age
 from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
@@ -81,11 +82,16 @@ def find_holder(api: SyncApi, settings: OperatorSettings, now: float) -> Holder 
     )
 
 
-def find_lease(session: Session, now: float) -> Holder | None:
-    """The Lease of the operator, if it elects a leader; None if it cannot be read. `now` is in seconds."""
+def find_lease(session: Session, now: float, *, warn: bool = False) -> Holder | None:
+    """The Lease of the operator, if it elects a leader; None if it cannot be read. `now` is in seconds.
+
+    With `warn`, there is a warning if it cannot be read.
+    """
     if not has_leader_election(session.settings):
         return None
     try:
         return find_holder(session.api, session.settings, now)
-    except ApiError:
+    except ApiError as error:
+        if warn:
+            warn_unreadable("the Lease", error)
         return None  # the permissions of the operator are not those of this command

@@ -38,6 +38,7 @@ from kopf._cli.permissions import (
     WEBHOOKS,
     Permission,
     has_webhooks,
+    known_namespaces,
     lease_permissions,
     peering_permissions,
     peering_plural,
@@ -99,6 +100,15 @@ class Parts:
     extra_rules: pathlib.Path | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class ExtraRule:
+    """A rule that the author adds."""
+
+    rule: Document
+    is_clusterwide: bool
+    """Whether it is of a ClusterRole; otherwise, it is for the served namespaces."""
+
+
 def generate(operator: Operator, scale: Scale, parts: Parts) -> list[Document]:
     """The manifests, what is needed by others first.
 
@@ -113,7 +123,7 @@ def generate(operator: Operator, scale: Scale, parts: Parts) -> list[Document]:
     permissions = _required_permissions(registry, settings, namespaces, startup=operator.startup)
     # Without `watch`, the Lease is polled: a release is noticed later.
     permissions += lease_permissions(settings, home, ("get", "update", "watch"))
-    documents = [*crds, _account(name, home), *roles(name, home, permissions, extra)]
+    documents = [*crds, _account(name, home), *roles(name, home, permissions, extra, namespaces)]
     if operator.image is not None:
         patterns = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
         workload = Workload(
@@ -145,6 +155,9 @@ def generate_uninstall_job(operator: Operator) -> list[Document]:
     with connect_sync() as api:
         resources = api.resources()
         resolved = resolve(registry, resources)
+        for kind, selected in resolved.items():
+            if kind.selector.is_specific and len(selected) > 1:
+                raise click.ClickException(f"The resource of {kind.source} is ambiguous: specify the group.")
         permissions = list(uninstall_permissions(api, registry, resolved, namespaces, settings, home))
     sources = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
     sources += [f"--module={module}" for module in operator.modules]
@@ -179,14 +192,14 @@ def _read_crds(folder: pathlib.Path) -> list[Document]:
     return found
 
 
-def _read_rules(path: pathlib.Path) -> list[Document]:
+def _read_rules(path: pathlib.Path) -> list[ExtraRule]:
     """The rules in a file: a list, or the rules of a Role or ClusterRole."""
     found = [
-        rule
+        ExtraRule(rule, isinstance(document, dict) and document.get("kind") == "ClusterRole")
         for document in _read_documents(path)
         for rule in (document.get("rules") or () if isinstance(document, dict) else document)
     ]
-    if not all(isinstance(rule, dict) and "verbs" in rule for rule in found):
+    if not all(isinstance(rule.rule, dict) and "verbs" in rule.rule for rule in found):
         raise click.ClickException(f"The file {path} must have a list of rules with verbs, or a Role.")
     return found
 
@@ -273,20 +286,31 @@ def _account(name: str, home: str) -> Document:
 
 
 def roles(
-    name: str, home: str, permissions: Collection[Permission], extra: Sequence[Document] = ()
+    name: str,
+    home: str,
+    permissions: Collection[Permission],
+    extra: Sequence[ExtraRule] = (),
+    served: Sequence[str] = (),
 ) -> Iterator[Document]:
     """A ClusterRole for what is cluster-wide, a Role in each namespace for the rest; and their bindings.
 
-    Further rules are added to the ClusterRole, or else to each Role of the served namespaces.
+    Further rules are added to the Roles of the served namespaces if all are exact names, else to the
+    ClusterRole; those of a ClusterRole to the ClusterRole.
     """
-    places = list(dict.fromkeys(permission.namespace for permission in permissions)) or [""]
+    known = known_namespaces(served)
+    added = {place for rule in extra for place in ([""] if rule.is_clusterwide else known)}
+    needed = [permission.namespace for permission in permissions]
+    places = list(dict.fromkeys([*needed, *sorted(added)])) or known
     for namespace in places:
         kind = "Role" if namespace else "ClusterRole"
         metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
         here = [permission for permission in permissions if permission.namespace == namespace]
         rules = rules_of(here, is_commented=True)
-        if not namespace or "" not in places:
-            rules += [{COMMENT: "added by --extra-rules", **rule} for rule in extra]
+        rules += [
+            {COMMENT: "added by --extra-rules", **rule.rule}
+            for rule in extra
+            if namespace in ([""] if rule.is_clusterwide else known)
+        ]
         api = f"{RBAC}/v1"
         yield {"apiVersion": api, "kind": kind, "metadata": metadata, "rules": rules}
         yield {

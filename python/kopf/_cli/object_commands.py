@@ -56,7 +56,13 @@ force_option = click.option(
 )
 
 
-class StatesParamType(click.ParamType[tuple[str, ...]]):
+if TYPE_CHECKING:
+    _StatesParamType = click.ParamType[tuple[str, ...]]
+else:  # it is not generic before click 8.4
+    _StatesParamType = click.ParamType
+
+
+class StatesParamType(_StatesParamType):
     """States of objects, separated by commas."""
 
     name = "states"

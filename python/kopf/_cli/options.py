@@ -46,6 +46,12 @@ class CLIControls:
 option = functools.partial(click.option, show_envvar=True)
 
 
+if TYPE_CHECKING:
+    TextParamType = click.ParamType[str]
+else:  # it is not generic before click 8.4
+    TextParamType = click.ParamType
+
+
 class LogFormatParamType(click.Choice[LogFormat]):
     """The formats of logs by their names, in any case."""
 
@@ -175,7 +181,7 @@ def _with_address(text: str) -> str:
     return f"{text}{address_line(text)}"
 
 
-class LivenessParamType(click.ParamType[str]):
+class LivenessParamType(TextParamType):
     """The URL of the health checks."""
 
     name = "url"
@@ -208,7 +214,7 @@ liveness_option = option(
 )
 
 
-class StatusAddressParamType(click.ParamType[str]):
+class StatusAddressParamType(TextParamType):
     """The host and the port of the status endpoints."""
 
     name = "address"
@@ -268,7 +274,7 @@ def leader_election_options(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-class HandlersParamType(click.ParamType[str]):
+class HandlersParamType(TextParamType):
     """A file with handlers."""
 
     name = "path"

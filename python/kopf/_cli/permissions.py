@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kopf._intents.handlers import ChangingHandler, ReconcilingHandler, SpawningHandler, WebhookHandler
+from kopf._intents.handlers import (
+    ChangingHandler,
+    ReconcilingHandler,
+    SpawningHandler,
+    WatchingHandler,
+    WebhookHandler,
+)
 from kopf._intents.namespaces import Namespaces
 from kopf._intents.registries import OperatorRegistry, cache_declarations, resource_handlers
 from kopf._intents.selectors import Selector, is_exact_namespace
@@ -16,7 +22,11 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.apierrors import ApiError
 from kopf._objects.resources import Resource
 from kopf._runtime import handler_checks
+from kopf._runtime.api_argument import named_arguments
 from kopf._runtime.client.sync_api import SyncApi
+
+PATCH = "patch"
+"""The argument by which event handlers write to their objects. They need not."""
 
 WEBHOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 
@@ -67,7 +77,15 @@ Resolved = Mapping[RequiredKind, Collection[Resource]]
 
 def resolve(registry: OperatorRegistry, resources: Collection[Resource]) -> Resolved:
     """The resources of the kinds that the handlers and caches of the registry need."""
-    return {kind: kind.selector.select(resources) for kind in _required_kinds(registry)}
+    return {
+        kind: [resource for resource in kind.selector.select(resources) if is_watchable(resource)]
+        for kind in _required_kinds(registry)
+    }
+
+
+def is_watchable(resource: Resource) -> bool:
+    """Whether an operator can serve the resource: it can be listed and watched."""
+    return resource.verbs >= {"list", "watch"}
 
 
 def _required_kinds(registry: OperatorRegistry) -> Iterator[RequiredKind]:
@@ -75,7 +93,9 @@ def _required_kinds(registry: OperatorRegistry) -> Iterator[RequiredKind]:
         if handler.selector is None or isinstance(handler, WebhookHandler):
             continue
         source = handler_checks.locate(handler.fn)
-        is_written = isinstance(handler, (ChangingHandler, SpawningHandler, ReconcilingHandler))
+        is_written = isinstance(handler, (ChangingHandler, SpawningHandler, ReconcilingHandler)) or (
+            isinstance(handler, WatchingHandler) and PATCH in named_arguments(handler.fn)
+        )
         yield RequiredKind(source, handler.selector, is_written)
         if isinstance(handler, ReconcilingHandler):
             for owned in handler.owns:
@@ -90,7 +110,7 @@ def required_permissions(
     resolved: Resolved, namespaces: Collection[str], settings: OperatorSettings
 ) -> list[Permission]:
     """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty."""
-    served = _known_namespaces(namespaces)
+    served = known_namespaces(namespaces)
     found: list[Permission] = []
     for kind, selected in resolved.items():
         if kind.selector.is_specific and len(selected) > 1:
@@ -114,7 +134,7 @@ def required_permissions(
     return list({item[:4]: item for item in reversed(found)}.values())[::-1]
 
 
-def _known_namespaces(namespaces: Collection[str]) -> list[str]:
+def known_namespaces(namespaces: Collection[str]) -> list[str]:
     """The namespaces if all of them are names, else all namespaces: patterns can match any."""
     is_exact = namespaces and all(is_exact_namespace(name) for name in namespaces)
     return list(namespaces) if is_exact else [""]
@@ -171,13 +191,13 @@ def uninstall_permissions(
     """The permissions of `kopf uninstall`: for the handled objects, webhook configurations, peerings, and the
     Lease in the namespace `home` of the operator.
     """
-    served = _known_namespaces(namespaces)
+    served = known_namespaces(namespaces)
     for kind, selected in resolved.items():
         for resource in sorted(selected, key=repr) if kind.is_written else ():
             for namespace in served if resource.namespaced else [""]:
                 for verb in ("list", "patch"):
                     yield Permission(verb, resource.plural, resource.group, namespace, source=kind.source)
-    if settings.admission.managed is not None and has_webhooks(registry):
+    if settings.admission.managed is not None:
         for plural in WEBHOOKS:
             for verb in ("get", "delete"):
                 yield Permission(verb, plural, WEBHOOK_GROUP, name=settings.admission.managed)
@@ -204,7 +224,7 @@ def peering_permissions(
     for resource in served:
         group = resource.group
         written = f"{plural}/status" if "status" in resource.subresources else plural
-        for namespace in _known_namespaces(namespaces) if resource.namespaced else [""]:
+        for namespace in known_namespaces(namespaces) if resource.namespaced else [""]:
             if not peering.mandatory and not _has_peering(api, resource, peering.name, namespace):
                 continue
             # Kopf watches all peering objects, and patches its own.

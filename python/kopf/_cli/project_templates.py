@@ -205,7 +205,8 @@ COPY wheels wheels
 RUN pip install --no-cache-dir --no-index --find-links=wheels kopf-rs && rm -r wheels
 COPY handlers.py ./
 USER 1000
-CMD ["kopf", "run", "--all-namespaces", "--liveness=http://0.0.0.0:8080/healthz", "handlers.py"]
+ENTRYPOINT ["kopf", "run", "--liveness=http://0.0.0.0:8080/healthz", "handlers.py"]
+CMD ["--all-namespaces"]
 """
 
 PYPROJECT = """\

@@ -139,8 +139,8 @@ def exit_code(report: Report, *, force: bool) -> int:
 def release_all(session: Session, kinds: Sequence[InspectedKind], options: Options) -> Report:
     """Release all objects of these kinds; only find them without `--yes`, or if an operator is live."""
     now = Attempt.now()
-    peers = peering_records.find_live(session, options.namespaces, now)
-    leader = find_leader(session, now)
+    peers = peering_records.find_live(session, options.namespaces, now, warn=True)
+    leader = find_leader(session, now, warn=True)
     is_applied = options.apply and (options.force or not (peers or leader))
     reports = []
     for kind in kinds:
@@ -157,9 +157,12 @@ def release_all(session: Session, kinds: Sequence[InspectedKind], options: Optio
     return Report(now, reports, peers, is_applied, leader)
 
 
-def find_leader(session: Session, now: int) -> Holder | None:
-    """The live leader of the operator's leader election. The time is in microseconds since the epoch."""
-    holder = find_lease(session, now / 1e6)
+def find_leader(session: Session, now: int, *, warn: bool = False) -> Holder | None:
+    """The live leader of the operator's leader election. The time is in microseconds since the epoch.
+
+    With `warn`, there is a warning if the Lease cannot be read.
+    """
+    holder = find_lease(session, now / 1e6, warn=warn)
     return holder if holder is not None and holder.is_live else None
 
 

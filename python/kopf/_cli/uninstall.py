@@ -38,7 +38,7 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
 
 
 def _run(session: Session, options: Options, stdout: Any) -> int:
-    kinds = select_kinds(session, ())
+    kinds = select_kinds(session, (), may_be_none=True)
     live = peering_records.find_live(session, options.namespaces, Attempt.now())
     leader = releasing.find_leader(session, Attempt.now())
     is_applied = options.apply and (options.force or not (live or leader))

@@ -41,6 +41,33 @@ def test_a_cluster_is_at_the_port_that_was_asked_for(command, tmp_path):
     assert running.stop() == 0
 
 
+@pytest.mark.parametrize("args", [("dev", "handlers.py"), ("cluster",)])
+def test_a_kubeconfig_of_another_cluster_is_not_replaced(command, tmp_path, args):
+    text = "current-context: prod\nclusters: [{name: p, cluster: {server: https://prod}}]\n"
+    (tmp_path / "config").write_text(text)
+    running = command(*args, "--kubeconfig", "config")
+    running.until("is not a kubeconfig that this command has written")
+    assert running.process.wait(60) == 2
+    assert (tmp_path / "config").read_text() == text
+
+
+def test_a_kubeconfig_of_a_killed_run_is_replaced(command, tmp_path):
+    with Cluster() as cluster:
+        (tmp_path / "config").write_text(cluster.kubeconfig.read_text())
+    running = command("cluster", "--kubeconfig", "config")
+    running.until("stop it with|get namespaces")
+    assert running.stop() == 0
+    assert not (tmp_path / "config").exists()
+
+
+def test_the_operator_of_development_has_no_options_of_kopf_run(command, tmp_path):
+    (tmp_path / "prod").write_text("{}")
+    (tmp_path / "handlers.py").write_text("import os\nprint('USES', os.environ['KUBECONFIG'], flush=True)\n")
+    variables = {"KOPF_RUN_KUBECONFIG": str(tmp_path / "prod"), "KOPF_RUN_NAMESPACES": "a"}
+    running = command("dev", "handlers.py", environment={**os.environ, **variables})
+    assert not running.until("USES").strip().endswith("/prod")
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_development_ends_with_its_operator(command, tmp_path, signum):
     (tmp_path / "handlers.py").write_text(

@@ -1,5 +1,6 @@
 """`kopf manifests`: the objects of a deployment, their files, and their comparison with those in a folder."""
 
+import datetime
 import functools
 import json
 
@@ -8,7 +9,7 @@ import yaml
 from kopf.testing import Cluster
 
 from tests.support.accounts import grant, write_kubeconfig
-from tests.support.inspected import FINALIZER, WIDGETS, call
+from tests.support.inspected import FINALIZER, PEERING, WIDGETS, call
 
 pytestmark = pytest.mark.kopf_embedded_only
 
@@ -22,6 +23,12 @@ def configure(settings, **_):
 @kopf.on.create("widgets")
 def publish(**_): ...
 """
+NAMESPACED_PEERING = (
+    PEERING.replace("clusterkopfpeering", "kopfpeering")
+    .replace("ClusterKopfPeering", "KopfPeering")
+    .replace("scope: Cluster", "scope: Namespaced")
+    .replace("metadata: {{name: default}}", "metadata: {{name: default, namespace: default}}")
+)
 WEBHOOK = "@kopf.on.validate('widgets')\ndef check(**_): ...\n"
 
 
@@ -146,6 +153,31 @@ def test_crds_and_further_rules_are_added(run, tmp_path):
     assert result.exit_code == 1 and "must have a list of rules" in result.output
 
 
+def test_further_rules_of_a_namespaced_operator_stay_in_its_namespace(cluster, operator, tmp_path):
+    rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}
+    extra = tmp_path / "extra.yaml"
+    args = (cluster, "manifests", str(operator), "-n", "default", "--name=mine", f"--extra-rules={extra}")
+    extra.write_text(yaml.safe_dump([rule]))
+    found = objects(call(*args))
+    assert rule not in found["ClusterRole", "mine"]["rules"]
+    assert rule in found["Role", "mine"]["rules"]
+    extra.write_text(yaml.safe_dump({"kind": "ClusterRole", "rules": [rule]}))
+    found = objects(call(*args))
+    assert rule in found["ClusterRole", "mine"]["rules"]
+    assert rule not in found["Role", "mine"]["rules"]
+
+
+def test_event_handlers_with_a_patch_may_write(run, operator):
+    watching = "@kopf.on.event('pods')\ndef watch(**_): ...\n"
+    for code, verbs in ((watching, []), (watching.replace("**_", "patch, **_"), ["patch"])):
+        operator.write_text(OPERATOR + code)
+        rules = {
+            tuple(one["resources"]): one["verbs"] for one in objects(run())["ClusterRole", "mine"]["rules"]
+        }
+        assert rules["pods",] == ["list", "watch", *verbs]
+        assert rules.get(("pods/status",), []) == verbs
+
+
 def test_a_folder_is_compared_with_the_present_manifests(run, operator, tmp_path):
     """DEP-3"""
     folder = tmp_path / "base"
@@ -205,3 +237,21 @@ def test_the_job_of_the_removal_has_enough_permissions(operator, tmp_path):
         result = call(cluster, *command[1:], environment=environment)
         assert result.exit_code == 0, result.output
         assert "finalizers" not in cluster.get("widgets", "home")["metadata"]
+
+
+def test_the_job_of_a_namespaced_operator_notices_a_live_one(operator, tmp_path):
+    with Cluster("embedded", access=True) as cluster:
+        cluster.apply(WIDGETS)
+        now = datetime.datetime.now(datetime.UTC).isoformat()
+        cluster.apply(NAMESPACED_PEERING.format(age=now))
+        metadata = {"name": "home", "finalizers": [FINALIZER]}
+        cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})
+        options = ("-n", "default", "--name=mine", "--image=x", "--uninstall-job")
+        found = objects(call(cluster, "manifests", str(operator), *options))
+        command = found["Job", "mine-uninstall"]["spec"]["template"]["spec"]["containers"][0]["command"]
+        for body in found.values():
+            cluster.create(body)
+        write_kubeconfig(cluster, tmp_path / "config", "mine-uninstall")
+        result = call(cluster, *command[1:], environment={"KUBECONFIG": str(tmp_path / "config")})
+        assert result.exit_code == 3, result.output
+        assert cluster.get("widgets", "home")["metadata"]["finalizers"] == [FINALIZER]

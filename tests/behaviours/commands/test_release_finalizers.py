@@ -264,6 +264,53 @@ def test_an_operator_is_uninstalled(cluster, run, tmp_path):
     assert "kopfpeerings" in writes[-1]
 
 
+def test_an_operator_with_webhooks_only_is_uninstalled(cluster, run, tmp_path):
+    file = tmp_path / "operator_file.py"
+    file.write_text(
+        "import kopf\n@kopf.on.startup()\ndef configure(settings, **_):\n"
+        "    settings.admission.managed = 'webhooks.example.com'\n"
+        "@kopf.on.validate('widgets')\ndef check(**_): ...\n"
+    )
+    cluster.apply(CONFIGURATION.format(kind="ValidatingWebhookConfiguration", name="webhooks.example.com"))
+    assert "leave no state on objects" in run("release-finalizers", str(file), "-A", "--yes").output
+    result = run("uninstall", str(file), "-A", "--yes")
+    assert result.exit_code == 0, result.output
+    assert cluster.list("validatingwebhookconfigurations") == []
+
+
+def test_finalizers_of_an_ambiguous_kind_stay(cluster, run, tmp_path):
+    cluster.apply(WIDGETS.replace("behaviours.example.com", "other.example.com"))
+    theirs = {**widget("theirs", FINALIZER), "apiVersion": "other.example.com/v1"}
+    cluster.create(theirs)
+    file = tmp_path / "operator_file.py"
+    file.write_text("import kopf\n@kopf.on.delete('widgets')\ndef delete(**_): ...\n")
+    for command in ("release-finalizers", "uninstall"):
+        result = run(command, str(file), "-A", "--yes")
+        assert result.exit_code == 2 and "is ambiguous: widgets.v1.behaviours.example.com," in result.output
+    body = cluster.get("widgets.other.example.com", "theirs")
+    assert body["metadata"]["finalizers"] == [FINALIZER]
+
+
+def test_kinds_that_cannot_be_watched_are_left_out(run, tmp_path):
+    file = tmp_path / "operator_file.py"
+    file.write_text(
+        "import kopf\n@kopf.on.create(lambda resource: resource.plural in ('bindings', 'widgets'))\n"
+        "def create(**_): ...\n"
+    )
+    result = run("status", str(file), "-A")
+    assert result.exit_code == 0, result.output
+    result = run("manifests", str(file), "-A")
+    assert "  - widgets\n" in result.stdout and "  - bindings\n" not in result.stdout, result.output
+
+
+def test_unreadable_peerings_are_reported(cluster, run):
+    cluster.apply(PEERING.format(age="2026-01-01T00:00:00+00:00"))
+    cluster.inject("code", 403, verb="list", resource="clusterkopfpeerings")
+    result = run(*COMMAND)
+    assert result.exit_code == 0
+    assert "clusterkopfpeerings cannot be read, so running operators are not noticed" in result.stderr
+
+
 def test_usage_errors(run):
     for args in [("release-finalizers",), ("uninstall",), ("release-finalizers", "-k", "x", "-A", "-n", "y")]:
         assert run(*args).exit_code == 2, args
