@@ -198,7 +198,7 @@ impl Dispatcher {
         }
         drop(slots);
         report();
-        self.dispose(key, removed);
+        self.dispose(key, removed, runtime);
         if let Some(work) = work {
             work.spawn(runtime);
         }
@@ -288,14 +288,16 @@ impl Dispatcher {
         if is_over { RemovedSlot::Forgotten } else { RemovedSlot::Nothing }
     }
 
-    /// Completes [`Dispatcher::retire`] after the lock is released.
-    pub(super) fn dispose(&self, key: &Arc<str>, removed: RemovedSlot) {
+    /// Completes [`Dispatcher::retire`] after the lock is released. With a runtime, the calling thread may be the host's.
+    pub(super) fn dispose(&self, key: &Arc<str>, removed: RemovedSlot, runtime: Option<&Handle>) {
         match removed {
             RemovedSlot::Nothing => {}
             RemovedSlot::Forgotten => self.shared.base.host.submit(HostTask::ObjectDeleted(Arc::clone(key))),
             RemovedSlot::HandedOver(slot) => {
-                if let Some(successor) = self.successor.get() {
-                    successor.adopt(key, *slot);
+                let Some(successor) = self.successor.get() else { return };
+                match runtime {
+                    Some(runtime) => successor.adopt_soon(key, slot, runtime),
+                    None => successor.adopt(key, *slot),
                 }
             }
         }
@@ -305,7 +307,7 @@ impl Dispatcher {
     pub(crate) fn finish(&self, mut slots: MutexGuard<'_, Slots>, key: &Arc<str>) {
         let removed = self.retire(&mut slots, key);
         drop(slots);
-        self.dispose(key, removed);
+        self.dispose(key, removed, None);
     }
 
     /// Emits the log records of the cycle so far.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kopf_core::daemon::StopReasons;
+use tokio::runtime::Handle;
 
 use super::Dispatcher;
 use crate::host::HostTask;
@@ -30,6 +31,14 @@ impl Dispatcher {
             vanished
         });
         self.terminate_daemons(vanished.into_iter().collect());
+    }
+
+    /// Takes over an object of a predecessor, in a task: the calling thread is the host's, and must not wait for the engine.
+    pub(super) fn adopt_soon(self: &Arc<Self>, key: &Arc<str>, slot: Box<Slot>, runtime: &Handle) {
+        let (dispatcher, key) = (Arc::clone(self), Arc::clone(key));
+        let adoption = async move { dispatcher.adopt(&key, *slot) };
+        let adoption = self.shared.base.failing.guard("The hand-over of an object", adoption);
+        self.shared.workers.spawn_on(adoption, runtime);
     }
 
     /// Whether the slot of the object is removed, and not handed over.

@@ -360,3 +360,22 @@ async fn a_busy_object_is_handed_over_to_another_version_when_it_is_done() {
     assert!(scene.dispatcher.slots().is_empty() && second.slots().is_empty());
     assert_eq!(third.slots().len(), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_object_is_handed_over_by_a_thread_outside_of_the_runtime() {
+    let scene = Scene::new();
+    let resource_handlers = Arc::clone(&scene.dispatcher.resource_handlers);
+    let successor =
+        Dispatcher::new(Arc::clone(&scene.fixture.shared), &crate::worker::Pool, resource_handlers, None);
+    scene.dispatch(EventType::Added, "busy");
+    let activation = scene.activation();
+    scene.dispatcher.hand_over(&successor);
+    let text = r#"{"metadata":{"name":"busy","namespace":"ns","uid":"busy"}}"#;
+    successor.dispatch(EventType::Listed, Arc::new(Object::decode(text).unwrap()));
+    std::thread::spawn(move || reply_to(activation, Completion::default())).join().unwrap();
+    turns().await;
+    assert_eq!(scene.fixture.shared.base.failing.result(), Ok(()));
+    assert_eq!(scene.taken().0.len(), 1, "the listed state is handled");
+    assert!(scene.dispatcher.slots().is_empty());
+    assert_eq!(successor.slots().len(), 1);
+}
