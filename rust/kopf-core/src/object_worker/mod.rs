@@ -116,7 +116,7 @@ pub struct ObjectWorker {
     pub memory: ObjectMemory,
     /// Whether the derived label selector matches the object.
     pub selector_match: SelectorMatch,
-    /// The object is deleted: nothing remains to be handled after the queued events.
+    /// The object is deleted, or not watched any more: of the queued events, only event handlers and indices get the last states.
     pub gone: bool,
     /// The last write of ours whose watch event is still awaited.
     pub consistency: Option<Box<Consistency>>,
@@ -159,7 +159,8 @@ impl ObjectWorker {
         // The listing after a pause may be older than the write of a cycle that was running.
         let version = event.object.resource_version();
         let is_older = self.consistency.as_ref().is_some_and(|consistency| consistency.is_older(version));
-        let view_age = if self.is_consistent(&event.object, now) {
+        // No change handler is called for the last states of an object that does not exist any more.
+        let view_age = if self.is_consistent(&event.object, now) && !self.gone {
             ViewAge::Consistent
         } else if is_older {
             ViewAge::Outdated

@@ -219,9 +219,9 @@ impl ObjectWorker {
         self.queue.get_or_insert_default().leaving = true;
     }
 
-    /// Whether a wait of the driver is to be interrupted.
+    /// Whether a wait of the driver is to be interrupted: by events, or since the object does not exist any more.
     pub fn has_events(&self) -> bool {
-        self.queue.as_ref().is_some_and(|queue| queue.leaving || !queue.pending.is_empty())
+        self.gone || self.queue.as_ref().is_some_and(|queue| queue.leaving || !queue.pending.is_empty())
     }
 
     /// The waiting events.
@@ -274,7 +274,7 @@ impl ObjectWorker {
         log: &mut Vec<WorkerLog>,
     ) -> Option<NextAction> {
         let is_long = sleep.delay > 0.0 && !sleep.touched;
-        if operator.paused {
+        if operator.paused || self.gone {
             return None;
         }
         if is_long && !std::mem::replace(&mut sleep.announced, true) {
@@ -318,6 +318,9 @@ impl ObjectWorker {
         if operator.paused && !context.startup_config.settings.compat {
             self.drop_outdated();
         }
+        if self.gone {
+            self.drop_requeued();
+        }
         let Some(queue) = self.queue.as_mut().filter(|queue| !queue.pending.is_empty()) else {
             self.on_idle();
             return NextAction::Idle;
@@ -347,6 +350,13 @@ impl ObjectWorker {
         if let Some(queue) = &mut self.queue {
             queue.sleep = None;
             queue.pending.retain(|event| event.kind == EventType::Deleted);
+        }
+    }
+
+    /// Drops the states that are only to be handled again.
+    pub(super) fn drop_requeued(&mut self) {
+        if let Some(queue) = &mut self.queue {
+            queue.pending.retain(|event| !event.requeued);
         }
     }
 

@@ -220,13 +220,8 @@ impl ObjectWorker {
 
     /// The cycle of a deletion event is over. What arrived after it is another object in the same place.
     fn finish_deleted(&mut self) {
-        let queue = self.queue.take().map(|mut queue| {
-            queue.pending.retain(|event| !event.requeued);
-            queue
-        });
-        let is_followed =
-            queue.as_ref().is_some_and(|queue| queue.pending.iter().any(|it| it.kind != EventType::Deleted));
-        self.queue = queue;
+        self.drop_requeued();
+        let is_followed = self.pending().any(|event| event.kind != EventType::Deleted);
         self.backoff = None;
         self.gone = !is_followed;
         if is_followed {
@@ -274,11 +269,9 @@ impl ObjectWorker {
         now: Timestamp,
     ) -> Option<WorkerLog> {
         let is_changed = is_changed(&event.object, outcome);
-        if (outcome.gone || is_changed)
-            && let Some(queue) = &mut self.queue
-        {
+        if outcome.gone || is_changed {
             // They are older than the written state, whose watch event will come.
-            queue.pending.retain(|event| !event.requeued);
+            self.drop_requeued();
         }
         let delay = delay.filter(|_| !outcome.gone)?;
         if !is_changed {

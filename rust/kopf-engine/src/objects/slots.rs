@@ -97,6 +97,8 @@ impl Slot {
     fn mark_removed(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> RemovedObject {
         self.worker.gone = true;
         self.drop_waiting(backlog);
+        // Nothing is awaited any more: neither delayed handlers nor a watch event.
+        self.notify();
         let forgotten = self.worker.is_idle();
         let (key, object_daemons) = (Arc::clone(key), self.object_daemons.take());
         RemovedObject { key, object_daemons, is_deleted: self.is_deleted, forgotten }

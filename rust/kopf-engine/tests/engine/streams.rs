@@ -1,6 +1,7 @@
 //! Watches that are closed, inactive, rejected, or too old.
 
 use kopf_apiserver::{Fault, Injection};
+use kopf_core::handling::attempt::CallResult;
 use kopf_core::log_level::Level;
 use serde_json::json;
 
@@ -136,6 +137,24 @@ async fn objects_missing_in_a_new_listing_are_removed() {
     fixture.server.faults().cut_watches("widgets");
     fixture.pass_until("the oblivion", 0.1, 10.0, |fixture| fixture.host.forgotten() == 1).await;
     assert_eq!(fixture.host.called(0), 2, "the other object is not created again");
+}
+
+#[tokio::test]
+async fn a_delayed_handler_is_not_called_for_an_object_that_a_new_listing_does_not_have() {
+    let mut fixture = Fixture::new().await;
+    fixture.host.let_raise(0, [CallResult::Temporary { message: "later".to_owned(), delay: Some(60.0) }]);
+    fixture.serve(both(), |_| {}).await;
+    fixture.create("there", json!({})).await;
+    fixture.until("the call", |fixture| fixture.host.called(0) == 1).await;
+    fixture.settle().await;
+    fixture.server.faults().inject(Injection::always(Fault::Silence).on_resource("widgets"));
+    fixture.delete("there").await;
+    fixture.server.compact();
+    fixture.server.faults().clear();
+    fixture.server.faults().cut_watches("widgets");
+    fixture.pass_until("the oblivion", 0.1, 10.0, |fixture| fixture.host.forgotten() == 1).await;
+    fixture.pass(90.0).await;
+    assert_eq!(fixture.host.called(0), 1);
 }
 
 #[tokio::test]

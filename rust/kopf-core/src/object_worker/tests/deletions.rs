@@ -37,3 +37,50 @@ fn an_object_that_may_still_exist_is_handled_after_the_consistency_timeout() {
     assert_eq!(scene.await_consistency(1.0, OperatorState::default()), Err(at(5.0)));
     assert_eq!(scene.await_consistency(5.0, OperatorState::default()), Ok(true));
 }
+
+#[test]
+fn delayed_handlers_are_not_called_for_an_object_that_a_listing_does_not_have() {
+    for now in [1.0, 60.0] {
+        let mut scene = Scene::new("changing", &json!({}));
+        let first = started(scene.take(event(1)));
+        scene.conclude(first, Decision { delay: Some(60.0), ..Decision::default() }, 0.0);
+        assert!(matches!(scene.next(0.0).next, NextAction::Sleep { kind: SleepKind::Delay, .. }));
+        assert!(!scene.worker.has_events());
+        scene.worker.gone = true;
+        assert!(scene.worker.has_events(), "the sleep is interrupted");
+        assert!(matches!(scene.next(now).next, NextAction::Idle), "{now}");
+        assert!(scene.worker.is_idle());
+    }
+}
+
+#[test]
+fn a_failed_cycle_is_not_repeated_for_an_object_that_a_listing_does_not_have() {
+    let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": [2.0]}}));
+    let first = started(scene.take(event(1)));
+    let failed = Decision { error: Some("boo".to_owned()), ..Decision::default() };
+    scene.conclude(first, failed, 0.0);
+    assert!(matches!(scene.next(0.0).next, NextAction::Sleep { kind: SleepKind::Backoff, .. }));
+    scene.worker.gone = true;
+    assert!(matches!(scene.next(2.0).next, NextAction::Idle));
+}
+
+#[test]
+fn change_handlers_are_not_called_for_waiting_states_of_an_object_that_a_listing_does_not_have() {
+    for gone in [false, true] {
+        let mut scene = Scene::new("changing", &json!({}));
+        let first = started(scene.take(event(1)));
+        let text = r#"{"metadata": {"name": "x", "uid": "u", "resourceVersion": "2", "annotations": {
+            "kopf.zalando.org/last-handled-configuration": "{\"spec\": {\"a\": 0}}"}}, "spec": {"a": 1}}"#;
+        scene.take(QueuedEvent::of(EventType::Modified, Arc::new(Object::decode(text).unwrap())));
+        scene.conclude(first, Decision::default(), 0.0);
+        scene.worker.gone = gone;
+        let NextAction::Start(next) = scene.next(0.0).next else { panic!("event handlers may need it") };
+        let mut running = scene.open(next);
+        if gone {
+            assert!(matches!(running.effect(), Some(CycleEffect::AwaitConsistency)));
+            assert_eq!(scene.await_consistency(0.0, OperatorState::default()), Ok(false));
+            running.on_consistency(false, at(0.0));
+        }
+        assert_eq!(matches!(running.effect(), Some(CycleEffect::Run(_))), !gone);
+    }
+}
