@@ -12,6 +12,7 @@
 //!
 //! There is one cycle at a time. Time is an argument. An idle worker has no queue and no sleep.
 
+mod failures;
 mod foreign_write;
 mod log;
 mod queue;

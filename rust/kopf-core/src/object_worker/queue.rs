@@ -2,7 +2,6 @@
 
 use super::{ObjectWorker, Phase, QueuedEvent, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage};
 use crate::cause::EventType;
-use crate::handling::error_backoff::ErrorBackoff;
 use crate::object::Object;
 use crate::time::Timestamp;
 use std::collections::VecDeque;
@@ -29,7 +28,7 @@ pub(super) struct Sleep {
     pub(super) delay: f64,
     pub(super) until: Timestamp,
     /// The start of the sleep was logged.
-    announced: bool,
+    pub(super) announced: bool,
     /// The touch annotation was written.
     touched: bool,
 }
@@ -370,38 +369,5 @@ impl ObjectWorker {
     fn on_idle(&mut self) {
         self.phase = Phase::Idle;
         self.queue = None;
-    }
-
-    /// The cycle of this event has ended without a decision, because of an internal error: the event is handled again after the
-    /// error back-off. Without delays, it is dropped: the cycle would fail again at once. With `may_be_written`, a part of the
-    /// cycle may have been written.
-    pub fn on_internal_error(
-        &mut self,
-        event: QueuedEvent,
-        error: String,
-        may_be_written: bool,
-        context: WorkerContext<'_>,
-        now: Timestamp,
-    ) -> WorkerLog {
-        if may_be_written {
-            // The record of our writes may be incomplete; the persisted progress is on the object.
-            self.memory.pending_state = None;
-            self.memory.handled = None;
-            self.memory.has_unknown_writes = true;
-            self.consistency = None;
-        }
-        self.phase = Phase::Free;
-        let delay = self.fail(context, now);
-        let message = WorkerMessage::Failed { delay, error, with_exception: false };
-        let line = WorkerLog::of(&event.object, message);
-        if delay.is_some() {
-            self.queue.get_or_insert_default().pending.push_front(event);
-        }
-        line
-    }
-
-    pub(super) fn fail(&mut self, context: WorkerContext<'_>, now: Timestamp) -> Option<f64> {
-        let delays = &context.live_config.settings.queueing.error_delays;
-        self.backoff.get_or_insert_with(|| Box::new(ErrorBackoff::default())).fail(delays, now)
     }
 }

@@ -12,6 +12,7 @@ use crate::writes::{Rejection, WriteFailure, WriteOutcome};
 use serde_json::{Value, json};
 
 mod deletions;
+mod error_delays;
 mod failed_writes;
 mod foreign_writes;
 mod pauses;
@@ -250,22 +251,6 @@ fn errors_hold_the_object_and_the_last_state_is_handled_afterwards() {
     let step = scene.next(3.0);
     assert_eq!((version(&step.next), messages(&step)), (Some("2"), vec![WorkerMessage::BackoffOver]));
     assert!(matches!(scene.next(3.0).next, NextAction::Idle), "older states are dropped");
-}
-
-#[test]
-fn an_idle_object_is_held_after_an_error_without_delays_only_logged() {
-    let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": []}}));
-    let first = started(scene.take(event(1)));
-    let (resource_handlers, config) = scene.context();
-    let context = WorkerContext {
-        resource_handlers: &resource_handlers,
-        startup_config: &config,
-        live_config: &config,
-    };
-    let line = scene.worker.on_internal_error(first, "boo".to_owned(), false, context, at(0.0));
-    assert_eq!(line.text(), "An unexpected error, not throttled: boo");
-    assert!(!scene.worker.needs_driver(), "it would panic again at once");
-    started(scene.take(event(2)));
 }
 
 #[test]

@@ -282,28 +282,6 @@ impl ObjectWorker {
         (delay > 0.0).then(|| WorkerLog::of(&event.object, WorkerMessage::SkippedSleep(delay)))
     }
 
-    /// Applies the error back-off; the state is handled again afterwards, unless the object is deleted.
-    fn requeue_failed(
-        &mut self,
-        event: QueuedEvent,
-        error: String,
-        with_exception: bool,
-        context: WorkerContext<'_>,
-        now: Timestamp,
-    ) -> WorkerLog {
-        let compat = context.startup_config.settings.compat;
-        // A deleted object is not handled again, so there is no back-off; Kopf 1.45 logs one.
-        let is_repeated = event.kind != EventType::Deleted;
-        let delay = if is_repeated || compat { self.fail(context, now) } else { None };
-        let line = WorkerLog::of(&event.object, WorkerMessage::Failed { delay, error, with_exception });
-        // Kopf 1.45 drops the event; here, the object must not wait for its next change.
-        if is_repeated && !compat && self.pending().next().is_none() {
-            let queue = self.queue.get_or_insert_default();
-            queue.pending.push_back(QueuedEvent { requeued: true, arrived: None, ..event });
-        }
-        line
-    }
-
     /// Records the written version, so that its watch event is recognised.
     fn record_version(
         &mut self,

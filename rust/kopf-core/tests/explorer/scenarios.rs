@@ -462,7 +462,7 @@ impl Scenario {
 fn settings(defect: Option<Defect>) -> Settings {
     let mut settings = Settings::default();
     let is_defective = defect == Some(Defect::NeverSlows);
-    settings.queueing.error_delays = if is_defective { vec![0.0] } else { vec![1.0, 2.0, 3.0] };
+    settings.queueing.error_delays = if is_defective { vec![0.001] } else { vec![1.0, 2.0, 3.0] };
     settings
 }
 
