@@ -245,6 +245,25 @@ async fn the_cycles_of_an_object_terminate_its_daemon_step_by_step() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_daemon_that_a_cycle_cancels_is_started_again_if_the_object_matches() {
+    let handlers = json!([
+        {"id": "d", "kind": "daemon", "cancellation_backoff": 5, "cancellation_timeout": 10,
+            "labels": [["run", {"present": true}]]},
+        {"id": "other", "kind": "daemon"},
+    ]);
+    let mut fixture = fixture(handlers);
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.comes(json!({"labels": {"run": "yes"}}));
+    fixture.after(1.0).await;
+    fixture.comes(json!({}));
+    fixture.after(1.0).await;
+    fixture.comes(json!({"labels": {"run": "yes"}}));
+    let seen = fixture.after(30.0).await;
+    assert!(seen.contains(&(6.0, "call Daemon 'd'".to_owned())), "{seen:?}");
+    assert!(fixture.shared.workers.is_empty(), "nothing is stopping");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_exit_of_a_daemon_starts_a_cycle_of_its_object() {
     let mut fixture = fixture(json!([{"id": "d", "kind": "daemon"}]));
     fixture.python.holds_calls.store(true, Ordering::Relaxed);

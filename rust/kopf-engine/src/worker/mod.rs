@@ -339,18 +339,25 @@ impl Worker {
         desired: &DesiredDaemons,
         running: &RunningCycle,
     ) -> (Option<f64>, bool) {
-        let applied = {
+        let apply = |desired: &DesiredDaemons| {
             let mut slots = self.dispatcher.slots();
-            slots
-                .get(&self.key)
-                .map(|slot| self.dispatcher.apply_daemon_diff(slot, &running.event().object, desired))
+            let slot = slots.get(&self.key)?;
+            Some(self.dispatcher.apply_daemon_diff(slot, &running.event().object, desired))
         };
+        let mut applied = apply(desired);
+        if let Some(DaemonDiffResult::Stopping { object_daemons, holds }) = &applied {
+            let outside = self.signals.wait_outside();
+            let delay = object_daemons.terminate_step(&self.shared().daemons, false).await;
+            drop(outside);
+            if delay.is_some() {
+                return (delay, *holds);
+            }
+            // Daemons that have stopped meanwhile are started again if the object matches.
+            applied = apply(&DesiredDaemons { reset: false, ..desired.clone() });
+        }
         match applied {
             Some(DaemonDiffResult::Done(EffectResult::Spawned { delay, holds })) => (delay, holds),
-            Some(DaemonDiffResult::Stopping { object_daemons, holds }) => {
-                let _outside = self.signals.wait_outside();
-                (object_daemons.terminate_step(&self.shared().daemons, false).await, holds)
-            }
+            Some(DaemonDiffResult::Stopping { holds, .. }) => (None, holds),
             None | Some(DaemonDiffResult::Done(_)) => (None, false),
         }
     }
