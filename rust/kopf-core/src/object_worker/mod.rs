@@ -238,9 +238,12 @@ impl ObjectWorker {
     }
 
     /// The term has ended in the middle of a cycle, which is dropped: the next leader handles the object. The driver asks for the
-    /// next action.
-    pub fn on_term_lost(&mut self) {
+    /// next action. With `is_deleted`, the deletion event was received: nothing remains to be done with the object.
+    pub fn on_term_lost(&mut self, is_deleted: bool) {
         self.begin_term();
+        if is_deleted {
+            (self.gone, self.queue) = (true, None);
+        }
         self.phase = Phase::Free;
     }
 

@@ -123,7 +123,7 @@ impl Worker {
         }
         drop(outside);
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-            slot.worker.on_term_lost();
+            slot.worker.on_term_lost(slot.is_deleted);
         }
         host.submit(HostTask::CycleClosed { cycle: id, keep_fns: false });
         false
@@ -225,7 +225,7 @@ impl Worker {
                 () = shared.base.stopping.cancelled() => None,
                 () = self.term.ending.cancelled() => {
                     if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-                        slot.worker.on_term_lost();
+                        slot.worker.on_term_lost(slot.is_deleted);
                     }
                     Some(false)
                 }

@@ -166,7 +166,7 @@ impl Dispatcher {
     fn drop_detached(self: &Arc<Self>, key: &Arc<str>, cycle: &DetachedCycle) {
         let mut slots = self.slots();
         if let Some(slot) = slots.get(key) {
-            slot.worker.on_term_lost();
+            slot.worker.on_term_lost(slot.is_deleted);
         }
         let closed = HostTask::CycleClosed { cycle: cycle.id, keep_fns: false };
         self.on_idle(slots, key, cycle.is_listed, None, || self.shared.base.host.submit(closed));

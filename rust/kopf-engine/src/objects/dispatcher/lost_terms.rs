@@ -5,6 +5,7 @@
 use kopf_core::activation::Command;
 use kopf_core::cause::EventType;
 use serde_json::json;
+use tokio::time::{Duration, timeout};
 
 use super::pauses::{Scene, reply_to};
 use crate::host::{CancelCycleTask, HostTask};
@@ -69,6 +70,36 @@ async fn a_running_handler_is_cancelled_and_called_again_in_the_next_term() {
         scene.lead();
         assert_eq!(scene.after(EventType::Listed, "one").await.len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_deletion_is_not_handled_in_the_term_is_forgotten() {
+    for kinds in [&["watching"][..], &["changing"], &["changing", "watching"]] {
+        let scene = Scene::new(kinds, &json!({}));
+        let calls = scene.after(EventType::Added, "one").await;
+        assert_eq!(calls.len(), 1);
+        assert!(scene.after(EventType::Deleted, "one").await.is_empty(), "the handler is running");
+        let mut end = Box::pin(scene.lose());
+        assert!(futures::poll!(&mut end).is_pending());
+        drop((scene.cancelled().await, calls));
+        assert!(timeout(Duration::from_secs(60), end).await.is_ok(), "no other cycle starts");
+        let tasks = std::mem::take(&mut *lock(&scene.fixture.host.tasks));
+        let is_deleted = |task: &HostTask| matches!(task, HostTask::ObjectDeleted(key) if **key == *"one");
+        assert_eq!(tasks.iter().filter(|task| is_deleted(task)).count(), 1, "{kinds:?}");
+        assert!(scene.is_idle() && scene.dispatcher.slots().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_handler_of_a_deletion_event_ends_with_the_term_and_the_object_is_forgotten() {
+    let scene = Scene::new(&["watching"], &json!({}));
+    let calls = scene.after(EventType::Deleted, "one").await;
+    assert_eq!(calls.len(), 1);
+    let mut end = Box::pin(scene.lose());
+    assert!(futures::poll!(&mut end).is_pending());
+    drop((scene.cancelled().await, calls));
+    end.await;
+    assert!(scene.is_idle() && scene.dispatcher.slots().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
