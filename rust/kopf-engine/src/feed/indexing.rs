@@ -49,8 +49,8 @@ impl InitialIndexing {
         Self { index_gate, what: Arc::clone(&listing.what), listing: Some(listing), sender }
     }
 
-    /// Blocks an event; false if the gate is open.
-    pub(super) fn block(&self, dispatcher: &Dispatcher, kind: EventType, object: &Arc<Object>) -> bool {
+    /// Blocks an event; false if the gate is open. The events of an object whose cycle is running are queued as all later ones.
+    pub(super) fn block(&self, dispatcher: &Arc<Dispatcher>, kind: EventType, object: &Arc<Object>) -> bool {
         let key = key_of(object);
         let mut slots = dispatcher.slots();
         let first = dispatcher.first_observed_by(kind, &slots);
@@ -59,6 +59,10 @@ impl InitialIndexing {
             let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return false };
             // The indexer runs as long as the watch.
             let _ = self.sender.send((key, gate_guard));
+        } else if !slot.worker.is_blocked() {
+            drop(slots);
+            dispatcher.dispatch(kind, Arc::clone(object));
+            return true;
         }
         // The first state is being indexed; of the following ones, only the newest is needed.
         let first_and_last = !dispatcher.shared.base.startup_config.settings.compat;
@@ -216,6 +220,30 @@ mod tests {
         let pending = slots.get("u").unwrap().worker.pending();
         let versions: Vec<_> = pending.filter_map(|event| event.object.resource_version()).collect();
         assert_eq!(versions, ["1", "5"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_running_cycle_is_followed_by_all_later_events() {
+        let handler = serde_json::json!({"id": "see", "kind": "watching", "selector": {"plural": "things"}});
+        let fixture = Fixture::with_handlers(vec![handler], &serde_json::json!({}), |_| (200, None));
+        let dispatcher = dispatcher(&fixture);
+        let index_gate = Arc::new(IndexGate::default());
+        let (sender, mut receiver) = unbounded_channel();
+        let mut indexing =
+            InitialIndexing::new(Arc::clone(&index_gate), index_gate.block("x").unwrap(), sender);
+        assert!(indexing.block(&dispatcher, EventType::Listed, &object(1)));
+        indexing.listed();
+        drop(receiver.try_recv().unwrap());
+        assert!(index_gate.is_open());
+        dispatcher.release(&Arc::from("u"));
+        assert!(matches!(&lock(&fixture.host.tasks)[..], [HostTask::Activation(_)]), "its cycle is running");
+        for version in 2..=5 {
+            assert!(indexing.block(&dispatcher, EventType::Modified, &object(version)));
+        }
+        let mut slots = dispatcher.slots();
+        let pending = slots.get("u").unwrap().worker.pending();
+        let versions: Vec<_> = pending.filter_map(|event| event.object.resource_version()).collect();
+        assert_eq!(versions, ["2", "3", "4", "5"]);
     }
 
     #[tokio::test(start_paused = true)]
