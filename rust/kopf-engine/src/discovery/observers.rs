@@ -112,6 +112,7 @@ pub enum Source {
 }
 
 /// Turns the events of CRDs into discovery events of their groups.
+#[derive(Debug, Default)]
 pub struct CrdConsumer {
     /// The queue of the orchestrator.
     pub events: Arc<DiscoveryQueue>,
@@ -119,6 +120,10 @@ pub struct CrdConsumer {
     pub settled: bool,
     /// The groups and plurals that existed when the cluster was scanned.
     pub scanned: BTreeSet<(String, String)>,
+    /// The groups and plurals of the existing CRDs.
+    pub known: BTreeSet<(String, String)>,
+    /// Those of the current listing, while it is in progress.
+    pub listed: Option<BTreeSet<(String, String)>>,
 }
 
 impl Consumer for CrdConsumer {}
@@ -127,11 +132,19 @@ impl WatchConsumer for CrdConsumer {
     fn event(&mut self, kind: EventType, object: &Arc<Object>) {
         // Only the name is needed, so that schemas of any size and depth are accepted.
         let Some((plural, group)) = object.name().and_then(|name| name.split_once('.')) else { return };
-        let known = (group.to_owned(), plural.to_owned());
-        if kind == EventType::Listed && !self.settled && self.scanned.contains(&known) {
+        let crd = (group.to_owned(), plural.to_owned());
+        if kind == EventType::Deleted {
+            self.known.remove(&crd);
+        } else {
+            self.known.insert(crd.clone());
+            if let Some(listed) = &mut self.listed {
+                listed.insert(crd.clone());
+            }
+        }
+        if kind == EventType::Listed && !self.settled && self.scanned.contains(&crd) {
             return;
         }
-        let (group, plural) = known;
+        let (group, plural) = crd;
         let stays = kind != EventType::Deleted && object.deletion_timestamp().is_none();
         self.events.send(DiscoveryEvent::Group(group, stays.then_some(plural)));
     }
@@ -140,9 +153,18 @@ impl WatchConsumer for CrdConsumer {
         self.event(if deleted { EventType::Deleted } else { EventType::Modified }, identity);
     }
 
-    fn on_init(&mut self) {}
+    fn on_init(&mut self) {
+        self.listed = Some(BTreeSet::new());
+    }
 
     fn on_init_done(&mut self) {
+        if let Some(listed) = self.listed.take() {
+            // These were deleted while there was no watch.
+            for (group, _) in self.known.difference(&listed) {
+                self.events.send(DiscoveryEvent::Group(group.clone(), None));
+            }
+            self.known = listed;
+        }
         self.settled = true;
         self.scanned.clear();
     }
@@ -244,5 +266,34 @@ impl WatchConsumer for NamespacesConsumer {
         }
         self.log_unmatched();
         self.send_names();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    /// Lists these CRDs; returns the groups that are to be scanned afterwards.
+    fn listed(consumer: &mut CrdConsumer, names: &[&str]) -> Vec<String> {
+        consumer.on_init();
+        for name in names {
+            let text = format!(r#"{{"metadata": {{"name": "{name}"}}}}"#);
+            consumer.event(EventType::Listed, &Arc::new(Object::decode(&text).unwrap()));
+        }
+        consumer.on_init_done();
+        let waiting = consumer.events.take().now_or_never();
+        waiting.map(|waiting| waiting.groups.into_keys().collect()).unwrap_or_default()
+    }
+
+    #[test]
+    fn the_group_of_a_crd_that_a_new_listing_does_not_have_is_scanned() {
+        let scanned = [("first", "things"), ("second", "things")];
+        let scanned = scanned.map(|(group, plural)| (group.to_owned(), plural.to_owned()));
+        let mut consumer = CrdConsumer { scanned: BTreeSet::from(scanned), ..CrdConsumer::default() };
+        assert!(listed(&mut consumer, &["things.first", "things.second"]).is_empty());
+        assert_eq!(listed(&mut consumer, &["things.second"]), ["first", "second"]);
+        assert_eq!(listed(&mut consumer, &["things.second"]), ["second"], "it is gone for long");
     }
 }

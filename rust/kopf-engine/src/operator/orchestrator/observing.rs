@@ -20,8 +20,8 @@ impl Orchestrator {
         if !disabled && let Some(resource) = self.own("apiextensions.k8s.io", "customresourcedefinitions") {
             let handler = CrdConsumer {
                 events: Arc::clone(&self.discovery),
-                settled: false,
                 scanned: self.scanned.iter().map(|one| (one.group.clone(), one.plural.clone())).collect(),
+                ..CrdConsumer::default()
             };
             let mut stream = self.stream(&resource, None);
             // CRDs are large, and their metadata is sufficient.
