@@ -27,6 +27,8 @@ const BATCH: usize = 1_000;
 const COALESCE_ABOVE: usize = 100;
 /// Seconds between coalesced wake-ups.
 const COALESCE_WINDOW: f64 = 0.008;
+/// Number of scheduled runs up to which outdated ones are kept until their time.
+const SWEEP_ABOVE: usize = 1_000;
 /// The delays before a failed patch is sent again.
 pub(crate) const WRITE_RETRIES: Backoff = Backoff::limited(&[1.0, 2.0, 5.0]);
 
@@ -34,7 +36,7 @@ pub(crate) const WRITE_RETRIES: Backoff = Backoff::limited(&[1.0, 2.0, 5.0]);
 pub async fn run_scheduler(shared: Arc<DaemonContext>) {
     let Some(mut receiver) = shared.manager.command_sender.take() else { return };
     let clock = shared.base.clock.clone();
-    let mut scheduler = Scheduler { shared, heap: BinaryHeap::new(), coalesced_at: None };
+    let mut scheduler = Scheduler::new(shared);
     let mut messages = Vec::new();
     loop {
         let next = scheduler.next();
@@ -53,7 +55,7 @@ pub async fn run_scheduler(shared: Arc<DaemonContext>) {
         }
         scheduler.run_due(&mut out);
         for due in out.take_sleeps() {
-            scheduler.heap.push(Reverse(due));
+            scheduler.push(due);
         }
         out.flush(&scheduler.shared);
     }
@@ -62,11 +64,27 @@ pub async fn run_scheduler(shared: Arc<DaemonContext>) {
 struct Scheduler {
     shared: Arc<DaemonContext>,
     heap: BinaryHeap<Reverse<ScheduledRun>>,
+    /// Above this number of entries, the outdated ones are removed from the heap: at most as many as the others stay in it.
+    sweep_above: usize,
     /// The time of the last coalesced wake-up.
     coalesced_at: Option<Timestamp>,
 }
 
 impl Scheduler {
+    fn new(shared: Arc<DaemonContext>) -> Self {
+        Self { shared, heap: BinaryHeap::new(), sweep_above: SWEEP_ABOVE, coalesced_at: None }
+    }
+
+    /// Schedules a run.
+    fn push(&mut self, due: ScheduledRun) {
+        self.heap.push(Reverse(due));
+        if self.heap.len() > self.sweep_above {
+            self.heap.retain(|Reverse(due)| due.is_current());
+            self.sweep_above = SWEEP_ABOVE.max(2 * self.heap.len());
+            self.heap.shrink_to(self.sweep_above);
+        }
+    }
+
     /// The time of the next wake-up; none if nothing is scheduled.
     fn next(&self) -> Option<Timestamp> {
         let Reverse(first) = self.heap.peek()?;
@@ -88,12 +106,8 @@ impl Scheduler {
             let Some(Reverse(due)) = self.heap.pop() else { break };
             let Some(object_daemons) = due.object_daemons.upgrade() else { continue };
             let mut state = object_daemons.state();
-            let Some(position) = state.find(due.run) else { continue };
+            let Some(position) = due.position_in(&state) else { continue };
             let run = &state.runs[position];
-            // The run was parked, or is scheduled for another time since then.
-            if run.state != RunState::Sleeping || run.turn != due.turn {
-                continue;
-            }
             if let Some(metrics) = self.shared.base.metrics.handlers.get(run.routine.handler()) {
                 metrics.on_due(now.seconds_since(due.at));
             }
@@ -111,7 +125,7 @@ impl Scheduler {
 
     fn handle(&mut self, message: SchedulerCommand, out: &mut Effects) {
         match message {
-            SchedulerCommand::Sleep(due) => self.heap.push(Reverse(due)),
+            SchedulerCommand::Sleep(due) => self.push(due),
             SchedulerCommand::Delayed { object_daemons, run, delay } => {
                 self.delayed(&object_daemons, run, delay, out);
             }
@@ -327,4 +341,25 @@ impl Scheduler {
 /// Whether the error backoff of a run's patches lasts.
 fn is_throttled(run: &Run, now: Timestamp) -> bool {
     run.write_errors.remaining(now).is_some_and(|left| left > 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Fixture;
+
+    #[tokio::test(start_paused = true)]
+    async fn runs_that_have_ended_do_not_fill_the_heap() {
+        let fixture = Fixture::new(&json!({}), |_| (200, None));
+        let mut scheduler = Scheduler::new(Arc::clone(&fixture.shared.daemons));
+        for run in 0..100_000 {
+            let at = Timestamp::from_micros(0).plus(86_400.0);
+            scheduler.push(ScheduledRun { at, object_daemons: Weak::new(), run, turn: 0 });
+        }
+        assert!(scheduler.heap.len() <= SWEEP_ABOVE && scheduler.heap.capacity() <= 2 * SWEEP_ABOVE);
+    }
 }

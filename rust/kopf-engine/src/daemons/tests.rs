@@ -370,6 +370,16 @@ async fn many_timers_are_coalesced_with_little_delay() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn timers_stay_scheduled_however_many_there_are() {
+    let mut fixture = fixture(json!([{"id": "t", "kind": "timer", "interval": 10}]));
+    for number in 0..5_000 {
+        fixture.comes_as(&number.to_string(), &json!({}));
+    }
+    let calls = fixture.after(25.0).await.len();
+    assert_eq!(calls, 3 * 5_000, "at once, and after 10 and 20 seconds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_retry_keeps_no_task() {
     let mut fixture = fixture(json!([{"id": "d", "kind": "daemon"}]));
     fixture.python.holds_calls.store(true, Ordering::Relaxed);

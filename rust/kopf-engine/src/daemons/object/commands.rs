@@ -7,7 +7,7 @@ use kopf_core::time::Timestamp;
 use kopf_core::writes::WriteOutcome;
 use tokio::sync::oneshot;
 
-use super::ObjectDaemons;
+use super::{ObjectDaemons, RunState, State};
 use crate::host::{CallDaemonReply, RunId};
 
 /// An entry of the scheduler's heap.
@@ -34,6 +34,21 @@ pub(crate) enum SchedulerCommand {
     Wake(Vec<Arc<ObjectDaemons>>),
     /// A batch of commands, in their order.
     Many(Vec<SchedulerCommand>),
+}
+
+impl ScheduledRun {
+    /// The position of the run; none if it has ended, is parked, or is scheduled for another time since then.
+    pub(in crate::daemons) fn position_in(&self, state: &State) -> Option<usize> {
+        let position = state.find(self.run)?;
+        let run = &state.runs[position];
+        (run.state == RunState::Sleeping && run.turn == self.turn).then_some(position)
+    }
+
+    /// Whether the run is still scheduled for this time.
+    pub(in crate::daemons) fn is_current(&self) -> bool {
+        let object_daemons = self.object_daemons.upgrade();
+        object_daemons.is_some_and(|object_daemons| self.position_in(&object_daemons.state()).is_some())
+    }
 }
 
 impl PartialEq for ScheduledRun {
