@@ -4,7 +4,7 @@ import pytest
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.memos import Memo
 from kopf._runtime.bridge import Object
-from kopf._runtime.cycle_context import CycleContext
+from kopf._runtime.cycle_context import CycleContext, InspectedObject
 from kopf._runtime.memos import MemoRegistry
 
 TEXT = '{"metadata": {"name": "obj1", "uid": "uid1"}, "spec": {"size": 5}}'
@@ -41,3 +41,17 @@ def test_arguments_work_after_the_cycle_was_suspended(cycle):
     cycle.suspend(keep_change=False)
     assert kwargs["spec"] == {"size": 5} and kwargs["body"]["spec"] == {"size": 5}
     assert (kwargs["name"], kwargs["meta"]["uid"]) == ("obj1", "uid1")
+
+
+def test_inspections_use_known_memos_and_keep_no_others():
+    memos = MemoRegistry(Memo(common=1))
+
+    def inspected() -> InspectedObject:
+        return InspectedObject(
+            Object.decode(TEXT), uid="uid1", memos=memos, settings=OperatorSettings(), indices={}
+        )
+
+    assert inspected().memo == {"common": 1} and inspected().memo is not inspected().memo
+    reviewed = memos.get_for_review("uid1", ephemeral=False)
+    assert inspected().memo is reviewed
+    assert memos.get("uid1") is reviewed and inspected().memo is reviewed

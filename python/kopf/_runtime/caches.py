@@ -31,7 +31,7 @@ from kopf._objects.references import ObjectReference, OwnerReference
 from kopf._objects.refs import Ref, ref
 from kopf._runtime import bridge
 from kopf._runtime.context import cause_var, subinvoker_var
-from kopf._runtime.cycle_context import CycleContext
+from kopf._runtime.cycle_context import InspectedObject
 from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.loggers import full_name
 from kopf._runtime.memos import MemoRegistry
@@ -364,7 +364,7 @@ class OperatorCaches:
     def _compute_keys(self, job: bridge.ComputeKeys) -> None:
         """Call the functions that compute keys of an object; a failed one computes none."""
         declaration = self._declarations[job.cache - self._first]
-        inspected = CycleContext(
+        inspected = InspectedObject(
             job.object,
             uid=job.object.uid or "",
             resource=job.resource,

@@ -237,6 +237,19 @@ class CycleContext:
         merge(self.patch, preset)
 
 
+class InspectedObject(CycleContext):
+    """An object for which the functions of a declaration are called. They do not create its memo."""
+
+    __slots__ = ()
+
+    @property
+    def memo(self) -> AnyMemo:
+        """The memo of the object; a new one that is not kept if no handler has used it so far."""
+        if self._memo is _UNSET:
+            self._memo = self._memos.peek(self.uid)
+        return self._memo
+
+
 def store_results(patch: Patch, results: Iterable[tuple[str, Any]]) -> None:
     """Put the results of handlers into the status of the patch, by the ids of the handlers."""
     for id, result in results:

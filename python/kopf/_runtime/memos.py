@@ -31,6 +31,15 @@ class MemoRegistry:
             memo = self._memos[uid] = self._new() if reviewed is None else reviewed
             return memo
 
+    def peek(self, uid: str) -> AnyMemo:
+        """Get the memo of the object if there is one, else a new one that is not kept.
+
+        For objects that may have no handlers: their deletion is not noticed.
+        """
+        if uid in self._memos:
+            return self._memos[uid]
+        return self._reviewed[uid] if uid in self._reviewed else self._new()
+
     def get_for_review(self, uid: str, *, ephemeral: bool) -> AnyMemo:
         """Get the memo of a reviewed object; an ephemeral one is not kept: its object might never exist.
 

@@ -7,6 +7,7 @@ by operators with reconcilers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import datetime
 import functools
@@ -33,7 +34,7 @@ from kopf._runtime.causes import LazyReconcilingCause, make_cause
 from kopf._runtime.children import Children
 from kopf._runtime.conditions_argument import changes_for_engine
 from kopf._runtime.context import cause_var
-from kopf._runtime.cycle_context import CycleContext, store_results
+from kopf._runtime.cycle_context import InspectedObject, store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.errors import add_hint, author_traceback, message_of
@@ -354,7 +355,7 @@ class Reconcilers:
         prepared = self._prepared_handlers[job.handler]
         handler = prepared.handler
         assert isinstance(handler, ReconcilingHandler)
-        inspected = CycleContext(
+        inspected = InspectedObject(
             job.object,
             uid=job.object.uid or "",
             resource=job.resource,
@@ -362,30 +363,31 @@ class Reconcilers:
             settings=self._settings,
             indices=self._indices,
         )
-        cause = inspected.spawning_cause()
-        related = None if job.related is None else (*handler.owns, *handler.watches)[job.related]
-        declared = handler if related is None else filters_of(related)
-        try:
-            matches = matching.match(declared, cause)
-        except Exception as e:
-            self._report(job, f"A filter of {handler} has failed, and the object is ignored: {e}", e)
-            return job.complete(False, [])
-        changed = handler.changed if related is None else related.changed
-        functions, error = hash_values(changed, cause.kwargs)
-        if error is None:
-            self._failures.discard(_failure_key(job))
-        else:
-            self._report(job, f"A function in changed= of {handler} has failed: {error}", error)
-        if not isinstance(related, Watched) or related.map is None or not matches:
-            return job.complete(matches, functions)
-        try:
-            mapped = related.map(**cause.kwargs)
-            if mapped is EVERYTHING:
-                return job.complete(matches, functions, everything=True)
-            job.complete(matches, functions, list(primaries_of(mapped, job.object.namespace)))
-        except Exception as e:
-            inspected.logger.exception(f"The map of {handler} has failed: {e}")
-            job.complete(matches, functions)
+        with contextlib.closing(inspected):
+            cause = inspected.spawning_cause()
+            related = None if job.related is None else (*handler.owns, *handler.watches)[job.related]
+            declared = handler if related is None else filters_of(related)
+            try:
+                matches = matching.match(declared, cause)
+            except Exception as e:
+                self._report(job, f"A filter of {handler} has failed, and the object is ignored: {e}", e)
+                return job.complete(False, [])
+            changed = handler.changed if related is None else related.changed
+            functions, error = hash_values(changed, cause.kwargs)
+            if error is None:
+                self._failures.discard(_failure_key(job))
+            else:
+                self._report(job, f"A function in changed= of {handler} has failed: {error}", error)
+            if not isinstance(related, Watched) or related.map is None or not matches:
+                return job.complete(matches, functions)
+            try:
+                mapped = related.map(**cause.kwargs)
+                if mapped is EVERYTHING:
+                    return job.complete(matches, functions, everything=True)
+                job.complete(matches, functions, list(primaries_of(mapped, job.object.namespace)))
+            except Exception as e:
+                inspected.logger.exception(f"The map of {handler} has failed: {e}")
+                job.complete(matches, functions)
 
     def _report(self, job: bridge.InspectObject, text: str, error: Exception) -> None:
         """Log an error of a declaration's function, once per object."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import kopf
 import pytest
+from kopf.testing import Operator
 
 pytestmark = pytest.mark.kopf_embedded_only
 OBJECTS = 20
@@ -185,3 +186,38 @@ def test_neither_do_updates_with_all_that_belongs_to_them(kopf_cluster, operator
         for number in range(OBJECTS):
             kopf_cluster.wait_for("configmaps", f"it-{number}", {"metadata": {"labels": {"seen": revision}}})
     assert not left_behind()
+
+
+def test_functions_of_declarations_keep_no_memos_of_objects_without_handlers(kopf_cluster):
+    copies: weakref.WeakSet[Any] = weakref.WeakSet()
+    seen: dict[str, set[str]] = {"key": set(), "map": set(), "when": set()}
+
+    class Copied:
+        def __copy__(self) -> Any:
+            copied = Copied()
+            copies.add(copied)
+            return copied
+
+    def function(kind: str) -> Any:
+        return lambda name, memo, **_: seen[kind].add(name)
+
+    def declare() -> None:
+        kopf.cache(*CONFIGMAPS, by={"key": function("key")})
+        watched = kopf.watch("configmaps", map=function("map"))
+
+        @kopf.on.reconcile(*CONFIGMAPS, when=function("when"))
+        @kopf.on.reconcile("v1", "secrets", watches=[watched])
+        def sync(**_: Any) -> None:
+            pass
+
+    names = {f"it-{number}" for number in range(OBJECTS)}
+    with Operator(kopf_cluster, declare, memo=Copied()) as operator:
+        for name in names:
+            kopf_cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+        operator.wait_until_idle()
+        assert [names - of for of in seen.values()] == [set()] * len(seen) and names
+        for name in names:
+            kopf_cluster.delete("configmaps", name)
+        operator.wait_until_idle()
+        gc.collect()
+        assert not copies
