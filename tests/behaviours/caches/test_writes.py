@@ -148,6 +148,62 @@ def test_w2_an_overlay_ends_after_the_consistency_timeout(cluster, create, make)
         wait_until(lambda: caches[0].get("cm", "default")["data"] == {"x": "0"})
 
 
+UNSELECTED = """
+import kopf
+
+maps = kopf.cache("configmaps", id="maps", labels="ours")
+
+@kopf.on.reconcile("widgets")
+async def sync(name, memo, api, **_):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    if not memo.setdefault("count", 0):
+        await api.create(body)
+        await api.patch("configmaps", name, {"data": {"x": "1"}})
+    elif memo.count == 1:
+        await api.delete("configmaps", name)
+    memo.count += 1
+    memo.calls.append(("sync", len(maps)))
+    if memo.count < 3:
+        raise kopf.Requeue(0, "again")
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_w5_own_writes_of_objects_that_no_cache_selects_delay_nothing(run, make, cluster):
+    running = run(source=UNSELECTED)
+    running.settle()
+    cluster.freeze()
+    make("one")
+    running.until("sync", 3)
+    assert running.of("sync") == [0, 0, 0]
+
+
+@pytest.mark.kopf_embedded_only
+def test_2_3_own_writes_in_other_namespaces_are_not_shown(cluster, make):
+    cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "config"}})
+    seen = []
+
+    def declare():
+        maps = kopf.cache("configmaps", id="maps", namespaces=["config"])
+        # The watch has the objects of all namespaces.
+        kopf.on.event("configmaps")(lambda **_: None)
+
+        @kopf.on.create("widgets")
+        def created(api, **_):
+            for namespace in ("config", "default"):
+                metadata = {"name": "cm", "namespace": namespace}
+                api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+            seen.append([one.metadata.namespace for one in maps])
+
+    with Operator(cluster, declare) as operator:
+        operator.wait_until_idle()
+        cluster.inject("silence", resource="configmaps")
+        make("one")
+        wait_until(lambda: seen)
+        cluster.clear_faults()
+    assert seen == [["config"]]
+
+
 APPLYING = """
 import kopf
 

@@ -211,6 +211,11 @@ impl<T> CachedObject<T> {
         self.overlay.is_none() && self.writes == 0 && self.uncertain.is_none()
     }
 
+    /// Whether the responses to all own writes have arrived, and the stream has delivered no state of the object.
+    pub fn is_undelivered(&self) -> bool {
+        self.delivered.is_none() && self.writes == 0 && self.uncertain.is_none()
+    }
+
     /// Whether nothing is known of the object, so that it can be forgotten.
     pub fn is_forgettable(&self) -> bool {
         self.delivered.is_none() && self.is_settled()

@@ -68,7 +68,8 @@ impl ObjectStore {
         let mut expired = Vec::new();
         for key in keys {
             let write = self.writes.get_mut(&key);
-            if write.is_some_and(|write| write.cached.expire(now)) {
+            // Without a ticket, the event of the write is not expected.
+            if write.is_some_and(|write| write.cached.expire(now) && !write.tickets.is_empty()) {
                 expired.push((*key).clone());
             }
             self.settle(&key, now);

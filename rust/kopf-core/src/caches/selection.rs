@@ -19,6 +19,11 @@ impl Selected {
         Ok(Self { labels, fields: declared.fields.clone() })
     }
 
+    /// Whether all objects are selected.
+    pub fn is_everything(&self) -> bool {
+        self.labels == LabelSelector::default() && self.fields.is_empty()
+    }
+
     /// Whether the object is selected. As for API servers, a missing field has an empty value.
     pub fn matches(&self, object: &Object) -> bool {
         let text = |value| match value {

@@ -203,9 +203,16 @@ impl ObjectStore {
         let state = write.cached.read().map(|version| version.body.clone());
         let is_settled = write.cached.is_settled();
         let state = state.filter(|state| self.selects(&state.object));
+        let is_hidden = state.is_none();
         self.show(key, state, now);
-        if is_settled && let Some(write) = self.writes.remove(key) {
-            self.settled.extend(write.tickets);
+        if is_settled {
+            self.settled.extend(self.writes.remove(key).into_iter().flat_map(|write| write.tickets));
+        } else if is_hidden
+            && !self.selected.is_everything()
+            && let Some(write) = self.writes.get_mut(key).filter(|write| write.cached.is_undelivered())
+        {
+            // The stream delivers no event of an object that the server has never selected.
+            self.settled.append(&mut write.tickets);
         }
     }
 

@@ -54,7 +54,9 @@ impl Cache {
         let is_same = |own: &Arc<Resource>| {
             (&own.group, &own.version, &own.plural) == (&resource.group, &resource.version, &resource.plural)
         };
-        state.resource.as_ref().is_some_and(is_same) && state.covers(namespace)
+        state.resource.as_ref().is_some_and(is_same)
+            && state.covers(namespace)
+            && self.declared.namespaces.contains(namespace)
     }
 }
 

@@ -137,6 +137,37 @@ fn own_writes_outside_of_the_selection_are_not_shown() {
 }
 
 #[test]
+fn w5_own_writes_that_the_server_never_selects_are_not_waited_for() {
+    let mut store = ObjectStore::new(&declared(&json!({"label_selector": "node=n1"}))).unwrap();
+    let (selected, other) = (pod("a", "selected", 5, "n1"), pod("a", "other", 6, "n2"));
+    for (state, ticket) in [(&selected, 1), (&other, 2)] {
+        store.start_write(key(state), ticket);
+        store.finish_write(&key(state), WriteResponse::Written(versioned(state.clone())), 5.0, at(0.0));
+    }
+    assert_eq!(
+        (names(&mut store, &Query::default()), store.take_settled()),
+        (vec!["selected".into()], vec![2])
+    );
+    store.start_unnamed();
+    store.finish_unnamed(Some(pod("a", "unnamed", 7, "n2")), 3, 5.0, at(0.0));
+    store.start_write(key(&other), 4);
+    store.finish_write(&key(&other), WriteResponse::Gone("uid-of-other".into()), 5.0, at(0.0));
+    assert_eq!(store.take_settled(), [3, 4]);
+    // The event of an earlier state, which was selected, does not bring it back.
+    store.deliver(pod("a", "other", 4, "n1"), &vec![], at(1.0));
+    assert_eq!(names(&mut store, &Query::default()), ["selected"]);
+    assert_eq!(store.expire(at(6.0)), [key(&selected)], "the others are not reported");
+    // The server reports the loss of a label.
+    store.deliver(selected, &vec![], at(7.0));
+    let changed = pod("a", "selected", 8, "n2");
+    store.start_write(key(&changed), 5);
+    store.finish_write(&key(&changed), WriteResponse::Written(versioned(changed.clone())), 5.0, at(7.0));
+    assert_eq!(store.take_settled(), [1]);
+    store.deliver_deletion(&key(&changed), "uid-of-selected", at(8.0));
+    assert_eq!(store.take_settled(), [5]);
+}
+
+#[test]
 fn k7_computed_keys_belong_to_the_delivered_state() {
     let mut store = by_node();
     let computed = vec![("f".to_owned(), vec![json!(1), json!("a")])];
