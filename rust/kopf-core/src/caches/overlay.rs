@@ -93,6 +93,11 @@ impl<T> CachedObject<T> {
         }
     }
 
+    /// The newest state that the stream has delivered.
+    pub fn delivered(&self) -> Option<&Version<T>> {
+        self.delivered.as_ref()
+    }
+
     /// Records that a write is being sent.
     pub fn start_write(&mut self) {
         self.writes = self.writes.saturating_add(1);

@@ -132,9 +132,8 @@ impl ObjectStore {
         listed: &HashSet<CacheKey>,
         now: Timestamp,
     ) {
-        let versions =
-            listed.iter().filter_map(|key| self.shown(key)?.resource_version()?.parse::<u64>().ok());
-        // The version of a list is not lower than those of its objects.
+        // The version of a list is not lower than those of its objects. Own writes can be newer.
+        let versions = listed.iter().filter_map(|key| self.delivered_version(key)?.parse::<u64>().ok());
         let version = versions.max().unwrap_or_default().to_string();
         let is_missing = |key: &Arc<CacheKey>| {
             !listed.contains(&**key) && scope.is_none_or(|scope| key.namespace() == Some(scope))
@@ -186,6 +185,14 @@ impl ObjectStore {
                 // The names are declared.
                 let _known = self.indices.set_computed(name, &key, values);
             }
+        }
+    }
+
+    /// The resource version of the newest state that a stream has delivered.
+    fn delivered_version(&self, key: &CacheKey) -> Option<&str> {
+        match self.writes.get(key) {
+            Some(write) => write.cached.delivered().map(|state| &*state.version),
+            None => self.shown(key)?.resource_version(),
         }
     }
 

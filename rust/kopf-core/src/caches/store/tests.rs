@@ -168,6 +168,25 @@ fn w5_own_writes_that_the_server_never_selects_are_not_waited_for() {
 }
 
 #[test]
+fn w2_a_list_before_an_own_creation_does_not_hide_it_although_later_own_writes_are_shown() {
+    let mut store = by_node();
+    let (old, made, changed) =
+        (pod("a", "old", 1, "n1"), pod("a", "made", 5, "n1"), pod("a", "old", 6, "n1"));
+    listed(&mut store, None, &[old.clone()]);
+    let list = store.start_list();
+    for (state, ticket) in [(&made, 1), (&changed, 2)] {
+        store.start_write(key(state), ticket);
+        store.finish_write(&key(state), WriteResponse::Written(versioned(state.clone())), 5.0, at(0.0));
+    }
+    store.deliver_listed(old.clone(), &vec![], list, at(0.0));
+    store.finish_list(None, list, &keys(&[old]), at(0.0));
+    assert_eq!(
+        (names(&mut store, &Query::default()), store.take_settled()),
+        (vec!["made".into(), "old".into()], vec![])
+    );
+}
+
+#[test]
 fn k7_computed_keys_belong_to_the_delivered_state() {
     let mut store = by_node();
     let computed = vec![("f".to_owned(), vec![json!(1), json!("a")])];
