@@ -1,5 +1,7 @@
 """Reading of caches. Section 2.2: K1 to K7; scenarios 2.7.1, 2.7.8."""
 
+import threading
+
 import kopf
 import pytest
 from kopf.testing import Operator
@@ -168,3 +170,41 @@ def test_k7_failed_functions_compute_no_keys_and_are_logged_once(cluster, create
         record.getMessage() for record in caplog.records if "cannot be computed" in record.getMessage()
     ]
     assert len(failures) == 1 and "boo" in failures[0]
+
+
+@pytest.mark.kopf_embedded_only
+@pytest.mark.parametrize("change", ["label", "relist"])
+def test_k7_objects_that_disappear_while_their_functions_are_called_stay_away(cluster, create, change):
+    entered, proceed = threading.Event(), threading.Event()
+    caches = []
+
+    def compute(name, **_):
+        entered.set()
+        assert proceed.wait(30)
+        return name
+
+    def declare():
+        caches.append(kopf.cache("configmaps", id="ours", labels="app", by={"key": compute}))
+        caches.append(kopf.cache("configmaps", id="all"))
+
+    with Operator(cluster, declare) as operator:
+        ours, everything = caches
+        wait_ready(ours, everything)
+        operator.wait_until_idle()
+        create("cm", labels={"app": "x"})
+        try:
+            assert entered.wait(30)
+            if change == "label":
+                cluster.patch("configmaps", "cm", {"metadata": {"labels": {"app": None}}})
+                wait_until(lambda: not everything.get("cm", "default").metadata.labels)
+            else:
+                cluster.inject("code", 500, verb="watch", resource="configmaps")
+                cluster.drop_watches("configmaps")
+                cluster.delete("configmaps", "cm")
+                cluster.compact()
+                cluster.clear_faults()
+                wait_until(lambda: everything.get("cm", "default") is None)
+        finally:
+            proceed.set()
+        operator.wait_until_idle()
+        assert [one.metadata.name for one in ours] == [] and ours.keys("key") == []

@@ -127,6 +127,7 @@ impl WatchConsumer for CacheConsumer {
         let listed = self.listed.take().unwrap_or_default();
         for (cache, _, list) in &self.filled {
             cache.with_state(|state, now| {
+                state.retain_inspected(self.namespace.as_deref(), &listed);
                 state.store.finish_list(self.namespace.as_deref(), *list, &listed, now);
                 Cache::set_listed(state, &self.name);
             });
@@ -149,6 +150,7 @@ impl Drop for CacheConsumer {
                 // Another feed may have taken over: of another version of the resource.
                 if state.feeds.get(&self.namespace) == Some(number) {
                     state.feeds.remove(&self.namespace);
+                    state.retain_inspected(self.namespace.as_deref(), &HashSet::new());
                     state.store.forget(self.namespace.as_deref(), now);
                 }
             });

@@ -1,5 +1,6 @@
 //! Keys that functions of the host compute (K7): a change is readable when its functions have returned.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kopf_core::caches::{CacheKey, ComputedKeys, ListId, StoredObject};
@@ -15,14 +16,15 @@ impl Cache {
     /// Takes a state that a stream has delivered: in a list, or by a watch.
     pub(super) fn put(self: &Arc<Self>, state: StoredObject, list: Option<ListId>, resource: &Arc<Resource>) {
         let task = self.with_state(|known, now| {
+            let key = CacheKey::of(&state.object);
             if !self.declared.has_functions() || !known.store.selects(&state.object) {
+                known.discard_inspected(&key);
                 match list {
                     Some(list) => known.store.deliver_listed(state, &vec![], list, now),
                     None => known.store.deliver(state, &vec![], now),
                 }
                 return None;
             }
-            let key = CacheKey::of(&state.object);
             if let Some(inspected) = known.inspected.get_mut(&key) {
                 inspected.pending = Some((state, list));
                 return None;
@@ -40,9 +42,7 @@ impl Cache {
     pub(super) fn remove(&self, object: &Object) {
         let key = CacheKey::of(object);
         self.with_state(|state, now| {
-            if let Some(inspected) = state.inspected.get_mut(&key) {
-                (inspected.state, inspected.pending) = (None, None);
-            }
+            state.discard_inspected(&key);
             state.store.deliver_deletion(&key, object.uid().unwrap_or_default(), now);
         });
     }
@@ -63,6 +63,23 @@ impl Cache {
 }
 
 impl CacheState {
+    /// Forgets the states of an object whose functions are being called: it is gone, or not selected any more.
+    fn discard_inspected(&mut self, key: &CacheKey) {
+        if let Some(inspected) = self.inspected.get_mut(key) {
+            (inspected.state, inspected.pending) = (None, None);
+        }
+    }
+
+    /// Forgets those of a namespace, or of all of them, that are not listed.
+    pub(super) fn retain_inspected(&mut self, namespace: Option<&str>, listed: &HashSet<CacheKey>) {
+        let is_covered = |key: &CacheKey| namespace.is_none() || key.namespace() == namespace;
+        for (key, inspected) in &mut self.inspected {
+            if is_covered(key) && !listed.contains(key) {
+                (inspected.state, inspected.pending) = (None, None);
+            }
+        }
+    }
+
     /// Takes the computed keys of an object. Returns its newer state, whose functions are called next.
     fn on_computed(
         &mut self,
