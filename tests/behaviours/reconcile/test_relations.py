@@ -11,6 +11,20 @@ import pytest
 
 HANDLERS_RAISE = True
 
+ZONES = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: zones.behaviours.example.com}
+spec:
+  group: behaviours.example.com
+  scope: Cluster
+  names: {plural: zones, singular: zone, kind: Zone, listKind: ZoneList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
 OWNING = """
 import kopf
 
@@ -206,6 +220,97 @@ def test_1_7_an_object_that_is_named_in_a_list_triggers_its_primaries(run, make,
     running.until("sync", 5)
     running.settle()
     assert running.of("sync")[2:] == ["a", "a", "a"]
+
+
+@pytest.fixture
+def miss_deletion(cluster):
+    """Deletes an object while it is not watched."""
+
+    def delete(plural, name):
+        cluster.inject("code", 500, verb="watch", resource=plural)
+        cluster.drop_watches(plural)
+        cluster.delete(plural, name)
+        cluster.compact()
+        cluster.clear_faults()
+
+    return delete
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_7_a_named_object_that_is_older_than_its_name_in_a_primary_disappears_in_a_gap(
+    run, make, cluster, miss_deletion
+):
+    for name in ("x", "y"):
+        cluster.create(secret(name))
+    running = run(source=NAMED.format(path="spec.secretName"))
+    running.settle()
+    make("a", spec={"secretName": "x"})
+    make("b", spec={"secretName": "missing"})
+    running.until("sync", 2)
+    running.settle()
+    miss_deletion("secrets", "x")
+    running.until("sync", 3)
+    running.settle()
+    assert "a" in running.of("sync")[2:]
+    before = len(running.of("sync"))
+    miss_deletion("secrets", "y")
+    cluster.create(secret("x"))
+    running.until("sync", before + 1)
+    running.settle()
+    assert running.of("sync")[before:] == ["a"], "the known absence of an object triggers nothing again"
+    miss_deletion("secrets", "x")
+    running.until("sync", before + 2)
+    running.settle()
+    assert running.of("sync")[before:] == ["a", "a"]
+
+
+LABELLED = """
+import kopf
+
+@kopf.on.event("secrets")
+def event(**_):
+    pass
+
+watched = kopf.watch("secrets", by="spec.secretName", labels={"ours": kopf.PRESENT})
+
+@kopf.on.reconcile("widgets", watches=[watched])
+def sync(name, memo, **_):
+    memo.calls.append(("sync", name))
+"""
+
+
+def test_1_7_a_named_object_that_is_older_than_its_name_in_a_primary_loses_its_label(run, make, cluster):
+    cluster.create({**secret("x"), "metadata": {"name": "x", "labels": {"ours": "y"}}})
+    running = run(source=LABELLED)
+    running.settle()
+    make("a", spec={"secretName": "x"})
+    running.until("sync")
+    running.settle()
+    cluster.patch("secrets", "x", {"metadata": {"labels": {"ours": None}}})
+    running.until("sync", 2)
+    cluster.patch("secrets", "x", {"stringData": {"k": "v"}})
+    running.settle()
+    assert running.of("sync") == ["a", "a"]
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_7_named_objects_of_a_cluster_scoped_kind_that_appears_later(run, make, cluster):
+    make("a", spec={"secretName": "z"})
+    running = run(
+        source=NAMED.format(path="spec.secretName").replace("secrets", "zones.behaviours.example.com")
+    )
+    running.settle()
+    cluster.apply(ZONES)
+    running.until("sync")
+    running.settle()
+    before = len(running.of("sync"))
+    zone = {"apiVersion": "behaviours.example.com/v1", "kind": "Zone", "metadata": {"name": "z"}}
+    cluster.create(zone)
+    running.until("sync", before + 1)
+    cluster.delete("zones", "z")
+    running.until("sync", before + 2)
+    running.settle()
+    assert running.of("sync")[before:] == ["a", "a"]
 
 
 FAILING = """

@@ -29,6 +29,18 @@ impl<P> Default for Affected<P> {
 }
 
 impl<P: Ord + Clone> Affected<P> {
+    /// Adds other affected primaries.
+    #[must_use]
+    pub fn with(self, mut others: BTreeSet<P>) -> Self {
+        match self {
+            Self::Everything => Self::Everything,
+            Self::These(mut primaries) => {
+                primaries.append(&mut others);
+                Self::These(primaries)
+            }
+        }
+    }
+
     fn of(related: impl IntoIterator<Item = Related<P>>) -> Self {
         let mut all = BTreeSet::new();
         for related in related {

@@ -59,6 +59,11 @@ impl<P: Ord + Clone> References<P> {
     pub fn primaries(&self, object: &ObjectName) -> impl Iterator<Item = &P> {
         self.0.objects(object)
     }
+
+    /// The objects that primaries name.
+    pub fn objects(&self) -> impl Iterator<Item = &ObjectName> {
+        self.0.keys()
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! The consumer of a feed: it passes the events of primaries and of secondary objects to the reconcilers.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use kopf_core::cause::EventType;
@@ -13,7 +12,8 @@ use kopf_core::time::Timestamp;
 use super::Reconcilers;
 use super::cycles::Cycles;
 use super::effects::Effects;
-use super::event::{FeedId, Listed, PrimaryEvent, RelatedEvent, Trigger};
+use super::event::{FeedId, FeedList, Listed, PrimaryEvent, RelatedEvent, Trigger};
+use super::relation::Relation;
 use super::state::State;
 use crate::daemons::ObjectOwner;
 use crate::feed::Consumer;
@@ -32,10 +32,11 @@ pub struct ReconcileConsumer {
     /// The positions of reconcilers, and of those of their secondary kinds that are of the resource.
     related: Vec<(usize, usize)>,
     cycles: Option<Arc<Cycles>>,
-    /// The objects of the current list.
-    listed: HashSet<Arc<str>>,
+    /// The current list.
+    list: FeedList,
+    /// Whether primaries name the objects.
+    is_named: bool,
     listing: Listed,
-    is_first: bool,
     pauses: u64,
 }
 
@@ -44,7 +45,7 @@ impl ReconcileConsumer {
     /// cycles.
     pub fn new(
         reconcilers: &Arc<Reconcilers>,
-        name: String,
+        (name, namespace): (String, Option<String>),
         plan: &ResourceHandlers,
         owner: Option<Arc<dyn ObjectOwner>>,
     ) -> Self {
@@ -54,7 +55,11 @@ impl ReconcileConsumer {
         let primaries = plan.reconciling.iter().filter_map(|handler| position(*handler)).collect();
         let related =
             plan.related.iter().filter_map(|(handler, related)| Some((position(*handler)?, *related)));
-        let related = related.collect();
+        let related: Vec<(usize, usize)> = related.collect();
+        let is_named = |&(index, position): &(usize, usize)| {
+            state.reconcilers[index].relations.get(position).is_some_and(Relation::is_named)
+        };
+        let is_named = related.iter().any(is_named);
         let feed = state.next_number();
         drop(state);
         let config = &reconcilers.base.live_config;
@@ -67,9 +72,9 @@ impl ReconcileConsumer {
             primaries,
             related,
             cycles,
-            listed: HashSet::new(),
+            list: FeedList::new(feed, namespace),
+            is_named,
             listing: Listed::First,
-            is_first: true,
             pauses: reconcilers.pause.count(),
         }
     }
@@ -117,18 +122,12 @@ impl ReconcileConsumer {
     }
 
     /// Removes the objects of the feed that are not listed.
-    fn retain(
-        &self,
-        is_listed: impl Fn(&str) -> bool + Copy,
-        state: &mut State,
-        now: Timestamp,
-        effects: &mut Effects,
-    ) {
+    fn retain(&self, list: &FeedList, state: &mut State, now: Timestamp, effects: &mut Effects) {
         for &index in &self.primaries {
-            state.retain_primaries(index, self.feed, is_listed, now, effects);
+            state.retain_primaries(index, self.feed, |key| list.contains(key), now, effects);
         }
         for &related in &self.related {
-            state.retain_related(related, self.feed, is_listed, now, effects);
+            state.retain_related(related, list, now, effects);
         }
     }
 }
@@ -136,7 +135,7 @@ impl ReconcileConsumer {
 impl WatchConsumer for ReconcileConsumer {
     fn event(&mut self, kind: EventType, object: &Arc<Object>) {
         if kind == EventType::Listed {
-            self.listed.insert(key_of(object));
+            self.list.insert(object, self.is_named);
         }
         self.reconcilers.with_state(|state, now, effects| self.take(kind, object, state, now, effects));
     }
@@ -145,27 +144,25 @@ impl WatchConsumer for ReconcileConsumer {
         if deleted {
             self.event(EventType::Deleted, identity);
         } else {
-            self.listed.insert(key_of(identity));
+            self.list.insert(identity, self.is_named);
         }
     }
 
     fn on_init(&mut self) {
         let pauses = self.reconcilers.pause.count();
         let is_after_pause = std::mem::replace(&mut self.pauses, pauses) != pauses;
-        self.listing = match (is_after_pause, self.is_first) {
+        self.listing = match (is_after_pause, self.list.is_first) {
             (true, _) => Listed::AfterPause,
             (false, true) => Listed::First,
             (false, false) => Listed::Again,
         };
-        self.listed.clear();
+        self.list.clear();
     }
 
     fn on_init_done(&mut self) {
-        let listed = std::mem::take(&mut self.listed);
-        let is_first = std::mem::take(&mut self.is_first);
         self.reconcilers.with_state(|state, now, effects| {
-            self.retain(|key| listed.contains(key), state, now, effects);
-            if is_first {
+            self.retain(&self.list, state, now, effects);
+            if self.list.is_first {
                 let is_open = |state: &State, index: usize| state.reconcilers[index].barrier.is_open();
                 let late = self.related.iter().filter(|(index, _)| is_open(state, *index));
                 let late: Vec<_> = late.map(|(index, _)| *index).collect();
@@ -178,6 +175,8 @@ impl WatchConsumer for ReconcileConsumer {
                 state.set_listed(&self.name);
             }
         });
+        self.list.clear();
+        self.list.is_first = false;
     }
 }
 
@@ -189,6 +188,11 @@ impl Drop for ReconcileConsumer {
         if self.reconcilers.base.stopping.is_cancelled() {
             return;
         }
-        self.reconcilers.with_state(|state, now, effects| self.retain(|_| false, state, now, effects));
+        self.list.clear();
+        self.list.is_first = false;
+        self.reconcilers.with_state(|state, now, effects| {
+            self.retain(&self.list, state, now, effects);
+            state.forget_absent(&self.related, self.feed);
+        });
     }
 }

@@ -1,12 +1,15 @@
 //! Events of primaries and of secondary objects, as the feeds pass them on.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kopf_core::object::Object;
+use kopf_core::relations::ObjectName;
 use kopf_core::resource::Resource;
 use kopf_core::schedule::Priority;
 
 use super::cycles::Cycles;
+use crate::object_key::key_of;
 
 /// The number of a feed, unique in the operator.
 pub(super) type FeedId = u64;
@@ -33,6 +36,46 @@ pub(super) enum Listed {
     AfterPause,
     /// Another list: events may have been missed.
     Again,
+}
+
+/// The objects of a list of a feed.
+pub(super) struct FeedList {
+    pub(super) feed: FeedId,
+    /// Whether it is the first list of the feed.
+    pub(super) is_first: bool,
+    /// The namespace of the feed; none for all of them.
+    namespace: Option<String>,
+    keys: HashSet<Arc<str>>,
+    /// The names, if they are needed.
+    names: HashSet<ObjectName>,
+}
+
+impl FeedList {
+    /// The empty first list.
+    pub(super) fn new(feed: FeedId, namespace: Option<String>) -> Self {
+        Self { feed, is_first: true, namespace, keys: HashSet::new(), names: HashSet::new() }
+    }
+
+    pub(super) fn insert(&mut self, object: &Object, needs_name: bool) {
+        self.keys.insert(key_of(object));
+        if needs_name {
+            self.names.insert(name_of(object));
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.keys, self.names) = (HashSet::new(), HashSet::new());
+    }
+
+    pub(super) fn contains(&self, key: &str) -> bool {
+        self.keys.contains(key)
+    }
+
+    /// Whether an object of this name would be listed, but is not.
+    pub(super) fn lacks(&self, name: &ObjectName) -> bool {
+        let is_covered = self.namespace.is_none() || self.namespace.as_deref() == name.0.as_deref();
+        is_covered && !self.names.contains(name)
+    }
 }
 
 /// An event of an object that can be related to primaries.
@@ -68,6 +111,11 @@ pub(super) struct Trigger<'a> {
     pub(super) source: &'static str,
     /// For the debug log.
     pub(super) cause: Option<&'a str>,
+}
+
+/// The name of an object, with its namespace if it has one.
+pub(super) fn name_of(object: &Object) -> ObjectName {
+    (object.namespace().map(Box::from), object.name().unwrap_or_default().into())
 }
 
 /// The object as in log lines: `deployments/web in shop`.

@@ -15,8 +15,7 @@ use kopf_core::time::Timestamp;
 
 use super::PrimaryName;
 use super::effects::{Effects, FinalizerEdit, Inspect};
-use super::event::{FeedId, Listed, PrimaryEvent, Trigger, described};
-use super::relation::name_of;
+use super::event::{FeedId, Listed, PrimaryEvent, Trigger, described, name_of};
 use super::state::{Inspected, Primary, Reconciler, State, kept};
 use crate::host::reconcile::Inspection;
 use crate::object_key::key_of;

@@ -9,7 +9,7 @@ use kopf_core::time::Timestamp;
 
 use super::Reconcilers;
 use super::effects::Effects;
-use super::state::State;
+use super::state::{Reconciler, State, kept};
 use crate::host::LogRecord;
 use crate::watch_health::WatchHealth;
 
@@ -39,6 +39,20 @@ impl Reconcilers {
     }
 }
 
+impl Reconciler {
+    /// Sets which named kinds are namespaced. Until a kind is served, it counts as namespaced.
+    fn set_namespaced_kinds(&mut self, resources: &[Arc<Resource>]) {
+        for relation in &mut self.relations {
+            let kind = resources.iter().find(|resource| relation.selects(resource));
+            if relation.set_namespaced(kind.is_none_or(|resource| resource.namespaced)) {
+                for (key, primary) in self.primaries.iter().filter(|(_, primary)| !primary.is_gone) {
+                    relation.observe_primary(key, Some(&kept(&primary.object)));
+                }
+            }
+        }
+    }
+}
+
 impl State {
     fn require(
         &mut self,
@@ -50,10 +64,7 @@ impl State {
         for reconciler in &mut self.reconcilers {
             let Some(handler) = self.rules.registry.handlers.get(reconciler.handler) else { continue };
             reconciler.kinds = handler.selector.as_ref().map(|own| own.select(resources)).unwrap_or_default();
-            for relation in &mut reconciler.relations {
-                let kind = resources.iter().find(|resource| relation.selects(resource));
-                relation.is_namespaced = kind.is_none_or(|resource| resource.namespaced);
-            }
+            reconciler.set_namespaced_kinds(resources);
             let mut names = Vec::new();
             let mut unknown = Vec::new();
             if !is_located {

@@ -12,7 +12,7 @@ use kopf_core::time::Timestamp;
 
 use super::Reconcilers;
 use super::effects::{Effects, Inspect};
-use super::event::{FeedId, Listed, ObjectEvent, RelatedEvent, Trigger, described};
+use super::event::{FeedId, FeedList, Listed, ObjectEvent, RelatedEvent, Trigger, described};
 use super::state::{Reconciler, State};
 use crate::host::reconcile::{Inspection, PrimaryRef};
 use crate::object_key::key_of;
@@ -45,8 +45,7 @@ impl State {
             return;
         }
         if filters::on_related(&relation.declared, &event.object) == FilterVerdict::No {
-            relation.remember_version(&key, None);
-            let affected = relation.memory.remove(&(event.feed, key));
+            let affected = relation.remove(&key, &event);
             return self.trigger_affected(index, affected, &event, None, now, effects);
         }
         if !relation.declared.has_functions() {
@@ -111,10 +110,10 @@ impl State {
             let related = relation.related(&event.object, kinds, inspection.mapped);
             let is_related = !matches!(&related, Related::To(none) if none.is_empty());
             previous = relation.remember_version(key, is_related.then_some(&event.object));
+            relation.set_present(event.feed, &event.object);
             relation.memory.observe(known, digest, related, event.listed == Listed::First)
         } else {
-            relation.remember_version(key, None);
-            relation.memory.remove(&known)
+            relation.remove(key, event)
         };
         let counts_own_writes = relation.counts_own_writes();
         let changed = ObjectEvent {
@@ -139,30 +138,37 @@ impl State {
         let key = key_of(&event.object);
         let Some(relation) = self.reconcilers[index].relations.get_mut(position) else { return };
         relation.inspected.remove(&key);
-        relation.remember_version(&key, None);
-        let naming = relation.naming(&event.object);
-        let affected = relation.memory.remove(&(event.feed, key));
+        let affected = relation.remove(&key, event);
         self.trigger_affected(index, affected, event, None, now, effects);
-        self.trigger_affected(index, Affected::These(naming), event, None, now, effects);
     }
 
     /// Takes the end of a list, or of the feed: the objects of the feed that are not listed have disappeared.
     pub(super) fn retain_related(
         &mut self,
         (index, position): (usize, usize),
-        feed: FeedId,
-        is_listed: impl Fn(&str) -> bool,
+        list: &FeedList,
         now: Timestamp,
         effects: &mut Effects,
     ) {
+        let feed = list.feed;
         let Some(relation) = self.reconcilers[index].relations.get_mut(position) else { return };
-        relation.inspected.retain(|key, (event, _)| event.feed != feed || is_listed(key));
+        relation.inspected.retain(|key, (event, _)| event.feed != feed || list.contains(key));
         let memory = &mut relation.memory;
-        let affected = memory.finish_relist(|(other, key)| *other != feed || is_listed(key));
+        let affected = memory.finish_relist(|(other, key)| *other != feed || list.contains(key));
+        let affected = affected.with(relation.finish_list(list));
         relation.retain_versions();
         relation.retain_feed(feed);
         let cause = self.is_debug.then_some("a related object that is gone");
         self.trigger_these(index, affected, cause, None, now, effects);
+    }
+
+    /// Forgets which objects the feed does not have: it has ended.
+    pub(super) fn forget_absent(&mut self, related: &[(usize, usize)], feed: FeedId) {
+        for &(index, position) in related {
+            if let Some(relation) = self.reconcilers[index].relations.get_mut(position) {
+                relation.forget_absent(feed);
+            }
+        }
     }
 
     fn trigger_affected(

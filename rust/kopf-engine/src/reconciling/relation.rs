@@ -8,12 +8,12 @@ use kopf_core::object::Object;
 use kopf_core::persistence::Persistence;
 use kopf_core::predicate::{Changed, Digests};
 use kopf_core::relations::{
-    ObjectName, OwnerKind, ReferencePath, References, Related, RelationMemory, owners,
+    Affected, ObjectName, OwnerKind, ReferencePath, References, Related, RelationMemory, owners,
 };
 use kopf_core::resource::Resource;
 use kopf_core::selectors::ListPath;
 
-use super::event::{FeedId, RelatedEvent};
+use super::event::{FeedId, FeedList, Listed, RelatedEvent, name_of};
 use crate::host::reconcile::{Mapped, PrimaryRef};
 
 /// An owned or watched kind of one reconciler.
@@ -28,8 +28,10 @@ pub(super) struct Relation {
     /// The objects that primaries name.
     references: References<Arc<str>>,
     path: Option<ReferencePath>,
+    /// The named objects that are known to be absent, with their feeds: they have not been listed, are gone, or do not match.
+    absent: BTreeSet<(FeedId, ObjectName)>,
     /// Whether the named kind is namespaced.
-    pub(super) is_namespaced: bool,
+    is_namespaced: bool,
     /// The objects whose functions are being called by the host, with the newest event since then.
     pub(super) inspected: HashMap<Arc<str>, (RelatedEvent, Option<RelatedEvent>)>,
 }
@@ -50,6 +52,7 @@ impl Relation {
             versions: HashMap::new(),
             references: References::default(),
             path,
+            absent: BTreeSet::new(),
             is_namespaced: true,
             inspected: HashMap::new(),
         }
@@ -68,6 +71,11 @@ impl Relation {
     /// Records a feed that delivers objects.
     pub(super) fn add_feed(&mut self, feed: FeedId) {
         self.feeds.insert(feed);
+    }
+
+    /// Forgets which objects a feed does not have.
+    pub(super) fn forget_absent(&mut self, feed: FeedId) {
+        self.absent.retain(|(of, _)| *of != feed);
     }
 
     /// Forgets a feed of which no object is remembered.
@@ -126,9 +134,58 @@ impl Relation {
         }
     }
 
+    /// Sets whether the named kind is namespaced. Returns whether the names in primaries must be recorded again.
+    pub(super) fn set_namespaced(&mut self, is_namespaced: bool) -> bool {
+        std::mem::replace(&mut self.is_namespaced, is_namespaced) != is_namespaced && self.path.is_some()
+    }
+
     /// The primaries that name the object now.
-    pub(super) fn naming(&self, object: &Object) -> BTreeSet<PrimaryRef> {
-        self.references.primaries(&name_of(object)).map(|key| PrimaryRef::Uid(Arc::clone(key))).collect()
+    fn naming(&self, name: &ObjectName) -> BTreeSet<PrimaryRef> {
+        self.references.primaries(name).map(|key| PrimaryRef::Uid(Arc::clone(key))).collect()
+    }
+
+    /// Records that a feed has an object that matches.
+    pub(super) fn set_present(&mut self, feed: FeedId, object: &Object) {
+        if !self.absent.is_empty() {
+            self.absent.remove(&(feed, name_of(object)));
+        }
+    }
+
+    /// Records that an object is gone, or does not match. Returns the primaries that this affects.
+    pub(super) fn remove(&mut self, key: &Arc<str>, event: &RelatedEvent) -> Affected<PrimaryRef> {
+        self.remember_version(key, None);
+        let affected = self.memory.remove(&(event.feed, Arc::clone(key)));
+        let naming = self.set_absent(event.feed, name_of(&event.object));
+        // All primaries are reconciled anyway.
+        if event.listed == Listed::First { affected } else { affected.with(naming) }
+    }
+
+    /// Records that a feed does not have an object that matches. Returns the primaries that name it, unless its absence was known.
+    ///
+    /// The memory of relations is not enough: an object can be older than its names in primaries.
+    fn set_absent(&mut self, feed: FeedId, name: ObjectName) -> BTreeSet<PrimaryRef> {
+        let mut naming = self.naming(&name);
+        if !naming.is_empty() && !self.absent.insert((feed, name)) {
+            naming.clear();
+        }
+        naming
+    }
+
+    /// Records the end of a list: the named objects that are not in it are absent. Returns the primaries that this affects.
+    pub(super) fn finish_list(&mut self, list: &FeedList) -> BTreeSet<PrimaryRef> {
+        let Self { absent, references, declared, .. } = self;
+        absent.retain(|(_, name)| references.primaries(name).next().is_some());
+        let is_missing =
+            |name: &&ObjectName| declared.namespaces.contains(name.0.as_deref()) && list.lacks(name);
+        let missing: Vec<_> = references.objects().filter(is_missing).cloned().collect();
+        let naming: BTreeSet<_> =
+            missing.into_iter().flat_map(|name| self.set_absent(list.feed, name)).collect();
+        if list.is_first { BTreeSet::new() } else { naming }
+    }
+
+    /// Whether primaries name the objects.
+    pub(super) fn is_named(&self) -> bool {
+        self.path.is_some()
     }
 
     /// The primaries to which the object is related.
@@ -146,7 +203,7 @@ impl Relation {
                 });
                 Related::To(uids.map(|uid| PrimaryRef::Uid(Arc::from(uid))).collect())
             }
-            RelationKind::Named { .. } => Related::To(self.naming(object)),
+            RelationKind::Named { .. } => Related::To(self.naming(&name_of(object))),
             RelationKind::Mapped => match mapped {
                 None => Related::Unknown,
                 Some(Mapped::Everything) => Related::Everything,
@@ -154,9 +211,4 @@ impl Relation {
             },
         }
     }
-}
-
-/// The name of an object, with its namespace if it has one.
-pub(super) fn name_of(object: &Object) -> ObjectName {
-    (object.namespace().map(Box::from), object.name().unwrap_or_default().into())
 }

@@ -57,7 +57,8 @@ impl Orchestrator {
         };
         let owner = plan.has_cycles().then(|| Arc::<Dispatcher>::clone(dispatcher) as Arc<dyn ObjectOwner>);
         // First: the handling cycle of an event depends on whether reconcilers hold the object.
-        let feed = feed.with(ReconcileConsumer::new(reconcilers, name, plan, owner));
+        let stream = (name, namespace);
+        let feed = feed.with(ReconcileConsumer::new(reconcilers, stream, plan, owner));
         if plan.has_cycles() { feed.with(DispatchConsumer::new(Arc::clone(dispatcher))) } else { feed }
     }
 
