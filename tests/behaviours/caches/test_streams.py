@@ -225,3 +225,23 @@ def test_2_3_objects_of_a_removed_kind_leave_the_cache(cluster):
         wait_until(lambda: not gadgets.is_ready)
         with pytest.raises(LookupError, match="does not exist"):
             gadgets.get("g")
+
+
+@pytest.mark.kopf_embedded_only
+@pytest.mark.parametrize("options", [{}, {"metadata_only": True}])
+def test_2_3_fields_are_read_in_whole_objects_with_the_defaults_of_the_server(cluster, options):
+    for name, spec in (("on", {}), ("off", {"unschedulable": True})):
+        cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec})
+    caches = []
+
+    def declare():
+        for value in ("false", "true"):
+            fields = {"spec.unschedulable": value}
+            caches.append(kopf.cache("nodes", id=f"nodes_{value}", fields=fields, **options))
+
+    with Operator(cluster, declare) as operator:
+        wait_ready(*caches)
+        assert [[one.metadata.name for one in cache] for cache in caches] == [["on"], ["off"]]
+        cluster.patch("nodes", "on", {"spec": {"unschedulable": True}})
+        operator.wait_until_idle()
+        assert [[one.metadata.name for one in cache] for cache in caches] == [[], ["off", "on"]]

@@ -1,6 +1,7 @@
 //! The objects that a cache selects: by labels and by fields (2.3).
 
 use crate::handler::caching::Caching;
+use crate::json::path::FieldPath;
 use crate::json::value::Value;
 use crate::object::Object;
 use crate::selectors::{LabelSelector, SelectorError};
@@ -9,14 +10,24 @@ use crate::selectors::{LabelSelector, SelectorError};
 #[derive(Clone, Debug, Default)]
 pub struct Selected {
     labels: LabelSelector,
-    fields: Vec<(crate::json::path::FieldPath, String)>,
+    fields: Vec<SelectedField>,
+}
+
+/// A field and its value in the form of field selectors.
+#[derive(Clone, Debug)]
+struct SelectedField {
+    path: FieldPath,
+    value: String,
+    /// The value of a missing field.
+    default: &'static str,
 }
 
 impl Selected {
     /// The selectors of the declaration.
     pub fn of(declared: &Caching) -> Result<Self, SelectorError> {
         let labels = LabelSelector::parse(&declared.label_selector)?;
-        Ok(Self { labels, fields: declared.fields.clone() })
+        let fields = declared.fields.iter().map(|(path, value)| SelectedField::of(path, value));
+        Ok(Self { labels, fields: fields.collect() })
     }
 
     /// Whether all objects are selected.
@@ -24,15 +35,31 @@ impl Selected {
         self.labels == LabelSelector::default() && self.fields.is_empty()
     }
 
-    /// Whether the object is selected. As for API servers, a missing field has an empty value.
+    /// Whether the whole object is selected.
     pub fn matches(&self, object: &Object) -> bool {
-        let text = |value| match value {
-            Some(Value::String(value)) => value,
-            Some(Value::Null) | None => String::new(),
-            Some(value) => value.to_string(),
+        self.labels.matches(object) && self.fields.iter().all(|field| field.matches(object))
+    }
+}
+
+impl SelectedField {
+    /// The field as API servers read it: some have other names in selectors, and defaults.
+    fn of(path: &FieldPath, value: &str) -> Self {
+        let keys: Vec<&str> = path.keys().iter().map(AsRef::as_ref).collect();
+        let (path, default) = match keys[..] {
+            ["status", "successful"] => (FieldPath::parse("status.succeeded"), "0"),
+            ["status", "replicas"] => (path.clone(), "0"),
+            ["spec", "unschedulable" | "hostNetwork"] => (path.clone(), "false"),
+            _ => (path.clone(), ""),
         };
-        let is_equal = |(path, expected): &(_, String)| text(object.field(path)) == *expected;
-        self.labels.matches(object) && self.fields.iter().all(is_equal)
+        Self { path, value: value.to_owned(), default }
+    }
+
+    fn matches(&self, object: &Object) -> bool {
+        match object.field(&self.path) {
+            Some(Value::String(value)) => value == self.value,
+            Some(Value::Null) | None => self.default == self.value,
+            Some(value) => value.to_string() == self.value,
+        }
     }
 }
 
@@ -102,5 +129,22 @@ mod tests {
             assert_eq!(selected.matches(&Object::decode(&body.to_string()).unwrap()), expected, "{body}");
         }
         assert!(Selected::of(&declared("=", &json!([]))).is_err());
+    }
+
+    #[test]
+    fn s2_3_missing_fields_have_the_defaults_of_api_servers() {
+        for (path, value, other) in [
+            ("spec.unschedulable", "false", json!({"spec": {"unschedulable": true}})),
+            ("spec.hostNetwork", "false", json!({"spec": {"hostNetwork": true}})),
+            ("status.replicas", "0", json!({"status": {"replicas": 1}})),
+            ("status.successful", "0", json!({"status": {"succeeded": 1}})),
+            ("spec.nodeName", "", json!({"spec": {"nodeName": "n1"}})),
+        ] {
+            let path: Vec<_> = path.split('.').collect();
+            let selected = Selected::of(&declared("", &json!([[path, value]]))).unwrap();
+            let matches =
+                |body: &serde_json::Value| selected.matches(&Object::decode(&body.to_string()).unwrap());
+            assert_eq!((matches(&json!({})), matches(&other)), (true, false), "{path:?}");
+        }
     }
 }

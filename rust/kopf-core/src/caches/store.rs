@@ -25,12 +25,22 @@ pub struct StoredObject {
     pub object: Arc<Object>,
     /// The digests of the fields that managers have applied. They are made before `managedFields` are dropped.
     pub owned: Arc<[(String, Digest)]>,
+    /// Whether the cache selects the whole object. Others are not shown.
+    pub is_selected: bool,
+}
+
+impl StoredObject {
+    /// The state of an object that the cache does not select.
+    pub fn unselected(object: &Arc<Object>) -> Self {
+        Self { object: Arc::clone(object), owned: Arc::new([]), is_selected: false }
+    }
 }
 
 /// The objects of one cache. The caller locks it, and reports every event.
 #[derive(Debug)]
 pub struct ObjectStore {
-    selected: Selected,
+    /// Whether some objects are not selected.
+    is_selective: bool,
     indices: CacheIndices<Arc<CacheKey>>,
     /// By namespaces, which are empty for cluster-scoped objects, and by names.
     pub(super) namespaces: BTreeMap<Box<str>, BTreeMap<Box<str>, Entry>>,
@@ -71,7 +81,7 @@ impl ObjectStore {
             KeySource::Function => None,
         };
         Ok(Self {
-            selected: Selected::of(declared)?,
+            is_selective: !Selected::of(declared)?.is_everything(),
             indices: CacheIndices::new(declared.by.iter().map(|(name, source)| (name.clone(), path(source)))),
             namespaces: BTreeMap::new(),
             count: 0,
@@ -85,11 +95,6 @@ impl ObjectStore {
     }
 
     // --- Events of the streams.
-
-    /// Whether the cache selects the object.
-    pub fn selects(&self, object: &Object) -> bool {
-        self.selected.matches(object)
-    }
 
     /// Records a state that a watch has delivered, with its computed keys.
     pub fn deliver(&mut self, state: StoredObject, computed: &ComputedKeys, now: Timestamp) {
@@ -176,8 +181,7 @@ impl ObjectStore {
             if self.shown(&key).is_some_and(|known| is_older(&state.object, known)) {
                 return;
             }
-            let is_selected = self.selects(&state.object);
-            self.show(&key, Some(state).filter(|_| is_selected), now);
+            self.show(&key, Some(state).filter(|state| state.is_selected), now);
         }
         if let Some(entry) = self.entry(&key) {
             let key = Arc::clone(&entry.key);
@@ -209,13 +213,13 @@ impl ObjectStore {
         let Some(write) = self.writes.get(key) else { return };
         let state = write.cached.read().map(|version| version.body.clone());
         let is_settled = write.cached.is_settled();
-        let state = state.filter(|state| self.selects(&state.object));
+        let state = state.filter(|state| state.is_selected);
         let is_hidden = state.is_none();
         self.show(key, state, now);
         if is_settled {
             self.settled.extend(self.writes.remove(key).into_iter().flat_map(|write| write.tickets));
         } else if is_hidden
-            && !self.selected.is_everything()
+            && self.is_selective
             && let Some(write) = self.writes.get_mut(key).filter(|write| write.cached.is_undelivered())
         {
             // The stream delivers no event of an object that the server has never selected.

@@ -5,6 +5,7 @@
 use crate::handler::Handler;
 use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::json::DecodeError;
+use crate::json::path::FieldPath;
 use crate::object::Object;
 use crate::resource::Resource;
 
@@ -38,7 +39,7 @@ impl Projection {
         if resource_handlers.changing.is_empty()
             && resource_handlers.reconciling.is_empty()
             && resource_handlers.related.iter().all(|related| needs_only_metadata(registry, *related))
-            && handlers.all(|handler| handler.metadata_only)
+            && handlers.all(|handler| handler.metadata_only && !selects_by_content(handler))
             && resource_handlers.resource.kind.is_some()
         {
             Self::Metadata
@@ -62,6 +63,12 @@ impl Projection {
         };
         object.with_type_meta(&api_version, kind)
     }
+}
+
+/// Whether a cache selects objects by fields outside of their metadata.
+fn selects_by_content(handler: &Handler) -> bool {
+    let is_content = |path: &FieldPath| path.keys().first().is_some_and(|key| **key != *"metadata");
+    handler.caching().is_some_and(|options| options.fields.iter().any(|(path, _)| is_content(path)))
 }
 
 /// Whether the reconciler needs only the metadata of this secondary kind.
@@ -130,6 +137,13 @@ mod tests {
         ] {
             assert_eq!(projection(&handlers), expected, "{handlers:?}");
         }
+    }
+
+    #[test]
+    fn caches_that_select_by_content_need_whole_objects() {
+        let of = |path: &[&str]| json!({"kind": "caching", "fields": [[path, "n1"]]});
+        assert_eq!(projection(&[of(&["metadata", "name"])]), Projection::Metadata);
+        assert_eq!(projection(&[of(&["spec", "nodeName"])]), Projection::Whole);
     }
 
     #[test]

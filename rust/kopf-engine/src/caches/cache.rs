@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kopf_core::caches::{CacheKey, ObjectStore, Query, QueryError, UnknownKey};
+use kopf_core::caches::{CacheKey, ObjectStore, Query, QueryError, Selected, UnknownKey};
 use kopf_core::handler::Handler;
 use kopf_core::handler::caching::Caching;
 use kopf_core::handler::namespaces::DeclaredNamespaces;
@@ -36,6 +36,8 @@ pub struct Cache {
     id: Arc<str>,
     pub(super) declared: Caching,
     pub(super) kept: Kept,
+    /// Evaluated for whole objects: the kept ones may lack the fields.
+    pub(super) selected: Selected,
     selector: Option<Selector>,
     pub(super) base: Arc<TaskContext>,
     health: Arc<WatchHealth>,
@@ -57,7 +59,8 @@ impl Cache {
         (tickets, wake): (&Arc<Tickets>, &Arc<Notify>),
     ) -> Option<Self> {
         let options = declared.caching()?.clone();
-        let store = ObjectStore::new(&options)
+        let (store, selected) = ObjectStore::new(&options)
+            .and_then(|store| Ok((store, Selected::of(&options)?)))
             .inspect_err(|error| {
                 let text = format!("The cache {:?} cannot be used: {error}.", declared.id);
                 base.host.log(LogRecord::general(Level::Error, LOGGER, text));
@@ -67,6 +70,7 @@ impl Cache {
             handler,
             id: Arc::clone(&declared.id),
             kept: Kept { metadata_only: declared.metadata_only, drop: options.drop.clone() },
+            selected,
             declared: options,
             selector: declared.selector.clone(),
             base: Arc::clone(base),

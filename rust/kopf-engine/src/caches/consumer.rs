@@ -65,8 +65,13 @@ impl Cache {
         self.state().owner_kinds = kinds;
     }
 
+    /// Whether the cache selects the object.
+    pub(super) fn selects(&self, object: &Object) -> bool {
+        self.selected.matches(object)
+    }
+
     /// Whether the object has an owner, if it needs one.
-    fn keeps(&self, object: &Object) -> bool {
+    fn has_owner(&self, object: &Object) -> bool {
         let Some(CacheOwner { controller, .. }) = self.declared.owner else { return true };
         let state = self.state();
         let is_owner = |resource: &Arc<Resource>| {
@@ -90,12 +95,13 @@ impl WatchConsumer for CacheConsumer {
             if !cache.declared.namespaces.contains(object.namespace()) {
                 continue;
             }
-            if kind == EventType::Deleted || !cache.keeps(object) {
+            if kind == EventType::Deleted || !cache.has_owner(object) {
                 cache.remove(object);
                 continue;
             }
             // Caches usually keep the same parts of objects.
             let state = match &stored {
+                _ if !cache.selects(object) => StoredObject::unselected(object),
                 Some((kept, state)) if *kept == cache.kept => state.clone(),
                 _ => {
                     let state = cache.kept.store(object, &self.resource);

@@ -17,7 +17,7 @@ impl Cache {
     pub(super) fn put(self: &Arc<Self>, state: StoredObject, list: Option<ListId>, resource: &Arc<Resource>) {
         let task = self.with_state(|known, now| {
             let key = CacheKey::of(&state.object);
-            if !self.declared.has_functions() || !known.store.selects(&state.object) {
+            if !self.declared.has_functions() || !state.is_selected {
                 known.discard_inspected(&key);
                 match list {
                     Some(list) => known.store.deliver_listed(state, &vec![], list, now),

@@ -16,7 +16,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// The object as it is kept.
+    /// The object as a cache keeps it that selects it.
     pub(super) fn store(&self, object: &Arc<Object>, resource: &Resource) -> StoredObject {
         let owned = owned_digests(object).into();
         let mut kept = Arc::clone(object);
@@ -29,7 +29,7 @@ impl Kept {
             }
         }
         let rest = kept.without(&self.drop).map(Arc::new);
-        StoredObject { object: rest.unwrap_or(kept), owned }
+        StoredObject { object: rest.unwrap_or(kept), owned, is_selected: true }
     }
 }
 

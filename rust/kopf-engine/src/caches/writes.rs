@@ -124,7 +124,10 @@ fn accepted(cache: &Cache, object: Option<&Arc<Object>>, is_deletion: bool, reso
     if is_gone {
         return Ended::Gone(object.uid().map(Box::from));
     }
-    Ended::Stored(Box::new(cache.kept.store(object, resource)))
+    let is_selected = cache.selects(object);
+    let state =
+        if is_selected { cache.kept.store(object, resource) } else { StoredObject::unselected(object) };
+    Ended::Stored(Box::new(state))
 }
 
 /// Whether nothing delays the deletion of the object.

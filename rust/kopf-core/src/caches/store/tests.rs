@@ -23,7 +23,17 @@ fn pod(namespace: &str, name: &str, version: u64, node: &str) -> StoredObject {
                      "resourceVersion": version.to_string(), "labels": {"node": node}},
         "spec": {"nodeName": node},
     });
-    StoredObject { object: Arc::new(Object::decode(&json.to_string()).unwrap()), owned: Arc::new([]) }
+    stored(&json)
+}
+
+fn stored(json: &serde_json::Value) -> StoredObject {
+    let object = Arc::new(Object::decode(&json.to_string()).unwrap());
+    StoredObject { object, owned: Arc::new([]), is_selected: true }
+}
+
+/// A pod whose label the cache does not select.
+fn unselected(name: &str, version: u64) -> StoredObject {
+    StoredObject { is_selected: false, ..pod("a", name, version, "n2") }
 }
 
 fn key(state: &StoredObject) -> CacheKey {
@@ -126,7 +136,7 @@ fn w1_own_creations_with_generated_names_and_deletions_are_readable() {
 fn own_writes_outside_of_the_selection_are_not_shown() {
     let mut store = ObjectStore::new(&declared(&json!({"label_selector": "node=n1"}))).unwrap();
     listed(&mut store, None, &[pod("a", "x", 1, "n1")]);
-    let written = pod("a", "x", 5, "n2");
+    let written = unselected("x", 5);
     store.start_write(key(&written), 1);
     store.finish_write(&key(&written), WriteResponse::Written(versioned(written.clone())), 5.0, at(0.0));
     assert!(store.is_empty());
@@ -139,7 +149,7 @@ fn own_writes_outside_of_the_selection_are_not_shown() {
 #[test]
 fn w5_own_writes_that_the_server_never_selects_are_not_waited_for() {
     let mut store = ObjectStore::new(&declared(&json!({"label_selector": "node=n1"}))).unwrap();
-    let (selected, other) = (pod("a", "selected", 5, "n1"), pod("a", "other", 6, "n2"));
+    let (selected, other) = (pod("a", "selected", 5, "n1"), unselected("other", 6));
     for (state, ticket) in [(&selected, 1), (&other, 2)] {
         store.start_write(key(state), ticket);
         store.finish_write(&key(state), WriteResponse::Written(versioned(state.clone())), 5.0, at(0.0));
@@ -149,7 +159,7 @@ fn w5_own_writes_that_the_server_never_selects_are_not_waited_for() {
         (vec!["selected".into()], vec![2])
     );
     store.start_unnamed();
-    store.finish_unnamed(Some(pod("a", "unnamed", 7, "n2")), 3, 5.0, at(0.0));
+    store.finish_unnamed(Some(unselected("unnamed", 7)), 3, 5.0, at(0.0));
     store.start_write(key(&other), 4);
     store.finish_write(&key(&other), WriteResponse::Gone("uid-of-other".into()), 5.0, at(0.0));
     assert_eq!(store.take_settled(), [3, 4]);
@@ -159,7 +169,7 @@ fn w5_own_writes_that_the_server_never_selects_are_not_waited_for() {
     assert_eq!(store.expire(at(6.0)), [key(&selected)], "the others are not reported");
     // The server reports the loss of a label.
     store.deliver(selected, &vec![], at(7.0));
-    let changed = pod("a", "selected", 8, "n2");
+    let changed = unselected("selected", 8);
     store.start_write(key(&changed), 5);
     store.finish_write(&key(&changed), WriteResponse::Written(versioned(changed.clone())), 5.0, at(7.0));
     assert_eq!(store.take_settled(), [1]);
@@ -215,8 +225,7 @@ fn s2_6_unread_objects_are_compressed() {
     let mut store = by_node();
     let items: Vec<_> = (0..100).map(|index| json!({"name": format!("part-{index}")})).collect();
     let large = json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"nodeName": "n1", "items": items}});
-    let object = Arc::new(Object::decode(&large.to_string()).unwrap());
-    store.deliver(StoredObject { object, owned: Arc::new([]) }, &vec![], at(0.0));
+    store.deliver(stored(&large), &vec![], at(0.0));
     let size = store.memory_size();
     assert!(store.resting(60.0, 10, at(59.0)).is_empty());
     for object in store.resting(60.0, 10, at(60.0)) {
