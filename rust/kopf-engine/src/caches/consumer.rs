@@ -67,7 +67,7 @@ impl Cache {
 
     /// Whether the cache selects the object.
     pub(super) fn selects(&self, object: &Object) -> bool {
-        self.selected.matches(object)
+        self.selected.matches(object) && self.has_owner(object)
     }
 
     /// Whether the object has an owner, if it needs one.
@@ -95,7 +95,7 @@ impl WatchConsumer for CacheConsumer {
             if !cache.declared.namespaces.contains(object.namespace()) {
                 continue;
             }
-            if kind == EventType::Deleted || !cache.has_owner(object) {
+            if kind == EventType::Deleted {
                 cache.remove(object);
                 continue;
             }
@@ -161,5 +161,61 @@ impl Drop for CacheConsumer {
                 }
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::caches::CacheStream;
+    use crate::testing::{Fixture, resource};
+    use crate::user_client::{WriteObserver, WriteOutcome, WrittenObject};
+
+    fn config_map(version: &str, has_owner: bool) -> Arc<Object> {
+        let owner = json!({"apiVersion": "example.com/v1", "kind": "Shop", "name": "shop", "uid": "u1"});
+        let owners = if has_owner { json!([owner]) } else { json!([]) };
+        let metadata = json!({"name": "cm", "namespace": "x", "uid": "u2", "resourceVersion": version,
+                              "ownerReferences": owners});
+        Arc::new(Object::decode(&json!({"metadata": metadata}).to_string()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn w1_an_event_from_before_an_adoption_does_not_hide_the_child() {
+        let owner = json!({"reconciler": 0, "controller": false});
+        let selector = json!({"any_name": "configmaps"});
+        let caching = json!({"id": "children", "kind": "caching", "selector": selector, "owner": owner});
+        let reconciling = json!({"id": "sync", "kind": "reconciling", "selector": {"any_name": "shops"}});
+        let fixture = Fixture::with_handlers(vec![reconciling, caching], &json!({}), |_| (200, None));
+        let health = Arc::clone(&fixture.health);
+        let caches = Caches::of(&fixture.shared.base, &health, None).unwrap();
+        let (cache, config_maps) = (caches.get(1).unwrap(), resource("", "configmaps", true));
+        let resource = Arc::clone(&config_maps);
+        caches.require(
+            &[CacheStream { name: "s".to_owned(), namespace: None, resource, caches: vec![1] }],
+            true,
+        );
+        let mut consumer = CacheConsumer::new(&caches, ("s".to_owned(), None), &config_maps, &[1]);
+        consumer.on_init();
+        consumer.event(EventType::Listed, &config_map("1", false));
+        consumer.on_init_done();
+        let is_shown = || cache.get(Some("x"), "cm").unwrap().is_some();
+        assert!(!is_shown(), "it has no owner yet");
+        let write = WrittenObject {
+            resource: &config_maps,
+            namespace: Some("x"),
+            name: Some("cm"),
+            manager: None,
+            body: None,
+            run: None,
+        };
+        let adoption = caches.start(write).unwrap();
+        adoption.finish(WriteOutcome::Accepted { object: Some(&config_map("3", true)), is_deletion: false });
+        assert!(is_shown());
+        consumer.event(EventType::Modified, &config_map("2", false));
+        assert!(is_shown(), "the event is older than the adoption");
+        consumer.event(EventType::Modified, &config_map("4", false));
+        assert!(!is_shown(), "another client has removed the owner");
     }
 }
