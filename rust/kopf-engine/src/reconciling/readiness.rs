@@ -1,5 +1,6 @@
 //! The readiness of reconcilers: the streams that they wait for before their first call.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kopf_core::log_level::Level;
@@ -61,6 +62,8 @@ impl State {
         is_located: bool,
         now: Timestamp,
     ) {
+        let names: HashSet<&str> = streams.iter().map(|stream| &*stream.name).collect();
+        self.listed.retain(|name| names.contains(&**name));
         for reconciler in &mut self.reconcilers {
             let Some(handler) = self.rules.registry.handlers.get(reconciler.handler) else { continue };
             reconciler.kinds = handler.selector.as_ref().map(|own| own.select(resources)).unwrap_or_default();
@@ -132,5 +135,28 @@ impl State {
                 effects.records.push(LogRecord::general(Level::Warning, LOGGER, text));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::Fixture;
+
+    #[tokio::test]
+    async fn the_names_of_former_streams_are_forgotten() {
+        let handler = json!({"id": "sync", "kind": "reconciling", "selector": {"any_name": "shops"}});
+        let fixture = Fixture::with_handlers(vec![handler], &json!({}), |_| (200, None));
+        let mut state = State::of(&fixture.shared.base).unwrap();
+        let stream = |name: &str| RequiredStream { name: name.to_owned(), reconcilers: vec![0] };
+        let now = Timestamp::from_micros(0);
+        state.require(&[], &[stream("shops in a"), stream("shops in b")], true, now);
+        for name in ["shops in a", "shops in b"] {
+            state.set_listed(name);
+        }
+        state.require(&[], &[stream("shops in b")], true, now);
+        assert!(state.listed.iter().eq(["shops in b"]));
     }
 }
