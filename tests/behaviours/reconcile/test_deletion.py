@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import threading
 
+import kopf
 import pytest
 from kopf.testing import ApiError
 
@@ -48,6 +49,44 @@ def test_1_14_14_the_requests_are_in_order(run, make, cluster):
     # The log has no requests of the test itself.
     assert [item for item in sent if item[0] == "PATCH"] == [("PATCH", "one"), ("PATCH", "one")]
     assert running.of("sync") == [False, True]
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_8_f1_an_edit_is_repeated_after_a_404_that_is_no_deletion(run, make, cluster, finalizer):
+    cluster.freeze()
+    cluster.inject("code", 404, verb="patch", resource="widgets", times=1)
+    running = run(source=DELETING)
+    make()
+    running.settle()
+    assert not running.of("sync")
+    cluster.advance(5)
+    assert running.of("sync") == [False]
+    assert finalizers_of(cluster.get("widgets", "one")) == [finalizer]
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_8_f6_a_rejected_edit_is_repeated_with_delays_and_not_at_the_exit(run, make, cluster, caplog):
+    cluster.freeze()
+    cluster.inject("code", 403, verb="patch", resource="widgets")
+    settings = kopf.OperatorSettings()
+    settings.networking.error_backoffs = []
+    running = run(source=DELETING, settings=settings)
+    make()
+    running.settle()
+
+    def sent():
+        return len([request for request in cluster.requests if request.method == "PATCH"])
+
+    assert sent() == 1
+    cluster.advance(1)
+    assert sent() == 2
+    running.stop()
+    # Its end moves the frozen time.
+    assert sent() <= 3
+    lines = [it.getMessage() for it in caplog.records if "Cannot edit the finalizer" in it.getMessage()]
+    assert len(lines) == sent()
+    assert lines[0].endswith(" It is repeated in 1 seconds.")
+    assert not running.of("sync")
 
 
 def test_1_8_f7_an_object_without_the_finalizer_is_not_handled_when_it_is_deleted(run, make, cluster):

@@ -71,7 +71,7 @@ pub struct Reconcilers {
 impl Reconcilers {
     /// The reconcilers of the registry; none if it has none. Called in the runtime.
     pub fn of(base: &Arc<TaskContext>, health: &Arc<WatchHealth>, pause: &Arc<Pause>) -> Option<Arc<Self>> {
-        let state = State::of(base)?;
+        let state = State::of(base, pause)?;
         Some(Arc::new(Self {
             base: Arc::clone(base),
             health: Arc::clone(health),

@@ -295,7 +295,8 @@ impl State {
         }
     }
 
-    /// Edits the finalizer, unless it is being edited. A shared one stays while another reconciler needs it.
+    /// Edits the finalizer, unless it is being edited. A shared one stays while another reconciler needs it. A standby edits none:
+    /// the lists of the next term require that again.
     fn require_edit(&mut self, index: usize, key: &Arc<str>, edit: Edit, effects: &mut Effects) {
         let is_shared = self.reconcilers[index].shares_finalizer();
         if is_shared && edit == Edit::Allow && self.holds(key) {
@@ -306,9 +307,13 @@ impl State {
         let Some(primary) = reconciler.primaries.get_mut(key).filter(|primary| !primary.is_editing) else {
             return;
         };
+        let cycles = primary.cycles.as_ref().filter(|_| is_shared);
+        if cycles.is_none() && self.pause.is_standby() {
+            return;
+        }
         primary.is_editing = true;
         let object = Arc::clone(&primary.object);
-        match primary.cycles.as_ref().filter(|_| is_shared) {
+        match cycles {
             Some(cycles) => effects.wakes.push((Arc::clone(&cycles.owner), Arc::clone(key), object)),
             None => effects.edits.push(FinalizerEdit {
                 uid: Arc::clone(key),

@@ -24,6 +24,7 @@ use super::relation::Relation;
 use super::submissions::Submissions;
 use super::write_triggers::WriteTriggers;
 use crate::host::{Host, RunId};
+use crate::operator_pause::Pause;
 use crate::task_context::TaskContext;
 
 /// The state of all reconcilers.
@@ -38,6 +39,7 @@ pub(super) struct State {
     pub(super) is_closing: bool,
     pub(super) is_debug: bool,
     pub(super) are_handlers_ready: bool,
+    pub(super) pause: Arc<Pause>,
     pub(super) rules: Arc<OperatorConfig>,
     pub(super) started: Timestamp,
     /// The own writes; none if there are no caches.
@@ -134,7 +136,7 @@ pub(super) struct Run {
 
 impl State {
     /// The state of the reconcilers of the registry; none if it has none.
-    pub(super) fn of(base: &TaskContext) -> Option<Self> {
+    pub(super) fn of(base: &TaskContext, pause: &Arc<Pause>) -> Option<Self> {
         let rules = &base.startup_config;
         let now = base.clock.now();
         let handlers = rules.registry.handlers.iter().enumerate();
@@ -148,6 +150,7 @@ impl State {
             is_closing: false,
             is_debug: base.host.enabled(Level::Debug),
             are_handlers_ready: false,
+            pause: Arc::clone(pause),
             rules: Arc::clone(rules),
             started: now,
             writes: None,

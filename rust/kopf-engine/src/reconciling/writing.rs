@@ -86,7 +86,7 @@ impl Reconcilers {
         }
     }
 
-    /// Edits the finalizer of a primary, and repeats that until it succeeds or is not needed any more.
+    /// Edits the finalizer of a primary, and repeats that until it succeeds or is not needed any more, but not at the exit.
     pub(super) fn edit_finalizer(self: &Arc<Self>, edit: FinalizerEdit) {
         let shared = Arc::clone(self);
         let editing = async move {
@@ -98,24 +98,32 @@ impl Reconcilers {
                 let request = WriteRequest { finalizer: Some(edit.edit), ..WriteRequest::default() };
                 let written = patching.apply(&edit.object, id, request).await;
                 let error = match written.failure {
-                    Some(failure) if failure.is_fenced() => break None,
                     Some(failure) => Some(failure),
                     // The watch delivers the deletion.
-                    None if written.gone => return,
-                    None if written.carry || written.must_retry => None,
+                    None if written.deleted => return,
+                    None if written.gone || written.carry || written.must_retry => None,
                     None => break written.latest,
                 };
                 let Some(delay) = retries.next(None, 0.0) else { break None };
-                if let Some(error) = error {
+                // The loss of the lease is logged.
+                if let Some(error) = error.filter(|error| !error.is_fenced()) {
+                    let repetition = if shared.base.stopping.is_cancelled() {
+                        "after the next start".to_owned()
+                    } else {
+                        format!("in {} seconds", delay.seconds)
+                    };
                     let text = format!(
-                        "Cannot edit the finalizer {:?}: {error}. It is repeated in {} seconds.",
-                        edit.finalizer, delay.seconds
+                        "Cannot edit the finalizer {:?}: {error}. It is repeated {repetition}.",
+                        edit.finalizer
                     );
                     shared.base.host.log(LogRecord::local(Level::Error, &edit.object, text));
                 }
                 tokio::select! {
                     () = shared.base.clock.sleep(seconds(delay.seconds)) => {}
-                    () = shared.base.stopping.cancelled() => break None,
+                    () = shared.base.stopping.cancelled() => return,
+                }
+                if shared.pause.is_standby() {
+                    break None;
                 }
             };
             shared.with_state(|state, now, effects| {
