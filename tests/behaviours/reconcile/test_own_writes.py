@@ -1,5 +1,6 @@
 """Triggers by own writes: hot loops, and `echoes=False`. Section 1.7; scenarios 1.14.22, 1.14.23."""
 
+import asyncio
 import threading
 
 import kopf
@@ -118,6 +119,37 @@ def test_1_14_23_changes_by_other_clients_are_triggers(cluster, make, kopf_opera
     # The event of the own write follows a state that was not known when it was sent, so it is a trigger, too.
     # It may come before or after the start of the call that the other client's change has triggered.
     assert seen[2:] in (1 * [{"size": "2", "other": "x"}], 2 * [{"size": "2", "other": "x"}])
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_7_a_write_that_ends_after_its_call_holds_back_no_later_trigger(cluster, make, kopf_operator):
+    calls = []
+
+    def handlers():
+        @kopf.on.reconcile("widgets", owns=[kopf.owned("configmaps", echoes=False)])
+        async def sync(name, api, **_):
+            calls.append(name)
+            child = {**CHILD, "metadata": {"name": name}, "data": {"of": name}}
+            await kopf.apply(child, conflict="force")
+            if len(calls) == 1:
+                slow = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+                # The first request fails, and the other one goes on.
+                with pytest.raises(kopf.client.AlreadyExists):
+                    await asyncio.gather(api.create(child), api.create(slow))
+
+    # Both requests have begun before the response to the first one.
+    cluster.inject("latency", 0.3, verb="create", resource="configmaps")
+    cluster.inject("latency", 1, verb="create", resource="secrets")
+    operator = kopf_operator(handlers)
+    make("a")
+    cluster.wait_for("configmaps", "a")
+    operator.wait_until_idle()
+    assert cluster.get("secrets", "a")
+    assert calls == ["a"]
+    cluster.patch("configmaps", "a", {"data": {"of": "another client"}})
+    operator.wait_until_idle()
+    assert calls == ["a", "a"]
+    assert cluster.get("configmaps", "a")["data"] == {"of": "a"}
 
 
 def test_own_writes_are_triggers_by_default(make, kopf_operator):

@@ -68,15 +68,15 @@ impl State {
         let entry = self.runs.get(&run)?;
         let primary = self.reconcilers[entry.reconciler].primaries.get_mut(&entry.uid)?;
         primary.write_triggers.get_or_insert_default().open_write();
+        let sender = Some((entry.reconciler, primary.number));
         let version = primary.object.resource_version();
         let primary = version.map(|version| (Arc::clone(&entry.uid), version.into()));
-        Some(OpenedWrite { number, primary })
+        Some(OpenedWrite { number, sender, primary })
     }
 
     /// Records the end of the patch of a call.
     pub(super) fn end_patch(
         &mut self,
-        run: RunId,
         (opened, patch): (&OpenedWrite, &Map<String, Value>),
         response: Option<&Object>,
         now: Timestamp,
@@ -84,13 +84,13 @@ impl State {
     ) {
         let request = Some(WrittenRequest::Patch(patch));
         let ended = EndedWrite { opened, response, manager: OWN_MANAGER, request };
-        self.end_write(run, &ended, now, effects);
+        self.end_write(&ended, now, effects);
     }
 
-    fn end_write(&mut self, run: RunId, ended: &EndedWrite<'_>, now: Timestamp, effects: &mut Effects) {
-        let Some(entry) = self.runs.get(&run) else { return };
-        let (index, key) = (entry.reconciler, Arc::clone(&entry.uid));
-        let Reconciler { primaries, relations, .. } = &mut self.reconcilers[index];
+    fn end_write(&mut self, ended: &EndedWrite<'_>, now: Timestamp, effects: &mut Effects) {
+        let Some((index, number)) = ended.opened.sender else { return };
+        let Reconciler { primaries, numbers, relations, .. } = &mut self.reconcilers[index];
+        let Some(key) = numbers.get(&number).cloned() else { return };
         let triggers = primaries.get_mut(&key).and_then(|primary| primary.write_triggers.as_mut());
         let Some(triggers) = triggers else { return };
         let version_of = |uid: &str| relations.iter().find_map(|relation| relation.version_of(uid));
@@ -132,7 +132,6 @@ pub struct CallWrites(pub Arc<Reconcilers>);
 /// A write of a call.
 struct CallWrite {
     reconcilers: Arc<Reconcilers>,
-    run: RunId,
     opened: OpenedWrite,
     manager: String,
     request: Option<Box<[u8]>>,
@@ -145,7 +144,6 @@ impl WriteObserver for CallWrites {
         let opened = self.0.state().open_write(run)?;
         Some(Box::new(CallWrite {
             reconcilers: Arc::clone(&self.0),
-            run,
             opened,
             manager: write.manager.unwrap_or(OWN_MANAGER).to_owned(),
             request: write.body.map(Box::from),
@@ -157,10 +155,10 @@ impl WriteObserver for CallWrites {
 impl CallWrite {
     fn end(&mut self, response: Option<&Object>) {
         self.is_over = true;
-        let Self { run, opened, manager, request, .. } = &*self;
+        let Self { opened, manager, request, .. } = &*self;
         let request = request.as_deref().map(WrittenRequest::Json);
         let ended = EndedWrite { opened, response, manager, request };
-        self.reconcilers.with_state(|state, now, effects| state.end_write(*run, &ended, now, effects));
+        self.reconcilers.with_state(|state, now, effects| state.end_write(&ended, now, effects));
     }
 }
 

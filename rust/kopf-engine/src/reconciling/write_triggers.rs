@@ -34,6 +34,9 @@ pub(super) struct WaitingTrigger {
 pub(super) struct OpenedWrite {
     /// The number of the next event.
     pub(super) number: u64,
+    /// The position of the reconciler and the number of the primary whose call has sent it; none if there is none any more. The
+    /// write can end after the call.
+    pub(super) sender: Option<(usize, u64)>,
     /// The uid and the resource version of the primary.
     pub(super) primary: Option<(Arc<str>, Box<str>)>,
 }

@@ -74,7 +74,7 @@ impl Reconcilers {
                 let has_traceback = failure.is_exception();
                 effects.records.push(if has_traceback { record.with_exception_of(run) } else { record });
             }
-            state.end_patch(run, (opened, &patch.patch), written.latest.as_deref(), now, effects);
+            state.end_patch((opened, &patch.patch), written.latest.as_deref(), now, effects);
             let reconciler = &state.reconcilers[patch.reconciler];
             let cycles = reconciler.primaries.get(&patch.uid).and_then(|primary| primary.cycles.clone());
             state.finish(run, result, written.latest.as_ref(), now, effects);
