@@ -1,4 +1,4 @@
-"""Reconcilers of a replica that stands by."""
+"""Reconcilers of a replica that stands by, and of one that takes over."""
 
 import contextlib
 import threading
@@ -32,6 +32,26 @@ def settings():
     settings.leadership.enabled = True
     settings.leadership.name, settings.leadership.namespace = LEASE[1], "default"
     return settings
+
+
+def test_a_takeover_calls_each_primary_once_after_the_list(cluster, release, settings, make, kopf_operator):
+    cluster.freeze()
+    calls = []
+
+    def handlers():
+        @kopf.on.reconcile("widgets")
+        async def sync(name, **_):
+            calls.append(name)
+
+    operator = kopf_operator(handlers, settings=settings)
+    make("one")
+    operator.wait_until_idle()
+    assert not calls
+    cluster.inject("latency", 0.3, verb="list", resource="widgets", times=1)
+    release()
+    operator.wait_until_idle()
+    cluster.advance(10)
+    assert calls == ["one"]
 
 
 @contextlib.contextmanager

@@ -9,15 +9,39 @@ import pytest
 from tests.support.crds import PEERINGS
 
 RIVAL = {"priority": 100, "lifetime": 1000, "lastseen": "2100-01-01T00:00:00+00:00"}
+PEERING = {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "default"}}
+
+
+@pytest.fixture
+def pause(cluster):
+    """Begins or ends a pause in favour of another operator."""
+    cluster.freeze()
+    cluster.apply(PEERINGS)
+    cluster.create(PEERING)
+
+    def turn(is_on):
+        status = {"rival": RIVAL if is_on else None}
+        cluster.patch("clusterkopfpeerings", "default", {"status": status})
+
+    return turn
+
+
+@pytest.fixture
+def start(kopf_operator, pause):
+    """Starts an operator that can be paused."""
+
+    def start(handlers, error_backoffs=None):
+        settings = kopf.OperatorSettings()
+        settings.peering.mandatory = True
+        if error_backoffs is not None:
+            settings.networking.error_backoffs = error_backoffs
+        return kopf_operator(handlers, settings=settings, standalone=False, identity="me")
+
+    return start
 
 
 @pytest.mark.kopf_embedded_only
-def test_1_11_4_a_pause_stops_calls_and_its_end_triggers_all_primaries(cluster, make, kopf_operator):
-    cluster.freeze()
-    cluster.apply(PEERINGS)
-    cluster.create(
-        {"apiVersion": "kopf.dev/v1", "kind": "ClusterKopfPeering", "metadata": {"name": "default"}}
-    )
+def test_1_11_4_a_pause_stops_calls_and_its_end_triggers_all_primaries(cluster, make, start, pause):
     calls, stopped_by = [], []
 
     def handlers():
@@ -28,15 +52,13 @@ def test_1_11_4_a_pause_stops_calls_and_its_end_triggers_all_primaries(cluster, 
                 await stopped.wait(3600)
                 stopped_by.append(stopped.reason)
 
-    settings = kopf.OperatorSettings()
-    settings.peering.mandatory = True
-    operator = kopf_operator(handlers, settings=settings, standalone=False, identity="me")
+    operator = start(handlers)
     operator.wait_until_idle()  # objects of the first list would be initial
     make("a")
     make("b", spec={"size": 1, "long": True})
     operator.wait_until_idle()
     assert sorted(calls) == [("a", 1), ("b", 1)]
-    cluster.patch("clusterkopfpeerings", "default", {"status": {"rival": RIVAL}})
+    pause(True)
     operator.wait_until_idle()
     assert [reason for reason in stopped_by if kopf.DaemonStoppingReason.OPERATOR_PAUSING in reason]
     cluster.patch("widgets", "a", {"spec": {"size": 2}})
@@ -44,9 +66,66 @@ def test_1_11_4_a_pause_stops_calls_and_its_end_triggers_all_primaries(cluster, 
     cluster.advance(10)
     assert len(calls) == 2
     cluster.patch("widgets", "b", {"spec": {"long": None}})
-    cluster.patch("clusterkopfpeerings", "default", {"status": {"rival": None}})
+    pause(False)
     operator.wait_until_idle()
     assert sorted(calls[2:]) == [("a", 2), ("b", 1)]
+
+
+@pytest.mark.kopf_embedded_only
+@pytest.mark.parametrize("late", ["widgets", "configmaps"])
+def test_1_11_4_calls_after_a_pause_wait_for_the_lists_of_all_kinds(cluster, make, start, pause, late):
+    calls = []
+
+    def handlers():
+        @kopf.on.reconcile("widgets", owns=["configmaps"])
+        async def sync(name, spec, children, **_):
+            calls.append((name, spec["size"], len(children["configmaps"])))
+            return kopf.Requeue(5)
+
+    operator = start(handlers)
+    owner = kopf.build_owner_reference(make("a"))
+    make("b")
+    metadata = {"name": "child", "ownerReferences": [owner]}
+    cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    operator.wait_until_idle()
+    assert ("a", 1, 1) in calls
+    pause(True)
+    operator.wait_until_idle()
+    cluster.patch("widgets", "a", {"spec": {"size": 2}})
+    cluster.delete("widgets", "b")
+    cluster.delete("configmaps", "child")
+    cluster.advance(10)
+    calls.clear()
+    cluster.inject("latency", 0.3, verb="list", resource=late, times=1)
+    pause(False)
+    operator.wait_until_idle()
+    assert calls == [("a", 2, 0)]
+    cluster.advance(5)
+    assert calls == [("a", 2, 0)] * 2
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_11_4_all_primaries_are_triggered_after_a_pause_whose_first_list_fails(cluster, make, start, pause):
+    calls = []
+
+    def handlers():
+        @kopf.on.reconcile("widgets")
+        async def sync(name, stopped, **_):
+            calls.append(name)
+            if len(calls) == 1:
+                await stopped.wait(3600)
+
+    operator = start(handlers, error_backoffs=[])
+    make("a")
+    operator.wait_until_idle()
+    pause(True)
+    operator.wait_until_idle()
+    assert calls == ["a"]
+    cluster.inject("code", 500, verb="list", resource="widgets", times=1)
+    pause(False)
+    operator.wait_until_idle()
+    cluster.advance(5)
+    assert calls == ["a", "a"]
 
 
 LONG = """

@@ -31,14 +31,22 @@ pub(super) struct CallPatch {
 }
 
 impl State {
-    /// Starts all reconciliations that are due and get a permit.
-    pub(super) fn start_due(&mut self, shared: &Arc<Reconcilers>, now: Timestamp, effects: &mut Effects) {
+    /// Starts all reconciliations that are due and get a permit, if the lists of their feeds are from after the last of so many
+    /// pauses and terms.
+    pub(super) fn start_due(
+        &mut self,
+        shared: &Arc<Reconcilers>,
+        pauses: u64,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
         self.refresh_level(&*shared.base.host);
         if self.is_closing {
             return;
         }
         for index in 0..self.reconcilers.len() {
-            if !self.reconcilers[index].barrier.is_open() {
+            let Reconciler { barrier, lists, .. } = &self.reconcilers[index];
+            if !barrier.is_open() || !lists.are_after(pauses) {
                 continue;
             }
             while let Some(grant) = self.reconcilers[index].queue.grant(now) {

@@ -37,7 +37,10 @@ pub struct ReconcileConsumer {
     /// Whether primaries name the objects.
     is_named: bool,
     listing: Listed,
+    /// The number of pauses and terms at the start of the stream.
     pauses: u64,
+    /// That of the last complete list; of the creation if there is none.
+    listed_pauses: u64,
 }
 
 impl ReconcileConsumer {
@@ -64,6 +67,7 @@ impl ReconcileConsumer {
         drop(state);
         let config = &reconcilers.base.live_config;
         let cycles = owner.map(|owner| Arc::new(Cycles::new(owner, plan, config)));
+        let pauses = reconcilers.pause.count();
         Self {
             reconcilers: Arc::clone(reconcilers),
             feed,
@@ -75,7 +79,8 @@ impl ReconcileConsumer {
             list: FeedList::new(feed, namespace),
             is_named,
             listing: Listed::First,
-            pauses: reconcilers.pause.count(),
+            pauses,
+            listed_pauses: pauses,
         }
     }
 
@@ -121,6 +126,11 @@ impl ReconcileConsumer {
         }
     }
 
+    /// The positions of the reconcilers, possibly repeated.
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        self.primaries.iter().copied().chain(self.related.iter().map(|(index, _)| *index))
+    }
+
     /// Removes the objects of the feed that are not listed.
     fn retain(&self, list: &FeedList, state: &mut State, now: Timestamp, effects: &mut Effects) {
         for &index in &self.primaries {
@@ -148,10 +158,13 @@ impl WatchConsumer for ReconcileConsumer {
         }
     }
 
+    fn on_start(&mut self, pauses: u64) {
+        self.pauses = pauses;
+    }
+
     fn on_init(&mut self) {
-        let pauses = self.reconcilers.pause.count();
-        let is_after_pause = std::mem::replace(&mut self.pauses, pauses) != pauses;
-        self.listing = match (is_after_pause, self.list.is_first) {
+        // Until a list after the pause is complete: those before it may have failed.
+        self.listing = match (self.listed_pauses != self.pauses, self.list.is_first) {
             (true, _) => Listed::AfterPause,
             (false, true) => Listed::First,
             (false, false) => Listed::Again,
@@ -160,8 +173,12 @@ impl WatchConsumer for ReconcileConsumer {
     }
 
     fn on_init_done(&mut self) {
+        self.listed_pauses = self.pauses;
         self.reconcilers.with_state(|state, now, effects| {
             self.retain(&self.list, state, now, effects);
+            for index in self.positions() {
+                state.reconcilers[index].lists.insert(self.feed, self.pauses);
+            }
             if self.list.is_first {
                 let is_open = |state: &State, index: usize| state.reconcilers[index].barrier.is_open();
                 let late = self.related.iter().filter(|(index, _)| is_open(state, *index));
@@ -193,6 +210,9 @@ impl Drop for ReconcileConsumer {
         self.reconcilers.with_state(|state, now, effects| {
             self.retain(&self.list, state, now, effects);
             state.forget_absent(&self.related, self.feed);
+            for index in self.positions() {
+                state.reconcilers[index].lists.remove(self.feed);
+            }
         });
     }
 }

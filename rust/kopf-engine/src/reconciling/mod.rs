@@ -13,6 +13,7 @@ mod consumer;
 mod cycles;
 mod effects;
 mod event;
+mod lists;
 mod measured;
 mod metrics;
 mod own_writes;
@@ -201,11 +202,11 @@ impl Reconcilers {
         effects: &mut Effects,
     ) -> Option<Timestamp> {
         // With the locked state: a pause stops the calls that are started before it.
-        let is_paused = self.pause.is_on();
-        if !is_paused {
-            state.start_due(self, now, effects);
+        let pauses = (!self.pause.is_on()).then(|| self.pause.count());
+        if let Some(pauses) = pauses {
+            state.start_due(self, pauses, now, effects);
         }
-        state.next_time(is_paused)
+        state.next_time(pauses)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

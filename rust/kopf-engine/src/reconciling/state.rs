@@ -19,6 +19,7 @@ use kopf_core::time::Timestamp;
 use super::OwnWrites;
 use super::cycles::Cycles;
 use super::event::{FeedId, PrimaryEvent};
+use super::lists::CompleteLists;
 use super::measured::Measured;
 use super::relation::Relation;
 use super::submissions::Submissions;
@@ -80,6 +81,7 @@ pub(super) struct Reconciler {
     /// The primaries whose functions are being called by the host.
     pub(super) inspected: HashMap<Arc<str>, Inspected>,
     pub(super) relations: Vec<Relation>,
+    pub(super) lists: CompleteLists,
     /// The resources of the primaries.
     pub(super) kinds: Vec<Arc<Resource>>,
     pub(super) barrier: ReadinessBarrier,
@@ -166,15 +168,16 @@ impl State {
         self.next_number
     }
 
-    /// The time of the next action; none if nothing is scheduled.
-    pub(super) fn next_time(&self, is_paused: bool) -> Option<Timestamp> {
-        let is_halted = is_paused || self.is_closing;
+    /// The time of the next action after so many pauses and terms; none if nothing is scheduled. With no number, the operator is paused.
+    pub(super) fn next_time(&self, pauses: Option<u64>) -> Option<Timestamp> {
+        let pauses = pauses.filter(|_| !self.is_closing);
         let due = self.reconcilers.iter().filter_map(|reconciler| {
-            if is_halted {
-                return None;
+            let pauses = pauses?;
+            match (reconciler.barrier.is_open(), reconciler.lists.are_after(pauses)) {
+                (true, true) => reconciler.queue.next_due(),
+                (true, false) => None,
+                (false, _) => reconciler.barrier.next_warning(),
             }
-            let open = reconciler.barrier.is_open();
-            if open { reconciler.queue.next_due() } else { reconciler.barrier.next_warning() }
         });
         let deadline = self.deadlines.keys().next().map(|(at, _)| *at);
         due.chain(deadline).min()
@@ -240,6 +243,7 @@ impl Reconciler {
             names: BTreeMap::new(),
             inspected: HashMap::new(),
             relations,
+            lists: CompleteLists::default(),
             kinds: Vec::new(),
             barrier: ReadinessBarrier::new([], options.warn_after, now),
             required: Vec::new(),
