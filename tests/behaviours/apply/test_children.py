@@ -175,6 +175,20 @@ def test_6_4_a_shared_object_stays_with_its_owner(apply, cluster, make, config_m
     assert apply(config_map(x="2"), owner=first).unchanged
 
 
+def test_6_4_a_shared_object_stays_with_its_owner_at_each_apply(apply, make, config_map):
+    first, second = make("first"), make("second")
+    apply(config_map(), owner=first)
+    for value in ("2", "3"):
+        applied = apply(config_map(x=value), owner=second, share=True)
+        body = applied.objects["ConfigMap", "one"]
+        assert body["data"] == {"x": value}
+        assert [ref["uid"] for ref in body.metadata["ownerReferences"]] == [first["metadata"]["uid"]]
+    with pytest.raises(kopf.ApplyFailed) as caught:
+        apply(config_map(x="3"), owner=second)
+    assert isinstance(failure(caught), kopf.OwnedByAnother)
+    assert apply(config_map(x="3"), owner=first).unchanged
+
+
 def test_6_6_8_the_fields_of_former_managers_can_be_removed(apply, cluster, make, config_map):
     kubectl = cluster.api.using(manager="kubectl-client-side-apply")
     kubectl.create(config_map(x="1", y="1"))

@@ -51,7 +51,10 @@ impl Run<'_> {
         }
         let slot = self.memory.child(&child.key);
         let mut known = slot.lock().await;
-        let is_own = |known: &KnownChild| known.manager == self.manager && known.owner == self.owner.uid;
+        let is_own = |known: &KnownChild| {
+            let is_allowed = !known.is_shared || self.options.share;
+            known.manager == self.manager && known.owner == self.owner.uid && is_allowed
+        };
         let previous = known.as_ref().filter(|known| is_own(known)).cloned();
         let target = Target::of(&child.kind_name, &child.key);
         let resource = self.requests.resolve(&child.kind_name).await?;
@@ -66,12 +69,14 @@ impl Run<'_> {
         }
         let before = self.before(target, cached, previous.as_ref()).await?;
         let mut document = child.document.clone();
+        let mut is_shared = false;
         if let Before::Present(live) = &before {
             match self.standing(live) {
                 Standing::Free => self.take_over(target, live, previous.as_ref()).await?,
                 Standing::Leaving => return Err(leaving(child)),
                 Standing::Foreign(_) if self.options.share => {
                     document = shared_document(&document, live, self.owner);
+                    is_shared = true;
                 }
                 Standing::Foreign(others) => return Err(owned_by(child, &others)),
             }
@@ -83,7 +88,7 @@ impl Run<'_> {
         if object.deletion_timestamp().is_some() {
             return Err(leaving(child));
         }
-        let after = self.known(child, &resource, &accepted);
+        let after = KnownChild { is_shared, ..self.known(child, &resource, &accepted) };
         let change = self.change(&before, previous.as_ref(), &after, &accepted);
         if !self.is_dry {
             *known = Some(after);
@@ -107,7 +112,8 @@ impl Run<'_> {
         }
     }
 
-    /// The state before the apply. It is read before the first apply of this process: the object may be another owner's.
+    /// The state before the apply. It is read before the first apply of this process, as the object may be another owner's, and
+    /// before each apply if it is.
     async fn before(
         &self,
         target: Target<'_>,
@@ -120,7 +126,9 @@ impl Run<'_> {
             Some(CachedChild::Present { object, .. }) if !needs_managers && !self.is_dry => {
                 return Ok(Before::Present(object.to_value()));
             }
-            _ if previous.is_some() && !self.is_dry => return Ok(Before::Applied),
+            _ if previous.is_some_and(|known| !known.is_shared) && !self.is_dry => {
+                return Ok(Before::Applied);
+            }
             _ => {}
         }
         let found = self.requests.find(target, !self.is_dry).await?;
@@ -269,6 +277,7 @@ impl Run<'_> {
             owned: owned_digest(value, &self.manager),
             written: write_time(value, &self.manager).unwrap_or_default().to_owned(),
             yielded: accepted.yielded.clone(),
+            is_shared: false,
             response,
         }
     }

@@ -34,6 +34,8 @@ pub(super) struct KnownChild {
     pub(super) written: String,
     /// The fields that were left out.
     pub(super) yielded: Vec<String>,
+    /// Whether it belongs to another owner, who may change the marks that the next apply repeats.
+    pub(super) is_shared: bool,
     /// The response, if the newest version of the child is known without a cache.
     pub(super) response: Option<Arc<Object>>,
 }
