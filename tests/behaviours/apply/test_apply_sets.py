@@ -197,6 +197,14 @@ def test_6_5_nothing_is_pruned_after_a_failure(apply, cluster, make, config_map)
     assert apply(config_map("two"), owner=owner, prune=True).pruned
 
 
+def test_6_5_children_of_a_failed_call_are_pruned_later(apply, make, config_map):
+    owner = make()
+    apply(config_map(), owner=owner, prune=True)
+    with pytest.raises(kopf.ApplyFailed):
+        apply([config_map(), config_map("two"), config_map("INVALID")], owner=owner, prune=True)
+    assert names(apply(config_map(), owner=owner, prune=True).pruned) == [("ConfigMap", "two")]
+
+
 def test_6_5_an_owner_of_another_tool_is_rejected(apply, cluster, make, config_map):
     owner = make(annotations={TOOLING: "kubectl/v1.34"})
     with pytest.raises(kopf.OwnedByAnother, match="kubectl"):

@@ -49,6 +49,10 @@ impl<'r> ApplySet<'r> {
         for child in planned {
             self.membership.add(&child.key, &self.owner);
         }
+        if let Some(members) = self.state.members.as_mut().filter(|_| !self.run.is_dry) {
+            // Those of a call that fails or is cancelled are members, too.
+            members.extend(planned.iter().map(|child| child.key.clone()));
+        }
         let has_marked = planned.iter().any(|child| child.link == Link::Mark);
         self.write_widened(has_marked).await
     }

@@ -45,7 +45,7 @@ pub(super) struct KnownChild {
 pub(super) struct OwnerState {
     /// The owner in the response to our last patch of it.
     pub(super) patched: Option<Owner>,
-    /// The members after the last complete pruning.
+    /// The members after the last complete pruning, and all that were planned since then.
     pub(super) members: Option<BTreeSet<ChildKey>>,
 }
 
