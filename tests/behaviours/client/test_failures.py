@@ -84,6 +84,20 @@ def test_3_10_6_rejected_credentials_are_renewed(client, cluster, config_map):
 
 
 @pytest.mark.kopf_embedded_only
+def test_3_6_an_edit_whose_response_was_lost_is_not_made_twice(client, cluster, config_map):
+    client.create({**config_map, "data": {"n": "0"}})
+
+    def increment(body):
+        body["data"]["n"] = str(int(body["data"]["n"]) + 1)
+
+    cluster.inject("lost", verb="patch", resource="configmaps", times=1)
+    with pytest.raises(errors.Conflict, match="may have been executed") as failure:
+        client.edit("cm", "one", increment)
+    assert failure.value.uncertain
+    assert client.get("cm", "one")["data"] == {"n": "1"}
+
+
+@pytest.mark.kopf_embedded_only
 def test_retries_can_be_switched_off_and_limited(client, cluster, config_map):
     client.create(config_map)
     cluster.inject("code", 500, verb="get", resource="configmaps")

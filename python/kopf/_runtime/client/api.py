@@ -285,7 +285,8 @@ class Api(AsyncStreams):
     ) -> Body:
         """Read an object, let the function change it in place or return a new one, and send the difference.
 
-        If the object has changed meanwhile, this is repeated. Nothing is sent if nothing differs.
+        If the object has changed meanwhile, this is repeated. Nothing is sent if nothing differs. A lost
+        response may lead to `Conflict` with `uncertain=True`.
 
         Args:
             fn: The function of the object; it changes the object in place, or returns a new one.
@@ -302,8 +303,8 @@ class Api(AsyncStreams):
                 return edit.body
             try:
                 return await self._run(operation)
-            except Conflict:
-                if not edit.may_repeat():
+            except Conflict as error:
+                if error.uncertain or not edit.may_repeat():  # it may conflict with this change
                     raise
             except Invalid:
                 # Servers report the failed test of a JSON patch like this.

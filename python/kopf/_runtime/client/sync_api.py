@@ -247,7 +247,8 @@ class SyncApi(SyncStreams):
     ) -> Body:
         """Read an object, let the function change it in place or return a new one, and send the difference.
 
-        If the object has changed meanwhile, this is repeated. Nothing is sent if nothing differs.
+        If the object has changed meanwhile, this is repeated. Nothing is sent if nothing differs. A lost
+        response may lead to `Conflict` with `uncertain=True`.
         """
         edit = Edit(kind, name, namespace, subresource, attempts)
         while True:
@@ -258,8 +259,8 @@ class SyncApi(SyncStreams):
                 return edit.body
             try:
                 return self._run(operation)
-            except Conflict:
-                if not edit.may_repeat():
+            except Conflict as error:
+                if error.uncertain or not edit.may_repeat():  # it may conflict with this change
                     raise
             except Invalid:
                 # Servers report the failed test of a JSON patch like this.

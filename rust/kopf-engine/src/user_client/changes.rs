@@ -10,8 +10,9 @@ use kopf_core::object::Object;
 use kopf_core::user_request::{Call, Class, Failure, KnownObjects};
 use tokio::runtime::Handle;
 
+use super::attempts::failed;
 use super::streams::{Queue, StreamItem, UserStream};
-use super::{Api, CallError, CallOptions, failed};
+use super::{Api, CallError, CallOptions};
 use crate::time::duration::seconds;
 use crate::watch::{FatalRejections, Stream, WatchConsumer};
 use crate::watch_health::WatchHealth;

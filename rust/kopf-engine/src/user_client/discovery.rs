@@ -8,7 +8,8 @@ use http::Method;
 use kopf_core::resource::{DiscoveryError, Resource, decode_groups, decode_version};
 use kopf_core::user_request::{Idempotency, KindName};
 
-use super::{Api, CallError, CallOptions, Progress, failed};
+use super::attempts::failed;
+use super::{Api, CallError, CallOptions, Progress};
 use crate::client::RequestHead;
 use crate::discovery::scan::{Scope, scan_available};
 

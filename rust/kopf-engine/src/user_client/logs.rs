@@ -7,8 +7,9 @@ use kopf_core::log_level::Level;
 use kopf_core::user_request::{Call, LogLines};
 use tokio::runtime::Handle;
 
+use super::attempts::{attempt_of, failed, retry_after};
 use super::streams::{Queue, StreamItem, UserStream};
-use super::{Api, CallError, CallOptions, LOGGER, attempt_of, failed, retry_after};
+use super::{Api, CallError, CallOptions, LOGGER};
 use crate::client::{RequestHead, StreamBody};
 use crate::error::RequestError;
 use crate::host::LogRecord;

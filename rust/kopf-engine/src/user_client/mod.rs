@@ -3,6 +3,7 @@
 //! The rules are in `kopf-core/src/user_request`; requests are sent through [`Client`], with the engine's connections, credentials,
 //! limits and clock. A api ends with its operator: then pending calls and watches end with [`CallError::Closed`].
 
+mod attempts;
 mod changes;
 mod discovery;
 mod error;
@@ -25,11 +26,11 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, Received, RequestHead};
-use crate::error::RequestError;
 use crate::host::{LogRecord, RunId};
 use crate::time::clock::Clock;
 use crate::time::duration::seconds;
 
+use attempts::{attempt_of, failed, rejected, retry_after};
 use discovery::Discovery;
 pub use error::CallError;
 pub use streams::{StreamItem, UserStream};
@@ -309,13 +310,17 @@ impl Api {
                 }
                 Err(error) => error,
             };
-            let Some(attempt) = attempt_of(&error) else { return Err(failed(&error).about(subject)) };
-            was_unknown |= attempt == FailedAttempt::Unknown;
+            let attempt = attempt_of(&error);
+            was_unknown |= attempt == Some(FailedAttempt::Unknown);
             let is_uncertain = was_unknown && idempotency != Idempotency::Safe;
             progress.set(is_uncertain);
-            if attempt == FailedAttempt::Rejected {
-                return rejected(&error, idempotency, is_uncertain, subject);
-            }
+            let attempt = match attempt {
+                None => return Err(failed(&error).about(subject).uncertain(is_uncertain)),
+                Some(FailedAttempt::Rejected) => {
+                    return rejected(&error, head, idempotency, is_uncertain).map_err(|it| it.about(subject));
+                }
+                Some(attempt) => attempt,
+            };
             let may_retry = options.retries && idempotency.is_retried_after(attempt);
             let delay = if may_retry { retries.next(retry_after(&error), 0.0) } else { None };
             let Some(delay) = delay else {
@@ -373,45 +378,6 @@ impl Progress {
     fn set(&self, is_uncertain: bool) {
         self.is_uncertain.store(is_uncertain, Ordering::Relaxed);
     }
-}
-
-/// How an attempt failed; none if no other attempt can succeed.
-fn attempt_of(error: &RequestError) -> Option<FailedAttempt> {
-    Some(match error {
-        RequestError::Api(error) => FailedAttempt::of_status(error.status, error.retry_after.is_some()),
-        RequestError::Unsent(_) => FailedAttempt::NotSent,
-        RequestError::Transport(_) | RequestError::Timeout => FailedAttempt::Unknown,
-        RequestError::Malformed(_) | RequestError::Login(_) | RequestError::Fenced => return None,
-    })
-}
-
-fn retry_after(error: &RequestError) -> Option<f64> {
-    match error {
-        RequestError::Api(error) => error.retry_after,
-        _ => None,
-    }
-}
-
-fn failed(error: &RequestError) -> CallError {
-    CallError::from(error)
-}
-
-/// The result of a rejected request, which depends on the earlier attempts.
-fn rejected(
-    error: &RequestError,
-    idempotency: Idempotency,
-    was_unknown: bool,
-    subject: &str,
-) -> Result<Response, CallError> {
-    let status = error.status().unwrap_or_default();
-    if was_unknown && idempotency == Idempotency::GuardedDelete && status == 404 {
-        let (headers, body) = (HeaderMap::new(), Bytes::new());
-        return Ok(Response { status, headers, body, resource: None, object: None });
-    }
-    let is_uncertain = was_unknown
-        && matches!(idempotency, Idempotency::NamedCreate | Idempotency::Preconditioned)
-        && status == 409;
-    Err(failed(error).about(subject).uncertain(is_uncertain))
 }
 
 #[cfg(test)]

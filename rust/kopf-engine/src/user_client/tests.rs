@@ -134,6 +134,45 @@ async fn rejections_are_raised_at_once_and_retries_can_be_switched_off() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_failed_test_of_a_json_patch_after_an_unknown_attempt_is_an_uncertain_conflict() {
+    let guarded = Call { is_guarded: true, ..call(Verb::JsonPatch) };
+    let invalid = |causes: Value| {
+        let details = json!({"causes": causes});
+        response(
+            422,
+            json!({"kind": "Status", "code": 422, "reason": "Invalid", "message": "no", "details": details}),
+        )
+    };
+    let after = |responses| {
+        let guarded = guarded.clone();
+        async move {
+            let (_stage, api) = api("PATCH", responses);
+            let error = failure(api.call("v1/pods", &guarded, &options()).await);
+            (error.class, error.is_uncertain)
+        }
+    };
+    let failed_test = || invalid(Value::Null);
+    assert_eq!(after(vec![status(504, ""), failed_test()]).await, (Class::Conflict, true));
+    assert_eq!(after(vec![failed_test()]).await, (Class::Invalid, false));
+    assert_eq!(after(vec![status(429, ""), failed_test()]).await, (Class::Invalid, false));
+    // The patch was executed only now, so that the first attempt was not executed.
+    let causes = json!([{"reason": "FieldValueInvalid", "field": "spec"}]);
+    assert_eq!(after(vec![status(504, ""), invalid(causes)]).await, (Class::Invalid, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_after_unknown_attempts_are_uncertain() {
+    let guarded = Call { is_guarded: true, ..call(Verb::Delete) };
+    for (call, method) in [(guarded, "DELETE"), (call(Verb::Apply), "PATCH")] {
+        let (_stage, lost) = api(method, vec![status(504, ""), status(409, "Conflict")]);
+        let error = failure(lost.call("v1/pods", &call, &options()).await);
+        assert!(error.class == Class::Conflict && error.is_uncertain, "{error:?}");
+        let (_stage, rejected) = api(method, vec![status(409, "Conflict")]);
+        assert!(!failure(rejected.call("v1/pods", &call, &options()).await).is_uncertain);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_ends_at_its_timeout_and_with_its_client() {
     let (_stage, silent) = api("PATCH", vec![(200, None)]);
     let limited = CallOptions { timeout: Some(5.0), ..options() };
