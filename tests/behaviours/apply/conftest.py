@@ -89,6 +89,32 @@ def service() -> dict[str, Any]:
 
 
 @pytest.fixture
+def thing_crd(cluster: Any) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """A CRD that is not created yet, and an object of its kind. The CRD is deleted after the test."""
+    name = f"t{cluster.namespace.replace('-', '')}"[:40]
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object"}},
+    }
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{name}s.apply.example.com"},
+        "spec": {
+            "group": "apply.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": f"{name}s", "singular": name, "kind": name.capitalize()},
+            "versions": [version],
+        },
+    }
+    thing = {"apiVersion": "apply.example.com/v1", "kind": name.capitalize(), "metadata": {"name": "one"}}
+    yield crd, thing
+    cluster.api.delete("crd", f"{name}s.apply.example.com", missing_ok=True)
+
+
+@pytest.fixture
 def other_namespace(cluster: Any) -> str:
     """Another namespace, which is deleted after the test."""
     name = f"{cluster.namespace}-other"

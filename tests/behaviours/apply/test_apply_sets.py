@@ -205,6 +205,24 @@ def test_6_5_children_of_a_failed_call_are_pruned_later(apply, make, config_map)
     assert names(apply(config_map(), owner=owner, prune=True).pruned) == [("ConfigMap", "two")]
 
 
+def test_6_5_members_of_a_kind_that_is_not_served_any_more_are_gone(
+    apply, cluster, make, config_map, thing_crd
+):
+    crd, thing = thing_crd
+    cluster.create(crd)
+    owner = make()
+    # The kind is resolved under several names.
+    apply([thing, config_map()], owner=owner, prune=True)
+    apply([thing, config_map(), config_map("two")], owner=owner, prune=True)
+    apply([thing, config_map()], owner=owner, prune=True)
+    crd_name = crd["metadata"]["name"]
+    cluster.api.delete("crd", crd_name)
+    cluster.api.wait_for("crd", crd_name, kopf.client.gone, timeout=60)
+    for _ in range(2):
+        apply(config_map(), owner=cluster.get("widgets", "one"), prune=True)
+        assert marks(cluster)[1] == "ConfigMap"
+
+
 def test_6_5_an_owner_of_another_tool_is_rejected(apply, cluster, make, config_map):
     owner = make(annotations={TOOLING: "kubectl/v1.34"})
     with pytest.raises(kopf.OwnedByAnother, match="kubectl"):

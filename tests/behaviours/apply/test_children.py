@@ -322,28 +322,8 @@ def test_6_1_dry_runs_store_nothing(apply, cluster, make, config_map):
     assert cluster.get("configmaps", "one")["data"] == {"x": "1"}
 
 
-def test_6_2_children_wait_for_their_crd(apply, cluster, make, request):
-    name = f"t{cluster.namespace.replace('-', '')}"[:40]
-    crd = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{name}s.apply.example.com"},
-        "spec": {
-            "group": "apply.example.com",
-            "scope": "Namespaced",
-            "names": {"plural": f"{name}s", "singular": name, "kind": name.capitalize()},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object"}},
-                }
-            ],
-        },
-    }
-    thing = {"apiVersion": "apply.example.com/v1", "kind": name.capitalize(), "metadata": {"name": "one"}}
-    request.addfinalizer(lambda: cluster.api.delete("crd", crd["metadata"]["name"], missing_ok=True))
+def test_6_2_children_wait_for_their_crd(apply, cluster, make, thing_crd):
+    crd, thing = thing_crd
     for order in (True, False):
         applied = apply([thing, crd], owner=make(f"w{order}".lower()), prune=True, order=order)
         assert len(applied.created) == 2

@@ -98,6 +98,38 @@ def test_3_6_an_edit_whose_response_was_lost_is_not_made_twice(client, cluster, 
 
 
 @pytest.mark.kopf_embedded_only
+def test_3_2_a_version_that_is_not_served_any_more_is_forgotten(client, cluster, request):
+    name = f"t{cluster.namespace.replace('-', '')}"[:40]
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    versions = [
+        {"name": name, "served": True, "storage": name == "v1", "schema": schema} for name in ("v1", "v2")
+    ]
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{name}s.client.example.com"},
+        "spec": {
+            "group": "client.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": f"{name}s", "singular": name, "kind": name.capitalize()},
+            "versions": versions,
+        },
+    }
+    request.addfinalizer(lambda: cluster.api.delete("crd", crd["metadata"]["name"], missing_ok=True))
+    cluster.create(crd)
+    cluster.create(
+        {"apiVersion": "client.example.com/v1", "kind": name.capitalize(), "metadata": {"name": "one"}}
+    )
+    kind = f"{name}s.client.example.com"
+    assert client.get(kind, "one")["apiVersion"] == "client.example.com/v2"
+    cluster.api.patch("crd", crd["metadata"]["name"], {"spec": {"versions": [versions[0]]}})
+    deadline = time.monotonic() + 60
+    while client.find(kind, "one") is None and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    assert client.get(kind, "one")["apiVersion"] == "client.example.com/v1"
+
+
+@pytest.mark.kopf_embedded_only
 def test_retries_can_be_switched_off_and_limited(client, cluster, config_map):
     client.create(config_map)
     cluster.inject("code", 500, verb="get", resource="configmaps")

@@ -4,7 +4,7 @@ use kopf_core::apply::{ChildKey, Membership, Owner, PART_OF};
 use kopf_core::json::value::Value;
 
 use super::requests::{Requests, Target};
-use crate::user_client::CallError;
+use crate::user_client::{CallError, is_unserved};
 
 /// A listed object.
 pub(super) struct Member {
@@ -38,24 +38,42 @@ pub(super) async fn list(
     let namespaces: Vec<&str> = own.into_iter().chain(others).collect();
     let mut members = vec![];
     for group_kind in &membership.group_kinds {
-        let Some(resource) = requests.resolve_served(group_kind).await? else { continue };
-        let (kind, group) = group_kind.split_once('.').unwrap_or((group_kind, ""));
-        let name = format!("{}/{}/{}", resource.group, resource.version, resource.plural);
-        let scopes: Vec<Option<&str>> =
-            if resource.namespaced { namespaces.iter().copied().map(Some).collect() } else { vec![None] };
-        for scope in scopes {
-            for object in requests.list(&name, scope, (PART_OF, id)).await? {
-                let text = |field: &str| {
-                    object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned()
-                };
-                let key = ChildKey {
-                    group: group.to_owned(),
-                    kind: kind.to_owned(),
-                    namespace: Some(text("/metadata/namespace")).filter(|it| !it.is_empty()),
-                    name: text("/metadata/name"),
-                };
-                members.push(Member { key, kind: name.clone(), uid: text("/metadata/uid"), object });
+        let found = match list_kind(requests, group_kind, &namespaces, id).await {
+            // The cache had it, and has dropped it: it is not served any more, or in another version.
+            Err(CallError::Failed(failure)) if is_unserved(&failure) => {
+                list_kind(requests, group_kind, &namespaces, id).await
             }
+            found => found,
+        };
+        members.append(&mut found?);
+    }
+    Ok(members)
+}
+
+/// The members of one kind; none if it is not served.
+async fn list_kind(
+    requests: &Requests<'_>,
+    group_kind: &str,
+    namespaces: &[&str],
+    id: &str,
+) -> Result<Vec<Member>, CallError> {
+    let Some(resource) = requests.resolve_served(group_kind).await? else { return Ok(vec![]) };
+    let (kind, group) = group_kind.split_once('.').unwrap_or((group_kind, ""));
+    let scopes: Vec<Option<&str>> =
+        if resource.namespaced { namespaces.iter().copied().map(Some).collect() } else { vec![None] };
+    let mut members = vec![];
+    for scope in scopes {
+        for object in requests.list(group_kind, scope, (PART_OF, id)).await? {
+            let text =
+                |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let key = ChildKey {
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+                namespace: Some(text("/metadata/namespace")).filter(|it| !it.is_empty()),
+                name: text("/metadata/name"),
+            };
+            let uid = text("/metadata/uid");
+            members.push(Member { key, kind: group_kind.to_owned(), uid, object });
         }
     }
     Ok(members)

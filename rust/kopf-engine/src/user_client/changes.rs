@@ -58,7 +58,13 @@ impl Api {
         let subject = format!("watch {}", stream.name());
         match stream.follow(sink).await {
             Ok(never) => match never {},
-            Err(error) => failed(&error).about(&subject),
+            Err(error) => {
+                let error = failed(&error).about(&subject);
+                if let CallError::Failed(failure) = &error {
+                    self.discovery.on_failure(&stream.resource, failure);
+                }
+                error
+            }
         }
     }
 

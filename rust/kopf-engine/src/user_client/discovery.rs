@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use http::Method;
 use kopf_core::resource::{DiscoveryError, Resource, decode_groups, decode_version};
-use kopf_core::user_request::{Idempotency, KindName};
+use kopf_core::user_request::{Failure, Idempotency, KindName};
+use serde_json::Value;
 
 use super::attempts::failed;
 use super::{Api, CallError, CallOptions, Progress};
@@ -43,10 +44,14 @@ impl Discovery {
         self.known().names.get(kind).cloned()
     }
 
-    /// Drops a name from the cache: the resource may no longer be served.
-    pub(super) fn forget(&self, kind: &str) {
+    /// Drops the resource from the cache if the server does not serve it any more.
+    pub(super) fn on_failure(&self, resource: &Resource, failure: &Failure) {
+        if !is_unserved(failure) {
+            return;
+        }
         let mut known = self.known();
-        known.names.remove(kind);
+        let is_same = |it: &Resource| it.group == resource.group && it.plural == resource.plural;
+        known.names.retain(|_, it| !is_same(it));
         known.all = None;
     }
 
@@ -93,6 +98,12 @@ impl Discovery {
         self.known().all = Some(all.clone());
         Ok(all)
     }
+}
+
+/// Whether the server does not serve a resource. If only an object is missing, the details have its name.
+pub(crate) fn is_unserved(failure: &Failure) -> bool {
+    let name = failure.details.get("name").and_then(Value::as_str);
+    failure.code == 404 && name.is_none_or(str::is_empty)
 }
 
 async fn load_all(api: &Api, options: &CallOptions) -> Result<Vec<Arc<Resource>>, CallError> {

@@ -67,7 +67,7 @@ impl Reading<'_> {
             .with_retry_after_enforced(networking.enforce_retry_after);
         let mut retries = policy.retries();
         loop {
-            let (_, request, _) = self.api.prepare(self.kind, &self.call, self.options).await?;
+            let (resource, request, _) = self.api.prepare(self.kind, &self.call, self.options).await?;
             let head = RequestHead {
                 method: &Method::GET,
                 url: &request.url,
@@ -89,7 +89,13 @@ impl Reading<'_> {
                 attempt_of(&error).is_some_and(|attempt| request.idempotency.is_retried_after(attempt));
             let may_retry = self.options.retries && is_retried;
             let delay = if may_retry { retries.next(retry_after(&error), 0.0) } else { None };
-            let Some(delay) = delay else { return Err(failed(&error).about(&request.subject)) };
+            let Some(delay) = delay else {
+                let error = failed(&error).about(&request.subject);
+                if let CallError::Failed(failure) = &error {
+                    self.api.discovery.on_failure(&resource, failure);
+                }
+                return Err(error);
+            };
             let subject = &request.subject;
             let text = format!(
                 "The log is interrupted; will continue in {} seconds: {subject}: {error}",

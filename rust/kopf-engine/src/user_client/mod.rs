@@ -32,6 +32,7 @@ use crate::time::duration::seconds;
 
 use attempts::{attempt_of, failed, rejected, retry_after};
 use discovery::Discovery;
+pub(crate) use discovery::is_unserved;
 pub use error::CallError;
 pub use streams::{StreamItem, UserStream};
 use writes::ObservedCall;
@@ -154,9 +155,7 @@ impl Api {
                     if failure.class == Class::AlreadyExists && failure.is_uncertain {
                         failure.existing = self.existing(&resource, call, options).await;
                     }
-                    if failure.code == 404 && call.verb != Verb::Get {
-                        self.discovery.forget(kind);
-                    }
+                    self.discovery.on_failure(&resource, &failure);
                     Err(CallError::Failed(failure))
                 }
                 executed => executed.map(|response| Response { resource: Some(resource), ..response }),

@@ -173,6 +173,22 @@ async fn conflicts_after_unknown_attempts_are_uncertain() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn resources_that_are_not_served_any_more_are_discovered_again() {
+    let unserved =
+        || response(404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "details": {}}));
+    let missing = json!({"kind": "Status", "code": 404, "reason": "NotFound", "details": {"name": "p"}});
+    for (answer, expected) in [(unserved(), 2), (response(404, missing), 1)] {
+        let (fixture, api) = api("GET", vec![answer]);
+        for _ in 0..2 {
+            let error = failure(api.call("v1/pods", &call(Verb::Get), &options()).await);
+            assert_eq!(error.class, Class::NotFound);
+        }
+        let discovered = fixture.requests().iter().filter(|got| got.path == "/api/v1").count();
+        assert_eq!(discovered, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_ends_at_its_timeout_and_with_its_client() {
     let (_stage, silent) = api("PATCH", vec![(200, None)]);
     let limited = CallOptions { timeout: Some(5.0), ..options() };
