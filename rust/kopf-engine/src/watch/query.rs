@@ -39,12 +39,10 @@ impl Stream {
         query.extend(token.map(|token| ("continue", token)));
         let url = self.url(&query);
         let body = match self.fatal {
-            FatalRejections::Forbidden => {
+            FatalRejections::Forbidden | FatalRejections::Permanent => {
                 self.client.request_unless_forbidden(&Method::GET, &url, payload).await?
             }
-            FatalRejections::None | FatalRejections::Permanent => {
-                self.client.request(&Method::GET, &url, payload).await?
-            }
+            FatalRejections::None => self.client.request(&Method::GET, &url, payload).await?,
         };
         self.activity.metrics().inspect(|metrics| metrics.bytes.add(body.len()));
         decode(self.client.clock(), body).await.map_err(|error| self.malformed(&error))
