@@ -6,10 +6,16 @@
 use std::fmt;
 
 use crate::backoff::MAX_RETRY_AFTER;
-use crate::json::value::{Value, python_repr};
+use crate::json::value::{Map, Value, python_repr};
 
 /// The maximum number of characters shown of a response that is not a `Status`.
 const TEXT_LIMIT: usize = 256;
+
+/// The message about owner references with two controllers, without the names that follow.
+pub(crate) const SECOND_CONTROLLER: &str = "Only one reference can have Controller set to true";
+
+/// The ends of messages about fields that cannot be changed.
+const IMMUTABLE: [&str; 2] = ["field is immutable", "field is immutable when `immutable` is set"];
 
 /// An error response of the API server. Its class, as in Kopf 1.45, depends on the status.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,7 +82,7 @@ impl ApiError {
     }
 
     /// The same without the server's messages, which may repeat the sent values, such as all of a Secret. The names of
-    /// fields stay.
+    /// fields stay, and words of causes that are always the same.
     #[must_use]
     pub fn redacted(mut self) -> Self {
         if !matches!(self.status, 400 | 422) {
@@ -88,7 +94,11 @@ impl ApiError {
             status["message"] = Value::String(self.message.clone());
             let causes = status.pointer_mut("/details/causes").and_then(Value::as_array_mut);
             for cause in causes.into_iter().flatten().filter_map(Value::as_object_mut) {
+                let fixed = fixed_words(cause);
                 cause.remove("message");
+                if let Some(words) = fixed {
+                    cause.insert("message".to_owned(), words.into());
+                }
             }
         }
         self
@@ -108,6 +118,17 @@ impl ApiError {
             _ => "APIError",
         }
     }
+}
+
+/// The part of a cause's message that quotes no value of the object; none if that is not known.
+fn fixed_words(cause: &Map<String, Value>) -> Option<&'static str> {
+    let text = |name: &str| cause.get(name).and_then(Value::as_str);
+    let message = text("message")?;
+    if text("field") == Some("metadata.ownerReferences") && message.contains(SECOND_CONTROLLER) {
+        return Some(SECOND_CONTROLLER);
+    }
+    // After the quoted value, if there is one.
+    IMMUTABLE.into_iter().find(|words| message.ends_with(&format!(": {words}")))
 }
 
 fn shortened(body: &[u8]) -> String {

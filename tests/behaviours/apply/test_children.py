@@ -226,6 +226,23 @@ def test_6_6_10_immutable_fields_fail_or_recreate_the_object(apply, cluster, mak
     assert apply(job("run:2"), owner=owner, immutable="recreate").unchanged
 
 
+def test_6_6_10_immutable_secrets_are_recreated(apply, make):
+    def secret(value):
+        metadata = {"name": "key"}
+        data = {"stringData": {"password": value}, "immutable": True}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **data}
+
+    owner = make()
+    uid = apply(secret("planted-1"), owner=owner).created[0].uid
+    with pytest.raises(kopf.ApplyFailed) as caught:
+        apply(secret("planted-2"), owner=owner)
+    error = failure(caught)
+    assert isinstance(error, errors.Invalid)
+    assert "planted" not in str(error) + repr(error.causes)
+    applied = apply(secret("planted-2"), owner=owner, immutable="recreate")
+    assert applied.recreated[0].uid not in (uid, None)
+
+
 def test_6_4_objects_that_are_being_deleted_are_waited_for(apply, cluster, make, config_map):
     stuck = config_map()
     stuck["metadata"]["finalizers"] = ["example.com/stuck"]

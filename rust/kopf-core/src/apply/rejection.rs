@@ -1,6 +1,7 @@
 //! What rejections of an apply mean.
 
 use super::marks::{MARK, PART_OF};
+use crate::request_error::SECOND_CONTROLLER;
 use crate::user_request::{Class, Failure, FieldConflict, field_conflicts};
 
 /// The meaning of a rejection.
@@ -28,9 +29,7 @@ pub fn classify(failure: &Failure) -> Rejection {
                 Rejection::Conflicts(conflicts)
             }
         }
-        Class::Invalid if failure.message.contains("Only one reference can have Controller set to true") => {
-            Rejection::Ownership
-        }
+        Class::Invalid if has_second_controller(failure) => Rejection::Ownership,
         Class::Invalid
             if failure.code == 422
                 && failure.causes.iter().any(|it| is_immutable(&it.reason, &it.message)) =>
@@ -39,6 +38,12 @@ pub fn classify(failure: &Failure) -> Rejection {
         }
         _ => Rejection::Other,
     }
+}
+
+/// Whether the object has the controller reference of another owner. Of Secrets, only the causes are known.
+fn has_second_controller(failure: &Failure) -> bool {
+    let mut messages = failure.causes.iter().map(|cause| &cause.message).chain([&failure.message]);
+    messages.any(|message| message.contains(SECOND_CONTROLLER))
 }
 
 /// Stateful sets and others report immutable fields as forbidden.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::request_error::ApiError;
 use crate::user_request::Failure;
 
 fn owner() -> Owner {
@@ -439,6 +440,27 @@ fn rejections_are_classified() {
     let invalid = json!([{"reason": "FieldValueInvalid", "message": "must be a number", "field": "spec"}]);
     assert_eq!(causes(422, invalid, ""), Rejection::Other);
     assert_eq!(causes(409, json!([]), ""), Rejection::Other);
+}
+
+#[test]
+fn rejections_of_secrets_are_classified_without_their_messages() {
+    let cause = |reason: &str, field: &str, message: &str| {
+        let causes = json!([{"reason": reason, "field": field, "message": message}]);
+        let status =
+            json!({"kind": "Status", "message": message, "reason": "Invalid", "details": {"causes": causes}});
+        let error = ApiError::from_response(422, None, status.to_string().as_bytes()).redacted();
+        assert!(!error.to_string().contains("plant"), "{error}");
+        classify(&Failure::rejected(422, &error.message, error.payload.as_ref(), None))
+    };
+    let immutable = "Forbidden: field is immutable when `immutable` is set";
+    assert_eq!(cause("FieldValueForbidden", "data", immutable), Rejection::Immutable);
+    let kind = "Invalid value: \"plant\": field is immutable";
+    assert_eq!(cause("FieldValueInvalid", "type", kind), Rejection::Immutable);
+    let quoted = "Invalid value: \"plant: field is immutable\"";
+    assert_eq!(cause("FieldValueInvalid", "data", quoted), Rejection::Other);
+    let controllers = "Invalid value: [plant]: Only one reference can have Controller set to true. Found \"true\" in \
+                       references for A and B";
+    assert_eq!(cause("FieldValueInvalid", "metadata.ownerReferences", controllers), Rejection::Ownership);
 }
 
 #[test]
