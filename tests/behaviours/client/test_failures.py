@@ -77,10 +77,25 @@ def test_3_10_6_a_rejected_token_is_an_error_without_another_one(cluster):
 @pytest.mark.kopf_embedded_only
 def test_3_10_6_rejected_credentials_are_renewed(client, cluster, config_map):
     client.create(config_map)
-    cluster.inject("code", 401, verb="get", resource="configmaps", times=1)
+    client.get("cm", "one")
+    # The object, and the request that verifies whether the server itself rejects the credentials.
+    cluster.inject("code", 401, verb="get", times=2)
     cluster.clear_requests()
     assert client.get("cm", "one").metadata.name == "one"
     assert [it.code for it in sent(cluster)] == [401, 200]
+
+
+@pytest.mark.kopf_embedded_only
+def test_3_5_credentials_that_only_another_server_rejects_stay_in_use(client, cluster, config_map):
+    client.create(config_map)
+    client.get("cm", "one")
+    # As from an aggregated API: the server itself accepts the credentials.
+    cluster.inject("code", 401, verb="get", resource="configmaps")
+    with pytest.raises(errors.Forbidden) as failure:
+        client.viewed("using", timeout=20).get("cm", "one")
+    assert failure.value.code == 401
+    cluster.clear_faults()
+    assert client.get("cm", "one").metadata.name == "one"
 
 
 @pytest.mark.kopf_embedded_only

@@ -208,6 +208,11 @@ impl CredentialStore {
         let _renewed = self.join_login(|store| Box::pin(async move { store.renew(&server).await })).await;
     }
 
+    /// Whether the connection is still in use.
+    pub(super) fn has(&self, connection: &Connection) -> bool {
+        self.store.has(connection)
+    }
+
     /// Whether there is a connection with valid credentials.
     pub fn has_connection(&self) -> bool {
         self.store.best().is_some()
@@ -261,6 +266,11 @@ impl Store {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = open;
     }
 
+    fn has(&self, connection: &Connection) -> bool {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.iter().any(|known| std::ptr::eq(Arc::as_ptr(known), connection))
+    }
+
     fn clock(&self) -> &Clock {
         &self.options.connections.clock
     }
@@ -306,10 +316,7 @@ impl Store {
         if self.options.login_timeout <= 0.0 || !self.was_authorized.load(Ordering::Relaxed) {
             return false;
         }
-        let is_known = {
-            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            open.iter().any(|known| std::ptr::eq(Arc::as_ptr(known), distrusted))
-        };
+        let is_known = self.has(distrusted);
         let now = self.clock().now();
         let mut logins = self.logins();
         if !is_known || logins.renewal.is_some_and(|moment| moment > now) {

@@ -12,6 +12,7 @@ use tracing::Instrument as _;
 use super::compression::read_whole;
 use super::connection::{MAX_BODY, Pool};
 use super::spans::{record_result, request_span};
+use super::unauthorized::OnUnauthorized;
 use super::{Client, OpenOptions, RequestBody, head_of, within};
 use crate::error::RequestError;
 use crate::fence::{Fence, Rejection};
@@ -70,7 +71,7 @@ impl Client {
             timeout: Some(limit.as_secs_f64()),
             permits: None,
             pool: Pool::Dedicated,
-            replaces_credentials: true,
+            on_unauthorized: OnUnauthorized::Replace,
         };
         let span = request_span(method, url);
         let attempt = async {

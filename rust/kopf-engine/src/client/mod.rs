@@ -1,7 +1,7 @@
 //! Requests to the API server: sending, retrying, reading.
 //!
 //! The engine sends every request through [`Client`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
-//! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others.
+//! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others (`unauthorized.rs`).
 //! Watches are opened here; `watch` reads and restarts them.
 //!
 //! All callers can be repeated although the server may have received the first attempt: merge patches are idempotent,
@@ -24,6 +24,7 @@ pub(crate) mod redact;
 mod retries;
 mod server_certificate;
 mod spans;
+mod unauthorized;
 pub(crate) mod usage;
 mod user_requests;
 
@@ -50,6 +51,7 @@ use crate::client::dedicated::while_open;
 use crate::client::http1::ResponseBody;
 use crate::client::retries::{is_retriable, retry_after};
 use crate::client::spans::{path_of, record_result, request_span};
+use crate::client::unauthorized::OnUnauthorized;
 pub use crate::client::user_requests::Received;
 use crate::error::RequestError;
 use crate::fence::{Fence, Rejection};
@@ -60,15 +62,14 @@ use crate::time::virtual_time::Busy;
 
 const LOGGER: &str = "kopf._cogs.clients.api";
 
-/// The limits of a request, and what follows a 401.
+/// The limits of a request, and the reaction to a 401.
 #[derive(Clone, Copy)]
 struct OpenOptions<'a> {
     /// Seconds until the head of the response.
     timeout: Option<f64>,
     permits: Option<&'a Semaphore>,
     pool: Pool,
-    /// Whether credentials that the server rejects are replaced. Otherwise, 401 is an error like others.
-    replaces_credentials: bool,
+    on_unauthorized: OnUnauthorized,
 }
 
 /// A response whose body is not read yet.
@@ -170,13 +171,13 @@ impl Client {
         url: &str,
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
-        self.attempt(method, url, payload, true).await
+        self.attempt(method, url, payload, OnUnauthorized::Replace).await
     }
 
     /// Sends a GET request once. 401 is an error like others, and does not discard the credentials: an aggregated API may
     /// reject what the API server accepts.
     pub async fn get_once(&self, url: &str) -> Result<Bytes, RequestError> {
-        self.attempt(&Method::GET, url, RequestBody::None, false).await
+        self.attempt(&Method::GET, url, RequestBody::None, OnUnauthorized::Fail).await
     }
 
     /// Sends a patch or an object, and returns the whole body of the response.
@@ -232,7 +233,7 @@ impl Client {
             if attempt > 1 {
                 self.debug(|| format!("Request attempt {what}: {method} {server}{url}"));
             }
-            let error = match self.attempt(method, url, payload, true).await {
+            let error = match self.attempt(method, url, payload, OnUnauthorized::Replace).await {
                 Ok(body) => {
                     if attempt > 1 {
                         self.debug(|| format!("Request attempt {what} succeeded: {method} {server}{url}"));
@@ -265,10 +266,10 @@ impl Client {
         method: &Method,
         url: &str,
         payload: RequestBody<'_>,
-        replaces_credentials: bool,
+        on_unauthorized: OnUnauthorized,
     ) -> Result<Bytes, RequestError> {
         let (timeout, pool) = (self.settings.networking.request_timeout, Pool::Shared);
-        let options = OpenOptions { timeout, permits: Some(&self.permits), pool, replaces_credentials };
+        let options = OpenOptions { timeout, permits: Some(&self.permits), pool, on_unauthorized };
         let span = request_span(method, url);
         let attempt = async {
             let head = head_of(method, url, payload);
@@ -292,11 +293,15 @@ impl Client {
     /// The head of the response must arrive before the request timeout, and before
     /// `settings.watching.inactivity_timeout` at the latest.
     pub async fn stream(&self, url: &str, payload: RequestBody<'_>) -> Result<StreamBody, RequestError> {
-        self.open_stream(head_of(&Method::GET, url, payload)).await
+        self.open_stream(head_of(&Method::GET, url, payload), OnUnauthorized::Replace).await
     }
 
-    /// The same for another stream.
-    pub async fn open_stream(&self, head: RequestHead<'_>) -> Result<StreamBody, RequestError> {
+    /// The same for any stream.
+    async fn open_stream(
+        &self,
+        head: RequestHead<'_>,
+        on_unauthorized: OnUnauthorized,
+    ) -> Result<StreamBody, RequestError> {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
@@ -305,7 +310,7 @@ impl Client {
             (limit, silence) => limit.or(silence),
         };
         let span = request_span(head.method, head.url);
-        let options = OpenOptions { timeout, permits: None, pool: Pool::Shared, replaces_credentials: true };
+        let options = OpenOptions { timeout, permits: None, pool: Pool::Shared, on_unauthorized };
         let opening = self.open(head, (&*self.stream_headers, b""), options, &span);
         let opened = opening.instrument(span.clone()).await;
         record_result(&span, &opened);
@@ -381,7 +386,9 @@ impl Client {
             let error = within(deadline, read_error(response, head)).await?;
             self.counts.on_response(head.method, begun.elapsed().as_secs_f64());
             drop((permit, busy));
-            if status != StatusCode::UNAUTHORIZED || !options.replaces_credentials {
+            if status != StatusCode::UNAUTHORIZED
+                || !self.replaces(&connection, options.on_unauthorized).await
+            {
                 return Err(RequestError::Api(Box::new(error)));
             }
             self.credential_store.invalidate(&connection);

@@ -11,7 +11,8 @@ use tracing::Instrument as _;
 use super::compression::{accepting, read_whole};
 use super::connection::{MAX_BODY, Pool};
 use super::spans::{record_result, request_span};
-use super::{Client, OpenOptions, RequestHead, within};
+use super::unauthorized::OnUnauthorized;
+use super::{Client, OpenOptions, RequestHead, StreamBody, within};
 use crate::error::RequestError;
 use crate::host::Host;
 
@@ -64,14 +65,15 @@ impl Client {
         self.counts.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a request of users' code once; rejected credentials are replaced.
+    /// Sends a request of users' code once. Credentials are replaced if the API server itself rejects them.
     ///
     /// # Errors
     /// The request was not sent, or was rejected, or has no response.
     pub async fn send(&self, head: RequestHead<'_>, body: &[u8]) -> Result<Received, RequestError> {
         let timeout = self.settings.networking.request_timeout;
         let permits = Some(&*self.permits);
-        let options = OpenOptions { timeout, permits, pool: Pool::Shared, replaces_credentials: true };
+        let on_unauthorized = OnUnauthorized::Verify;
+        let options = OpenOptions { timeout, permits, pool: Pool::Shared, on_unauthorized };
         let span = request_span(head.method, head.url);
         let attempt = async {
             // The semaphores are never closed.
@@ -85,6 +87,14 @@ impl Client {
         let result = attempt.instrument(span.clone()).await;
         record_result(&span, &result);
         result
+    }
+
+    /// Opens a stream of users' code other than a watch, with a single attempt. Credentials are replaced as for [`Self::send`].
+    ///
+    /// # Errors
+    /// The request was not sent, or was rejected, or has no response.
+    pub async fn send_for_stream(&self, head: RequestHead<'_>) -> Result<StreamBody, RequestError> {
+        self.open_stream(head, OnUnauthorized::Verify).await
     }
 }
 

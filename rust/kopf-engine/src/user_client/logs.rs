@@ -75,7 +75,7 @@ impl Reading<'_> {
                 content_type: None,
                 is_idempotent: true,
             };
-            let error = match client.open_stream(head).await {
+            let error = match client.send_for_stream(head).await {
                 Ok(body) => {
                     retries = policy.retries();
                     match self.read(body).await {

@@ -149,6 +149,35 @@ async fn watches_of_users_code_end_at_once_if_they_are_forbidden() {
     assert_eq!(fixture.lines("ERROR"), [""; 0]);
 }
 
+/// A api for a server that accepts the credentials or not, and rejects them for the service behind it.
+fn api_with_service(accepts: bool) -> (Fixture, Api) {
+    let fixture = Fixture::new(&json!({}), move |got: &Got| {
+        let is_accepted = accepts && got.path == "/version";
+        if is_accepted { response(200, json!({"major": "1"})) } else { status(401, "Unauthorized") }
+    });
+    let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+    (fixture, api)
+}
+
+#[tokio::test(start_paused = true)]
+async fn credentials_that_only_a_service_rejects_stay_in_use() {
+    let path = "/api/v1/namespaces/ns/services/x:80/proxy/health";
+    let (fixture, api) = api_with_service(true);
+    let (call_options, limit) = (options(), Duration::from_secs(30));
+    let calling = api.request(("GET", path), None, "*/*", &call_options);
+    let error = failure(tokio::time::timeout(limit, calling).await.unwrap());
+    assert_eq!((error.class, error.code), (Class::Forbidden, 401));
+    assert!(api.client.is_logged_in());
+    let paths: Vec<_> = fixture.requests().into_iter().map(|got| got.path).collect();
+    assert_eq!(paths, [path, "/version"]);
+
+    let (fixture, api) = api_with_service(false);
+    let calling = api.request(("GET", path), None, "*/*", &call_options);
+    assert!(tokio::time::timeout(limit, calling).await.is_err(), "it waits for a login");
+    assert!(!api.client.is_logged_in());
+    assert_eq!(fixture.host.tasks.lock().unwrap().len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_failed_test_of_a_json_patch_after_an_unknown_attempt_is_an_uncertain_conflict() {
     let guarded = Call { is_guarded: true, ..call(Verb::JsonPatch) };
