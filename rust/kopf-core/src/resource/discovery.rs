@@ -17,6 +17,15 @@ pub enum DiscoveryError {
     Malformed(String),
 }
 
+/// The resources of an aggregated document.
+#[derive(Debug, Default)]
+pub struct AggregatedResources {
+    /// The resources. The first version of each group is the preferred one.
+    pub resources: Vec<Resource>,
+    /// The groups with a version whose resources the server does not know now: their aggregated API is unavailable.
+    pub unavailable: BTreeSet<String>,
+}
+
 #[derive(Deserialize)]
 struct GroupList {
     kind: String,
@@ -29,7 +38,7 @@ struct Group {
     #[serde(default)]
     metadata: Metadata,
     #[serde(default)]
-    versions: Vec<Version>,
+    versions: Vec<DiscoveredVersion>,
 }
 
 #[derive(Default, Deserialize)]
@@ -39,8 +48,10 @@ struct Metadata {
 }
 
 #[derive(Deserialize)]
-struct Version {
+struct DiscoveredVersion {
     version: String,
+    #[serde(default)]
+    freshness: String,
     #[serde(default)]
     resources: Vec<DiscoveredResource>,
 }
@@ -72,16 +83,25 @@ struct Subresource {
     subresource: String,
 }
 
-/// The resources of an aggregated document. The first version of each group is the preferred one.
+impl DiscoveredVersion {
+    fn is_unavailable(&self) -> bool {
+        self.freshness == "Stale" && self.resources.is_empty()
+    }
+}
+
+/// The resources of an aggregated document.
 ///
 /// # Errors
 /// It is another document.
-pub fn decode_groups(json: &[u8]) -> Result<Vec<Resource>, DiscoveryError> {
+pub fn decode_groups(json: &[u8]) -> Result<AggregatedResources, DiscoveryError> {
     let list: GroupList =
         serde_json::from_slice(json).map_err(|error| DiscoveryError::Malformed(error.to_string()))?;
     if list.kind != "APIGroupDiscoveryList" {
         return Err(DiscoveryError::NotAggregated);
     }
+    let unavailable =
+        list.items.iter().filter(|group| group.versions.iter().any(DiscoveredVersion::is_unavailable));
+    let unavailable = unavailable.map(|group| group.metadata.name.clone()).collect();
     let versions = list.items.into_iter().flat_map(|group| {
         let name = group.metadata.name;
         group
@@ -90,7 +110,7 @@ pub fn decode_groups(json: &[u8]) -> Result<Vec<Resource>, DiscoveryError> {
             .enumerate()
             .map(move |(index, version)| (name.clone(), index == 0, version))
     });
-    Ok(versions
+    let resources = versions
         .flat_map(|(group, preferred, version)| {
             let name = version.version;
             version.resources.into_iter().map(move |entry| Resource {
@@ -107,7 +127,8 @@ pub fn decode_groups(json: &[u8]) -> Result<Vec<Resource>, DiscoveryError> {
                 preferred,
             })
         })
-        .collect())
+        .collect();
+    Ok(AggregatedResources { resources, unavailable })
 }
 
 #[derive(Deserialize)]
@@ -171,7 +192,7 @@ fn singular(name: Option<String>, kind: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn both_documents_describe_the_same_resource() {
@@ -183,7 +204,7 @@ mod tests {
             }]},
             {"version": "v1beta1", "resources": [{"resource": "deployments"}]},
         ]}]});
-        let found = decode_groups(aggregated.to_string().as_bytes()).unwrap();
+        let found = decode_groups(aggregated.to_string().as_bytes()).unwrap().resources;
         let of_version = json!({"kind": "APIResourceList", "resources": [
             {"name": "deployments", "kind": "Deployment", "singularName": "", "namespaced": true,
              "shortNames": ["deploy"], "verbs": ["get"]},
@@ -194,6 +215,19 @@ mod tests {
         assert_eq!(text(&found[0]), text(&alone[0]));
         assert_eq!(alone.len(), 1);
         assert!(found[0].preferred && !found[1].preferred);
+    }
+
+    #[test]
+    fn groups_with_a_stale_version_without_resources_are_unavailable() {
+        let version = |freshness: &str, resources: Value| json!([{"version": "v1", "freshness": freshness, "resources": resources}]);
+        let aggregated = json!({"kind": "APIGroupDiscoveryList", "items": [
+            {"metadata": {"name": "down.dev"}, "versions": version("Stale", json!([]))},
+            {"metadata": {"name": "late.dev"}, "versions": version("Stale", json!([{"resource": "widgets"}]))},
+            {"metadata": {"name": "empty.dev"}, "versions": version("Current", json!([]))},
+        ]});
+        let found = decode_groups(aggregated.to_string().as_bytes()).unwrap();
+        assert_eq!(found.unavailable, BTreeSet::from(["down.dev".to_owned()]));
+        assert_eq!(found.resources.len(), 1);
     }
 
     #[test]

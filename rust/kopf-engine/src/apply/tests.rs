@@ -1,12 +1,13 @@
 //! Tests of the flow with a scripted server: requests that a cache saves (6.3).
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kopf_core::apply::{ConflictPolicy, Digest, PlanOptions, owned_digest};
 use kopf_core::json::value::Value;
 use kopf_core::object::Object;
 use kopf_core::resource::Resource;
-use kopf_core::user_request::{DefaultNamespace, WriteOptions};
+use kopf_core::user_request::{Class, DefaultNamespace, WriteOptions};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -182,4 +183,38 @@ async fn nothing_is_sent_for_owners_that_are_gone() {
     let result = applier.apply(request("1"), &call_options()).await;
     assert!(matches!(result, Err(ApplyError::OwnerGone(_))), "{result:?}");
     assert!(fixture.requests().iter().all(|got| got.path == "/api/v1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_of_groups_that_are_unavailable_are_not_forgotten() {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
+        let groups = match got.path.as_str() {
+            "/api" => json!([]),
+            "/apis" => {
+                let versions = json!([{"version": "v1", "freshness": "Stale", "resources": []}]);
+                json!([{"metadata": {"name": "down.dev"}, "versions": versions}])
+            }
+            _ => return (404, Some(json!({}))),
+        };
+        (200, Some(json!({"kind": "APIGroupDiscoveryList", "items": groups})))
+    });
+    let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+    let mut request = request("1");
+    let id = apply_set_id(&Owner::read(&request.owner).unwrap());
+    request.owner["metadata"]["resourceVersion"] = "1".into();
+    request.owner["metadata"]["labels"] = json!({"applyset.kubernetes.io/id": id});
+    request.owner["metadata"]["annotations"] = json!({
+        "applyset.kubernetes.io/contains-group-kinds": "Thing.down.dev",
+        "applyset.kubernetes.io/additional-namespaces": "",
+        "applyset.kubernetes.io/tooling": "kopf/1",
+    });
+    request.children.clear();
+    request.options.plan.prune = true;
+    let applied = Applier::new(api, KnownState::default()).apply(request, &call_options()).await.unwrap();
+    let [(_, ChildError::Call(CallError::Failed(failure)))] = &*applied.failures else {
+        panic!("{:?}", applied.failures);
+    };
+    assert_eq!(failure.class, Class::ServerFailed);
+    assert!(failure.text().ends_with("Thing.down.dev is unknown, but the API is unavailable now: down.dev"));
+    assert!(fixture.requests().iter().all(|got| got.method == "GET"));
 }

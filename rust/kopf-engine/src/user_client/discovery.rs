@@ -1,18 +1,18 @@
 //! The resources of the server, cached: all of them, or those of one group and version.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Method;
 use kopf_core::resource::{DiscoveryError, Resource, decode_groups, decode_version};
-use kopf_core::user_request::{Failure, Idempotency, KindName};
+use kopf_core::user_request::{Class, Failure, Idempotency, KindError, KindName};
 use serde_json::Value;
 
 use super::attempts::failed;
 use super::{Api, CallError, CallOptions, Progress};
 use crate::client::RequestHead;
-use crate::discovery::scan::{Scope, scan_available};
+use crate::discovery::scan::{Discovered, Scope, scan_available};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                           application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
@@ -78,9 +78,9 @@ impl Discovery {
                 name.select(&load_version(api, group, version, options).await?)?
             }
             (None, None) => {
-                let all = load_all(api, options).await?;
-                self.known().all = Some(all.clone());
-                name.select(&all)?
+                let loaded = load_all(api, options).await?;
+                self.known().all = Some(loaded.resources.clone());
+                name.select(&loaded.resources).map_err(|error| loaded.explained(error, &name))?
             }
         };
         self.known().names.insert(kind.to_owned(), Arc::clone(&found));
@@ -94,9 +94,30 @@ impl Discovery {
         options: &CallOptions,
     ) -> Result<Vec<Arc<Resource>>, CallError> {
         let _loading = self.loading.lock().await;
-        let all = load_all(api, options).await?;
-        self.known().all = Some(all.clone());
-        Ok(all)
+        let Loaded { resources, .. } = load_all(api, options).await?;
+        self.known().all = Some(resources.clone());
+        Ok(resources)
+    }
+}
+
+/// The resources that the server serves, of all versions.
+#[derive(Default)]
+struct Loaded {
+    resources: Vec<Arc<Resource>>,
+    /// The groups that cannot be read now, completely or in part.
+    unavailable: BTreeSet<String>,
+}
+
+impl Loaded {
+    /// The error for a name: a resource that was not found may be in a group that is unavailable.
+    fn explained(&self, error: KindError, name: &KindName) -> CallError {
+        let may_have_it = |group: &&String| name.group.as_ref().is_none_or(|named| named == *group);
+        let groups: Vec<_> = self.unavailable.iter().filter(may_have_it).map(String::as_str).collect();
+        if groups.is_empty() || matches!(error, KindError::Ambiguous(_)) {
+            return error.into();
+        }
+        let text = format!("{name} is unknown, but the API is unavailable now: {}", groups.join(", "));
+        CallError::Failed(Box::new(Failure::unanswered(Class::ServerFailed, &text))).about(SUBJECT)
     }
 }
 
@@ -106,15 +127,20 @@ pub(crate) fn is_unserved(failure: &Failure) -> bool {
     failure.code == 404 && name.is_none_or(str::is_empty)
 }
 
-async fn load_all(api: &Api, options: &CallOptions) -> Result<Vec<Arc<Resource>>, CallError> {
-    let mut all = vec![];
+async fn load_all(api: &Api, options: &CallOptions) -> Result<Loaded, CallError> {
+    let mut all = Loaded::default();
     for path in ["/api", "/apis"] {
         match decode_groups(&fetch(api, path, AGGREGATED, options).await?) {
-            Ok(found) => all.extend(found.into_iter().map(Arc::new)),
+            Ok(found) => {
+                all.resources.extend(found.resources.into_iter().map(Arc::new));
+                all.unavailable.extend(found.unavailable);
+            }
             Err(DiscoveryError::NotAggregated) => {
                 // An unavailable group does not affect the others, as in the aggregated document.
                 let found = scan_available(&api.client, &Scope::Everything, SCAN_TIMEOUT).await;
-                return found.map(|found| found.resources).map_err(|error| failed(&error));
+                let Discovered { resources, unavailable } = found.map_err(|error| failed(&error))?;
+                let unavailable = unavailable.into_iter().map(|it| it.version.group).collect();
+                return Ok(Loaded { resources, unavailable });
             }
             Err(error) => return Err(CallError::Misuse(error.to_string())),
         }
