@@ -146,15 +146,7 @@ impl Task {
 
     /// Deletes the children of an owner, and then removes the finalizer.
     async fn finish(&self, doomed: Doomed) {
-        let call_options = CallOptions {
-            write: WriteOptions::default(),
-            namespace: DefaultNamespace::OfCredentials,
-            timeout: None,
-            retries: true,
-            headers: HeaderMap::new(),
-            run: None,
-        };
-        let requests = Requests::new(&self.api, &call_options);
+        let requests = Requests::new(&self.api, &call_options());
         let mut backoff = BACKOFF;
         loop {
             self.pause.over().await;
@@ -218,6 +210,17 @@ impl Task {
     }
 }
 
+fn call_options() -> CallOptions {
+    CallOptions {
+        write: WriteOptions::default(),
+        namespace: DefaultNamespace::OfCredentials,
+        timeout: None,
+        retries: true,
+        headers: HeaderMap::new(),
+        run: None,
+    }
+}
+
 /// Removes the finalizer from the latest state of the owner.
 async fn release(requests: &Requests<'_>, target: Target<'_>, owner: &Owner) -> Result<Step, CallError> {
     let rest: Vec<_> = owner.finalizers.iter().filter(|one| *one != CHILDREN_FINALIZER).collect();
@@ -227,7 +230,12 @@ async fn release(requests: &Requests<'_>, target: Target<'_>, owner: &Owner) -> 
     ]);
     match requests.patch(target, &patch).await {
         // It has changed meanwhile; servers report the failed test of a JSON patch as invalid.
-        Err(error) if has_code(&error, 409) || has_code(&error, 422) => Ok(Step::Wait),
+        Err(error) if has_code(&error, 409) || has_code(&error, 422) => {
+            let found = requests.find(target, true).await?;
+            let version =
+                found.as_ref().and_then(|found| found.pointer("/metadata/resourceVersion")?.as_str());
+            if version == Some(&owner.resource_version) { Err(error) } else { Ok(Step::Wait) }
+        }
         Err(error) if has_code(&error, 404) => Ok(Step::Done),
         patched => patched.map(|_| Step::Done),
     }
@@ -238,5 +246,42 @@ fn describe(error: &CallError) -> String {
         CallError::Failed(failure) => failure.text(),
         CallError::Misuse(text) | CallError::Login(text) => text.clone(),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::testing::{Fixture, Got};
+
+    /// The error after a rejected removal of the finalizer; none if it is tried again at once.
+    async fn rejected(version_afterwards: &'static str) -> Option<u16> {
+        let fixture = Fixture::new(&json!({}), move |got: &Got| {
+            if got.path == "/apis/example.com/v1" {
+                let widgets = json!({"name": "widgets", "kind": "Widget", "namespaced": true});
+                return (200, Some(json!({"kind": "APIResourceList", "resources": [widgets]})));
+            }
+            if got.method == "PATCH" {
+                return (422, Some(json!({"kind": "Status", "reason": "Invalid", "message": "denied"})));
+            }
+            (200, Some(json!({"metadata": {"name": "one", "resourceVersion": version_afterwards}})))
+        });
+        let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+        let requests = Requests::new(&api, &call_options());
+        let target = Target { kind: "example.com/v1/widgets", namespace: Some("ns"), name: "one" };
+        let owner = Owner { resource_version: "1".to_owned(), ..Owner::default() };
+        match release(&requests, target, &owner).await {
+            Ok(Step::Wait) => None,
+            Err(CallError::Failed(failure)) => Some(failure.code),
+            _ => panic!("it is neither an error nor tried again"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rejected_removal_of_the_finalizer_is_an_error_unless_the_owner_has_changed() {
+        assert_eq!(rejected("1").await, Some(422));
+        assert_eq!(rejected("2").await, None);
     }
 }
