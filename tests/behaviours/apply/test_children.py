@@ -226,6 +226,20 @@ def test_6_6_10_immutable_fields_fail_or_recreate_the_object(apply, cluster, mak
     assert apply(job("run:2"), owner=owner, immutable="recreate").unchanged
 
 
+def test_6_4_recreated_objects_have_the_fields_that_were_yielded(apply, cluster, make, deployment):
+    owner = make()
+    apply(deployment(replicas=2), owner=owner, conflict="yield")
+    cluster.api.using(manager="autoscaler").scale("deployments", "web", 5)
+    assert apply(deployment(replicas=2), owner=owner, conflict="yield").yielded
+    desired = deployment(replicas=2)
+    desired["spec"]["selector"] = {"matchLabels": {"app": "new"}}
+    desired["spec"]["template"]["metadata"]["labels"] = {"app": "new"}
+    applied = apply(desired, owner=owner, conflict="yield", immutable="recreate")
+    assert [ref.name for ref in applied.recreated] == ["web"]
+    assert applied.yielded == []
+    assert applied.objects["Deployment", "web"].spec["replicas"] == 2
+
+
 def test_6_6_10_immutable_secrets_are_recreated(apply, make):
     def secret(value):
         metadata = {"name": "key"}

@@ -198,7 +198,8 @@ impl Run<'_> {
                     if is_irreplaceable(&child.key.group, &child.key.kind) {
                         return Err(CallError::Failed(failure).into());
                     }
-                    return self.recreated(child, &without(document, &yielded), yielded).await;
+                    // No other manager owns fields of the new object.
+                    return self.recreated(child, document).await;
                 }
                 Rejection::Conflicts(conflicts) if *self.policy() == ConflictPolicy::Force => {
                     let answer = self.requests.apply(target, &without(document, &yielded), true).await?;
@@ -220,16 +221,11 @@ impl Run<'_> {
         }
     }
 
-    async fn recreated(
-        &self,
-        child: &PlannedChild,
-        document: &Value,
-        yielded: Vec<String>,
-    ) -> Result<Accepted, ChildError> {
+    async fn recreated(&self, child: &PlannedChild, document: &Value) -> Result<Accepted, ChildError> {
         let target = Target::of(&child.kind_name, &child.key);
+        let accepted = |answer| Accepted { answer, yielded: vec![], is_recreated: true };
         let Some(live) = self.requests.find(target, true).await? else {
-            let answer = self.requests.apply(target, document, false).await?;
-            return Ok(Accepted { answer, yielded, is_recreated: true });
+            return Ok(accepted(self.requests.apply(target, document, false).await?));
         };
         match self.standing(&live) {
             Standing::Free => {}
@@ -239,14 +235,12 @@ impl Run<'_> {
         if self.is_dry {
             let object = Object::decode(&live.to_string())
                 .map_err(|error| CallError::Misuse(format!("{} cannot be decoded: {error}", child.key)))?;
-            let answer = Answer { status: 200, value: live, object: Arc::new(object) };
-            return Ok(Accepted { answer, yielded, is_recreated: true });
+            return Ok(accepted(Answer { status: 200, value: live, object: Arc::new(object) }));
         }
         if !self.replaced(target, &live).await? {
             return Err(leaving(child));
         }
-        let answer = self.requests.apply(target, document, false).await?;
-        Ok(Accepted { answer, yielded, is_recreated: true })
+        Ok(accepted(self.requests.apply(target, document, false).await?))
     }
 
     /// The error of a rejection because of another owner; names it.
