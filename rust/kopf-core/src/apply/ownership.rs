@@ -56,6 +56,7 @@ pub fn standing(live: &Value, owner: &Owner, id: &str) -> Standing {
     }
     let text =
         |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let namespace = live.pointer("/metadata/namespace").and_then(Value::as_str);
     let mut others = vec![];
     for reference in
         references(live).filter(|reference| reference.get("controller") == Some(&Value::Bool(true)))
@@ -63,7 +64,9 @@ pub fn standing(live: &Value, owner: &Owner, id: &str) -> Standing {
         if text(reference, "uid") == owner.uid {
             continue;
         }
-        let is_namesake = text(reference, "kind") == owner.kind
+        // The owner of a reference is in the namespace of the object, or cluster-scoped.
+        let is_namesake = (owner.namespace.is_none() || owner.namespace.as_deref() == namespace)
+            && text(reference, "kind") == owner.kind
             && text(reference, "name") == owner.name
             && group_of(&text(reference, "apiVersion")) == owner.group();
         if is_namesake {

@@ -231,10 +231,12 @@ fn objects_of_others_are_foreign() {
     assert_eq!(check(json!({"labels": {PART_OF: "x"}})), foreign("the ApplySet x"));
     assert_eq!(check(json!({"annotations": {MARK: "u2"}})), foreign("the owner with the uid u2"));
     // A former object of this name: its children are deleted by the cluster, or its marked children are taken over.
-    assert_eq!(
-        check(json!({"ownerReferences": [reference("Widget", "web", "u0", true)]})),
-        Standing::Leaving
-    );
+    let former = json!([reference("Widget", "web", "u0", true)]);
+    let in_namespace = |namespace: &str| json!({"namespace": namespace, "ownerReferences": former});
+    assert_eq!(check(in_namespace("shop")), Standing::Leaving);
+    assert_eq!(check(in_namespace("elsewhere")), foreign("Widget web"));
+    let former = json!({"namespace": "any", "ownerReferences": [reference("Cluster", "web", "u0", true)]});
+    assert_eq!(standing(&live(&former), &cluster_owner(), &id), Standing::Leaving);
     assert_eq!(check(json!({"annotations": {MARK: "u0"}, "labels": {PART_OF: id}})), Standing::Free);
     assert_eq!(check(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})), Standing::Leaving);
 }
