@@ -183,7 +183,7 @@ impl Run<'_> {
                     let count = yielded.len();
                     // Fields that no other manager owns any more are applied again.
                     yielded.retain(others);
-                    attempts -= 1;
+                    attempts = attempts.saturating_sub(1);
                     if yielded.len() < count && attempts > 0 {
                         continue;
                     }

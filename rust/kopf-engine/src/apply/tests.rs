@@ -218,3 +218,29 @@ async fn members_of_groups_that_are_unavailable_are_not_forgotten() {
     assert!(failure.text().ends_with("Thing.down.dev is unknown, but the API is unavailable now: down.dev"));
     assert!(fixture.requests().iter().all(|got| got.method == "GET"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn as_many_conflicts_as_are_yielded_may_come_one_by_one() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let fixture = Fixture::new(&json!({}), move |got: &Got| match (got.method.as_str(), got.path.as_str()) {
+        (_, "/api/v1") => {
+            let resources = json!([{"name": "configmaps", "kind": "ConfigMap", "namespaced": true}]);
+            (200, Some(json!({"kind": "APIResourceList", "resources": resources})))
+        }
+        ("PATCH", _) if got.body["data"].as_object().is_some_and(|data| !data.is_empty()) => {
+            let field = format!(".data.x{}", count.fetch_add(1, Ordering::Relaxed));
+            let message = "conflict with \"other\" using v1";
+            let causes = json!([{"reason": "FieldManagerConflict", "message": message, "field": field}]);
+            let status = json!({"kind": "Status", "reason": "Conflict", "details": {"causes": causes}});
+            (409, Some(status))
+        }
+        _ => (200, Some(live("5", "1"))),
+    });
+    let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+    let mut request = request("1");
+    request.children[0]["data"] = json!({"x0": "", "x1": "", "x2": "", "x3": "", "x4": ""});
+    request.options.plan.conflict = ConflictPolicy::Yield(None);
+    let applied = Applier::new(api, KnownState::default()).apply(request, &call_options()).await.unwrap();
+    assert!(applied.failures.is_empty(), "{:?}", applied.failures);
+    assert_eq!(fixture.requests().iter().filter(|got| got.method == "PATCH").count(), 6);
+}
