@@ -202,7 +202,7 @@ impl Connection {
     /// The current `Authorization` header, if there is one. May wait for an exec plugin.
     pub(crate) async fn authorization(&self) -> Result<Option<HeaderValue>, RequestError> {
         let header = self.authorization.header(&self.clock).await;
-        header.map_err(|error| RequestError::Transport(error.0))
+        header.map_err(|error| RequestError::Unsent(error.0))
     }
 
     /// Sends one request, and waits for the head of the response. Cancel safe.
