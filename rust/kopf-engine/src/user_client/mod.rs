@@ -11,8 +11,8 @@ mod logs;
 mod streams;
 mod writes;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -86,6 +86,8 @@ pub struct Api {
 /// The state of a call, for its timeout.
 #[derive(Default)]
 struct Progress {
+    /// The request, for messages, as soon as its resource is known.
+    subject: OnceLock<String>,
     /// The server may have executed the request.
     is_uncertain: AtomicBool,
 }
@@ -146,6 +148,7 @@ impl Api {
         // In a box, as it would make the futures of all callers large.
         let executing = Box::pin(async {
             let (resource, request, namespace) = self.prepare(kind, call, options).await?;
+            progress.subject.get_or_init(|| request.subject.clone());
             let write = (&resource, namespace.as_deref());
             let observed = ObservedCall::start(&self.observers, write, call, options);
             let mut executed = self.execute(&request, options, &progress).await;
@@ -366,6 +369,7 @@ impl Api {
             () = expired => {
                 let limit = options.timeout.unwrap_or_default();
                 let failure = Failure::unanswered(Class::TimedOut, &format!("no success within {limit} seconds"));
+                let subject = progress.subject.get().map_or(subject, String::as_str);
                 let error = CallError::Failed(Box::new(failure)).about(subject);
                 Err(error.uncertain(progress.is_uncertain.load(Ordering::Relaxed)))
             }

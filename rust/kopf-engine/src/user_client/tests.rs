@@ -239,6 +239,7 @@ async fn a_call_ends_at_its_timeout_and_with_its_client() {
     let limited = CallOptions { timeout: Some(5.0), ..options() };
     let error = failure(silent.call("v1/pods", &call(Verb::JsonPatch), &limited).await);
     assert!(error.class == Class::TimedOut && error.is_uncertain, "{error:?}");
+    assert!(error.text().starts_with("cannot patch pods credentials-ns/p: "), "{}", error.text());
     let closing = silent.clone();
     let calling = tokio::spawn(async move { silent.call("v1/pods", &call(Verb::Apply), &options()).await });
     tokio::task::yield_now().await;
