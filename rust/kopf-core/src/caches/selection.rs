@@ -58,7 +58,10 @@ impl SelectedField {
         match object.field(&self.path) {
             Some(Value::String(value)) => value == self.value,
             Some(Value::Null) | None => self.default == self.value,
-            Some(value) => value.to_string() == self.value,
+            Some(value) => {
+                let text = value.to_string();
+                text == self.value
+            }
         }
     }
 }

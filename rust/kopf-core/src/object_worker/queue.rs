@@ -30,7 +30,7 @@ pub(super) struct Sleep {
     /// The start of the sleep was logged.
     pub(super) announced: bool,
     /// The touch annotation was written.
-    touched: bool,
+    pub(super) touched: bool,
 }
 
 impl Sleep {
