@@ -149,7 +149,7 @@ mod tests {
     async fn the_names_of_former_streams_are_forgotten() {
         let handler = json!({"id": "sync", "kind": "reconciling", "selector": {"any_name": "shops"}});
         let fixture = Fixture::with_handlers(vec![handler], &json!({}), |_| (200, None));
-        let mut state = State::of(&fixture.shared.base).unwrap();
+        let mut state = State::of(&fixture.shared.base, &Arc::default()).unwrap();
         let stream = |name: &str| RequiredStream { name: name.to_owned(), reconcilers: vec![0] };
         let now = Timestamp::from_micros(0);
         state.require(&[], &[stream("shops in a"), stream("shops in b")], true, now);
