@@ -182,7 +182,7 @@ fn w2_a_list_before_an_own_creation_does_not_hide_it_although_later_own_writes_a
     let mut store = by_node();
     let (old, made, changed) =
         (pod("a", "old", 1, "n1"), pod("a", "made", 5, "n1"), pod("a", "old", 6, "n1"));
-    listed(&mut store, None, &[old.clone()]);
+    listed(&mut store, None, std::slice::from_ref(&old));
     let list = store.start_list();
     for (state, ticket) in [(&made, 1), (&changed, 2)] {
         store.start_write(key(state), ticket);
