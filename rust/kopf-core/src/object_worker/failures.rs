@@ -11,7 +11,7 @@ const UNTHROTTLED_DELAY: f64 = 60.0;
 
 impl ObjectWorker {
     /// The cycle of this event has ended without a decision, because of an internal error: the event is handled again after the
-    /// error back-off. Without one, only the latest state is: see [`ObjectWorker::repeat_unthrottled`]. With `may_be_written`, a
+    /// error back-off. Without one, only the latest state is, after a while. With `may_be_written`, a
     /// part of the cycle may have been written.
     pub fn on_internal_error(
         &mut self,
