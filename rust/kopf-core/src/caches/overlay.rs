@@ -205,10 +205,10 @@ impl<T> CachedObject<T> {
         is_over
     }
 
-    /// The end of the wait that ends first; none if all own writes are visible (W5).
+    /// The end of the current wait; none if all own writes are visible (W5).
     pub fn deadline(&self) -> Option<Timestamp> {
         let overlay = self.overlay.as_ref().map(|overlay| overlay.wait.until);
-        overlay.into_iter().chain(self.uncertain.map(|wait| wait.until)).min()
+        overlay.max(self.uncertain.map(|wait| wait.until))
     }
 
     /// Whether all own writes have ended, and are visible: only the delivered state is needed any more.

@@ -32,7 +32,7 @@ impl ObjectWorker {
         let delay = self.fail(context, now);
         let message = WorkerMessage::Failed { delay, error, with_exception: false };
         let line = WorkerLog::of(&event.object, message);
-        if is_throttled(delay) {
+        if is_throttled(delay, context) {
             self.queue.get_or_insert_default().pending.push_front(event);
         } else if event.kind != EventType::Deleted && !context.startup_config.settings.compat {
             self.repeat_unthrottled(event, now);
@@ -56,7 +56,7 @@ impl ObjectWorker {
         let line = WorkerLog::of(&event.object, WorkerMessage::Failed { delay, error, with_exception });
         // Kopf 1.45 drops the event; here, the object must not wait for its next change.
         if is_repeated && !compat {
-            if !is_throttled(delay) {
+            if !is_throttled(delay, context) {
                 self.repeat_unthrottled(event, now);
             } else if self.pending().next().is_none() {
                 let queue = self.queue.get_or_insert_default();
@@ -81,7 +81,8 @@ impl ObjectWorker {
     }
 }
 
-/// Whether the object is held after an error for this delay.
-fn is_throttled(delay: Option<f64>) -> bool {
-    delay.is_some_and(|delay| delay > 0.0)
+/// Whether the delays slow the repetitions down: this one, or those that follow.
+fn is_throttled(delay: Option<f64>, context: WorkerContext<'_>) -> bool {
+    let last = context.live_config.settings.queueing.error_delays.last();
+    delay.is_some_and(|delay| delay > 0.0 || last.is_some_and(|last| *last > 0.0))
 }

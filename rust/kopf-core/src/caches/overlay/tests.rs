@@ -155,13 +155,3 @@ fn w6_no_overlay_without_a_response_but_w5_waits() {
     other.expire(at(5.0));
     assert_eq!(other.deadline(), None);
 }
-
-#[test]
-fn w2_an_overlay_ends_in_time_although_the_wait_for_an_uncertain_write_is_longer() {
-    let mut object = written("6");
-    object.start_write();
-    object.finish_write(WriteResponse::Uncertain, ListId(1), 5.0, at(3.0));
-    assert_eq!(object.deadline(), Some(at(5.0)));
-    assert!(object.expire(at(5.0)));
-    assert_eq!((shown(&object), object.deadline()), (Some("5"), Some(at(8.0))));
-}
