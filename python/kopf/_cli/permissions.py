@@ -84,8 +84,8 @@ def resolve(registry: OperatorRegistry, resources: Collection[Resource]) -> Reso
 
 
 def is_watchable(resource: Resource) -> bool:
-    """Whether an operator can serve the resource: it can be listed and watched."""
-    return resource.verbs >= {"list", "watch"}
+    """Whether an operator can serve the resource: it can be listed and watched, if its verbs are known."""
+    return not resource.verbs or resource.verbs >= {"list", "watch"}
 
 
 def _required_kinds(registry: OperatorRegistry) -> Iterator[RequiredKind]:

@@ -23,7 +23,7 @@ logger = logging.getLogger("kopf._core.reactor.running")
 async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] = frozenset()) -> None:
     """Wait until any of the operator's tasks ends, and end them all, and all others started since then.
 
-    Raises the error of the task that failed, if any did; of the operator's tasks first.
+    Raises the error of the task that failed, if any did.
 
     Args:
         root_tasks: The tasks of the operator: the result of `spawn_tasks`.
@@ -36,8 +36,8 @@ async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] =
         await _cancel_remaining(root_tasks, ignored)
         raise
     await _stop([task for task in root_tasks if not task.done()], title="Root", cancelled=False)
-    remaining = await _cancel_remaining(root_tasks, ignored)
-    for task in (*root_tasks, *remaining):
+    await _cancel_remaining(root_tasks, ignored)
+    for task in root_tasks:
         if task.done() and not task.cancelled():
             error = task.exception()
             if error is not None:
@@ -63,7 +63,7 @@ async def _stop(tasks: Collection[Task], *, title: str, cancelled: bool) -> None
     logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
 
 
-async def _cancel_remaining(root_tasks: Collection[Task], ignored: Collection[Task]) -> Collection[Task]:
+async def _cancel_remaining(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
     remaining = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
     if remaining:
         tracker = work_tracker_var.get()
@@ -74,7 +74,6 @@ async def _cancel_remaining(root_tasks: Collection[Task], ignored: Collection[Ta
         else:
             await asyncio.wait(remaining, timeout=HUNG_TASKS_TIMEOUT)
     await _stop([task for task in remaining if not task.done()], title="Hung", cancelled=False)
-    return remaining
 
 
 async def supervise(name: str, coroutine: Coroutine[Any, Any, None], *, finishable: bool) -> None:
