@@ -14,7 +14,7 @@ use crate::cluster::OBJECT_LIMIT;
 use crate::error::status::{Cause, Status};
 use crate::http::render::WriteResult;
 use crate::http::request::WriteOptions;
-use crate::registry::{meta, prepare};
+use crate::registry::{deletion, meta, prepare};
 use crate::schema::{Schema, formats};
 use crate::storage::encoding;
 use crate::storage::object::Stored;
@@ -111,13 +111,13 @@ fn restore_after_mutation(call: &Call<'_>, old: &Stored, before: &Value, new: &m
 
 /// Writes an updated object, or removes it if nothing holds its deletion any longer. `None` means a write conflict.
 async fn store(call: &Call<'_>, old: &Arc<Stored>, new: Value) -> Result<Option<WriteResult>, Status> {
-    let is_released = at(&new, "/metadata/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty);
+    let is_released = !deletion::is_held(&call.resource, &new);
     let is_deleting = at(&new, "/metadata/deletionTimestamp").is_some();
     let grace = at(&new, "/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     let has_grace_period = grace.is_some_and(|seconds| seconds > 0);
-    if is_deleting && is_released && !has_grace_period && !call.resource.is("", "namespaces") {
-        let last = conversion::to_storage(&call.resource, new.clone()).await?;
-        return match call.cluster.remove(&call.resource, old, last) {
+    if is_deleting && is_released && !has_grace_period {
+        // Watches get the stored state: this update is not stored.
+        return match call.cluster.remove(&call.resource, old, old.value()) {
             Ok(_) => Ok(Some(WriteResult::Unstored(new))),
             Err(_) => Ok(None),
         };
@@ -222,7 +222,7 @@ pub(super) fn check_version(call: &Call<'_>, value: &Value, old: &Stored) -> Res
                 Cause::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
             Err(Status::invalid(&call.resource.group, &call.resource.plural, &old.name, &[cause]))
         }
-        "" => Ok(false),
+        "" | "0" => Ok(false),
         given => {
             let version: u64 = given.parse().map_err(|_| {
                 Status::internal(format!("strconv.ParseUint: parsing \"{given}\": invalid syntax"))

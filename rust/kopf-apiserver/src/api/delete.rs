@@ -14,6 +14,7 @@ use crate::http::render;
 use crate::http::render::Page;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
+use crate::registry::deletion;
 use crate::schema::formats;
 use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
@@ -226,10 +227,8 @@ fn try_delete(
     if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !is_deleting {
         add_crd_cleanup(&mut value);
     }
-    let finalizers =
-        value.pointer("/metadata/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
     let is_namespace = call.resource.is("", "namespaces");
-    let is_held = finalizers || (is_namespace && value.pointer("/spec/finalizers").is_some());
+    let is_held = deletion::is_held(&call.resource, &value);
     let grace = grace_period(call, &value, delete_options);
     if !is_held && (grace == 0 || (is_deleting && delete_options.grace == Some(0))) {
         if call.resource.is("", "pods") {

@@ -17,6 +17,7 @@ use crate::http::render;
 use crate::http::render::{WriteResult, object_value};
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
+use crate::registry::deletion;
 use crate::registry::prepare::{self, FieldWarnings};
 use crate::schema::{self, decode, formats};
 use crate::webhook::conversion;
@@ -279,15 +280,13 @@ pub(crate) fn finalize(call: &Call<'_>) -> Result<Response, Status> {
     if options.dry_run {
         return render::value(200, call.request, &call.resource, &new);
     }
-    let is_released =
-        new.pointer("/spec/finalizers").is_none() && new.pointer("/metadata/finalizers").is_none();
+    let modified = |_| Status::modified(call.resource.group_resource(), name);
     let is_deleting = new.pointer("/metadata/deletionTimestamp").is_some();
-    let result = if is_released && is_deleting {
-        call.cluster.remove(&call.resource, &old, new.clone())
-    } else {
-        call.cluster.replace(&call.resource, &old, new)
-    };
-    let stored = result.map_err(|_| Status::modified(call.resource.group_resource(), name))?;
+    if is_deleting && !deletion::is_held(&call.resource, &new) {
+        call.cluster.remove(&call.resource, &old, old.value()).map_err(modified)?;
+        return render::value(200, call.request, &call.resource, &new);
+    }
+    let stored = call.cluster.replace(&call.resource, &old, new).map_err(modified)?;
     render::object(200, call.request, &call.resource, &stored)
 }
 

@@ -15,7 +15,7 @@ use crate::base::random::random_token;
 use crate::base::tasks::Tasks;
 use crate::base::user::User;
 use crate::cluster::work_queue::{WorkItem, WorkQueue};
-use crate::registry::crd;
+use crate::registry::{crd, deletion};
 use crate::schema::formats;
 use crate::scheme::conversion;
 use crate::scheme::resources::{Registry, Resource};
@@ -287,17 +287,10 @@ impl Cluster {
                 return false;
             }
             let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-            let is_held = value
-                .pointer("/metadata/finalizers")
-                .and_then(Value::as_array)
-                .is_some_and(|f| !f.is_empty());
-            let was_held = old
-                .value()
-                .pointer("/metadata/finalizers")
-                .and_then(Value::as_array)
-                .is_some_and(|f| !f.is_empty());
-            let result = if deleting && !is_held && was_held {
-                self.remove(resource, &old, value)
+            let is_released =
+                !deletion::is_held(resource, &value) && deletion::is_held(resource, &old.value());
+            let result = if deleting && is_released {
+                self.remove(resource, &old, old.value())
             } else {
                 self.replace(resource, &old, value)
             };

@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use crate::apply::managed_fields;
-use crate::base::json::strings;
+use crate::base::json::{strings, text};
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
+use crate::registry::deletion;
 use crate::schema::formats;
 use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
@@ -23,21 +24,29 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
         let mut finalizers = strings(value.pointer("/metadata/finalizers"));
         if let Some(finalizer) = finalizer.filter(|f| !finalizers.iter().any(|have| have == f)) {
             finalizers.push(finalizer.to_owned());
-            value["metadata"]["finalizers"] = finalizers.clone().into();
-        } else if is_deleting && !finalizers.is_empty() {
+            value["metadata"]["finalizers"] = finalizers.into();
+        } else if is_deleting && deletion::is_held(resource, &value) {
             return;
         }
-        if finalizers.is_empty() {
+        if !deletion::is_held(resource, &value) {
             if cluster.remove(resource, &old, value).is_ok() {
                 return;
             }
             continue;
         }
+        let is_namespace = resource.is("", "namespaces");
         if !is_deleting {
             value["metadata"]["deletionTimestamp"] = formats::now().into();
-            value["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+            if is_namespace {
+                value["status"]["phase"] = "Terminating".into();
+            } else {
+                value["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+            }
         }
         if let Ok(stored) = cluster.replace(resource, &old, value) {
+            if is_namespace {
+                cluster.enqueue(WorkItem::NamespaceDeletion(stored.name.clone()));
+            }
             cluster.enqueue(WorkItem::DeletionStarted(
                 resource.store_key.clone(),
                 stored.namespace.clone(),
@@ -48,16 +57,74 @@ pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, fi
     }
 }
 
-/// Deletes the dependents of a deleted owner. Those with another existing owner lose only the owner reference.
+/// Collects the dependents of a deleted owner.
 pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
     for (table, object) in cluster.store.dependents(uid) {
-        let Some(resource) = cluster.resource_of(&table) else { continue };
-        if object.owners().iter().any(|owner| &**owner != uid && cluster.store.exists(owner)) {
-            remove_owner_reference(cluster, &resource, &object, uid);
-        } else {
-            delete(cluster, &resource, &object, None);
+        if let Some(resource) = cluster.resource_of(&table) {
+            collect(cluster, &resource, &object);
         }
     }
+}
+
+/// Deletes an object with owners, or only removes its references to some of them if another one keeps it.
+fn collect(cluster: &Cluster, resource: &Resource, object: &Stored) {
+    if object.is_deleting || object.owners().is_empty() || has_impossible_owner(cluster, object) {
+        return;
+    }
+    let owners: Vec<_> =
+        object.owners().iter().map(|uid| (uid, OwnerState::new(cluster, uid, object))).collect();
+    if owners.iter().any(|(_, state)| *state == OwnerState::Existing) {
+        for (uid, _) in owners.iter().filter(|(_, state)| *state != OwnerState::Existing) {
+            remove_owner_reference(cluster, resource, object, uid);
+        }
+        return;
+    }
+    let is_foreground = owners.iter().any(|(_, state)| *state == OwnerState::WaitingForDependents)
+        && has_dependents(cluster, object);
+    delete(cluster, resource, object, is_foreground.then_some("foregroundDeletion"));
+}
+
+/// State of an owner, as its dependent sees it.
+#[derive(Debug, PartialEq, Eq)]
+enum OwnerState {
+    /// It keeps the dependent.
+    Existing,
+    /// It is deleted in the foreground.
+    WaitingForDependents,
+    /// It does not exist, or it is in another namespace.
+    Absent,
+}
+
+impl OwnerState {
+    fn new(cluster: &Cluster, uid: &str, dependent: &Stored) -> Self {
+        let found = cluster.store.find_by_uid(uid).map(|(_, owner)| owner);
+        match found.filter(|owner| owner.namespace.is_empty() || owner.namespace == dependent.namespace) {
+            None => Self::Absent,
+            Some(owner) if owner.is_deleting && has_finalizer(&owner.value(), "foregroundDeletion") => {
+                Self::WaitingForDependents
+            }
+            Some(_) => Self::Existing,
+        }
+    }
+}
+
+/// Whether an object without a namespace refers to an owner with a namespace. kube-controller-manager never collects it.
+fn has_impossible_owner(cluster: &Cluster, object: &Stored) -> bool {
+    if !object.namespace.is_empty() {
+        return false;
+    }
+    let value = object.value();
+    let references = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let registry = cluster.registry();
+    references.into_iter().flatten().any(|reference| {
+        let api_version = text(reference, "/apiVersion");
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        registry.by_kind(group, version, text(reference, "/kind")).is_some_and(|owner| owner.namespaced)
+    })
+}
+
+fn has_finalizer(object: &Value, finalizer: &str) -> bool {
+    strings(object.pointer("/metadata/finalizers")).iter().any(|have| have == finalizer)
 }
 
 fn remove_owner_reference(cluster: &Cluster, resource: &Resource, object: &Stored, uid: &str) {
@@ -100,15 +167,11 @@ fn disown_reference(meta: &mut Map<String, Value>, uid: &str, all: bool) {
     managed_fields::write(meta, entries);
 }
 
-/// Deletes an object if all owners are gone.
+/// Collects an object whose owners have changed.
 pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
     let Some(resource) = cluster.resource_of(table) else { return };
-    let Some(object) = cluster.get(&resource, namespace, name) else { return };
-    if object.owners().is_empty() {
-        return;
-    }
-    if !object.owners().iter().any(|owner| cluster.store.exists(owner)) {
-        delete(cluster, &resource, &object, None);
+    if let Some(object) = cluster.get(&resource, namespace, name) {
+        collect(cluster, &resource, &object);
     }
 }
 
@@ -120,46 +183,27 @@ pub(super) fn wait_for_dependents(cluster: &Cluster, table: &str, namespace: &st
     if value.pointer("/metadata/deletionTimestamp").is_none() {
         return;
     }
-    let finalizers = strings(value.pointer("/metadata/finalizers"));
-    let has = |f: &str| finalizers.iter().any(|have| have == f);
-    if has("orphan") {
+    if has_finalizer(&value, "orphan") {
         for (table, dependent) in cluster.store.dependents(&object.uid) {
             if let Some(resource) = cluster.resource_of(&table) {
                 remove_owner_reference(cluster, &resource, &dependent, &object.uid);
             }
         }
         remove_finalizer(cluster, &resource, &object, "orphan");
-    } else if has("foregroundDeletion") {
-        let blocking: Vec<_> = cluster
-            .store
-            .dependents(&object.uid)
-            .into_iter()
-            .filter(|(_, d)| {
-                let owners =
-                    d.value().pointer("/metadata/ownerReferences").and_then(Value::as_array).cloned();
-                owners
-                    .into_iter()
-                    .flatten()
-                    .any(|o| o["uid"] == *object.uid && o["blockOwnerDeletion"] == true)
-            })
-            .collect();
-        let all = cluster.store.dependents(&object.uid);
-        for (table, dependent) in &all {
-            if let Some(resource) = cluster.resource_of(table) {
-                delete(
-                    cluster,
-                    &resource,
-                    dependent,
-                    Some("foregroundDeletion").filter(|_| has_dependents(cluster, dependent)),
-                );
-            }
-        }
-        let remaining =
-            blocking.iter().any(|(table, d)| cluster.store.get(table, &d.namespace, &d.name).is_some());
-        if !remaining {
+    } else if has_finalizer(&value, "foregroundDeletion") {
+        collect_dependents(cluster, &object.uid);
+        let remaining = cluster.store.dependents(&object.uid);
+        if !remaining.iter().any(|(_, dependent)| is_blocking(dependent, &object.uid)) {
             remove_finalizer(cluster, &resource, &object, "foregroundDeletion");
         }
     }
+}
+
+/// Whether the foreground deletion of the owner waits for the dependent.
+fn is_blocking(dependent: &Stored, owner: &str) -> bool {
+    let value = dependent.value();
+    let references = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    references.into_iter().flatten().any(|r| r["uid"] == *owner && r["blockOwnerDeletion"] == true)
 }
 
 fn has_dependents(cluster: &Cluster, object: &Stored) -> bool {

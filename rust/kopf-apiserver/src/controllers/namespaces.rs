@@ -37,7 +37,7 @@ pub(super) fn finalize_namespace(cluster: &Cluster, name: &str) {
             spec.insert("finalizers".into(), remaining.clone().into())
         };
         let result = if remaining.is_empty() && !has_finalizers {
-            cluster.remove(&namespaces, &old, value)
+            cluster.remove(&namespaces, &old, old.value())
         } else {
             cluster.replace(&namespaces, &old, value)
         };

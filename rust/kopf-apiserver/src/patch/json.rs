@@ -210,7 +210,8 @@ fn add(target: &mut Value, path: &[String], value: Value) -> Result<(), String> 
         }
         Some(Value::Array(list)) if end == "-" => list.push(value),
         Some(Value::Array(list)) => {
-            let i = index(end, list.len()).filter(|i| *i <= list.len());
+            // Negative indices count from the end of the new list.
+            let i = index(end, list.len() + 1).filter(|i| *i <= list.len());
             list.insert(i.ok_or_else(|| bad_index(end))?, value);
         }
         _ => return Err("missing value".to_owned()),
@@ -274,6 +275,14 @@ mod tests {
             &json!([{"op": "add", "path": "/l/-", "value": 3}]),
             Some(json!({"l": [1, 2, 3]})),
         );
+        for (index, expected) in
+            [("-1", json!([1, 2, 3])), ("-2", json!([1, 3, 2])), ("-3", json!([3, 1, 2]))]
+        {
+            let patch = json!([{"op": "add", "path": format!("/l/{index}"), "value": 3}]);
+            check(json!({"l": [1, 2]}), &patch, Some(json!({"l": expected})));
+        }
+        check(json!({"l": [1, 2]}), &json!([{"op": "add", "path": "/l/-4", "value": 3}]), None);
+        check(json!({"l": [1, 2]}), &json!([{"op": "remove", "path": "/l/-1"}]), Some(json!({"l": [1]})));
         check(json!({"l": [1, 2]}), &json!([{"op": "remove", "path": "/l/5"}]), None);
         check(
             json!({"a/b": 1}),

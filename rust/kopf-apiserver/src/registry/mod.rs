@@ -2,6 +2,7 @@
 
 pub(crate) mod crd;
 pub(crate) mod defaults;
+pub(crate) mod deletion;
 pub(crate) mod meta;
 pub(crate) mod prepare;
 pub(crate) mod rules;

@@ -286,11 +286,6 @@ impl Store {
         self.read(|inner| inner.object(inner.index.objects.get(uid)?))
     }
 
-    /// Whether an object with this uid exists.
-    pub(crate) fn exists(&self, uid: &str) -> bool {
-        self.read(|inner| inner.index.objects.contains_key(uid))
-    }
-
     /// Whether an object has an owner with this uid.
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
         self.read(|inner| inner.index.dependents.contains_key(uid))

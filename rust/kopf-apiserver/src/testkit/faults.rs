@@ -43,6 +43,9 @@ pub enum CutOffPoint {
     AfterRequest,
 }
 
+/// `user-agent` of the testing kit, whose requests have no faults: they are those of the test itself.
+const TEST_AGENT: &str = "kopf-testing";
+
 /// The client of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestClient<'r> {
@@ -50,6 +53,12 @@ pub(crate) struct RequestClient<'r> {
     pub(crate) user: &'r str,
     /// `user-agent` of the request.
     pub(crate) agent: &'r str,
+}
+
+impl RequestClient<'_> {
+    fn is_test(&self) -> bool {
+        self.agent == TEST_AGENT
+    }
 }
 
 /// A fault with its filter. Empty strings match everything.
@@ -111,7 +120,11 @@ impl Injection {
         let resource = plural.split('/').next().unwrap_or_default();
         let matches_resource = matches_filter(&self.plural, plural) || self.plural == resource;
         let matches_client = self.client == client.user || client.agent.contains(&self.client);
-        matches_filter(&self.verb, verb) && matches_resource && matches_client && self.times != Some(0)
+        matches_filter(&self.verb, verb)
+            && matches_resource
+            && matches_client
+            && !client.is_test()
+            && self.times != Some(0)
     }
 }
 
@@ -212,7 +225,8 @@ impl Faults {
 
     /// Faults for a request. Decrements their counters.
     pub(crate) fn evaluate(&self, verb: &str, plural: &str, client: RequestClient<'_>) -> FaultEffects {
-        let mut out = FaultEffects { reset: self.is_cut_off(), ..FaultEffects::default() };
+        let mut out =
+            FaultEffects { reset: self.is_cut_off() && !client.is_test(), ..FaultEffects::default() };
         let mut active = self.lock();
         for injection in active.iter_mut().filter(|i| i.matches(verb, plural, client)) {
             if let Some(left) = injection.skip_first.checked_sub(1) {

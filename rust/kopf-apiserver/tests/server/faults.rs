@@ -66,6 +66,27 @@ async fn faults_are_limited_to_a_client() {
 }
 
 #[tokio::test]
+async fn requests_of_the_testing_kit_have_no_faults() {
+    let server = plain().await;
+    let client = Client::plain(server.port(), server.token());
+    let list = async |agent: &str| {
+        let headers = BTreeMap::from([
+            ("authorization".to_owned(), format!("Bearer {}", server.token())),
+            ("user-agent".to_owned(), agent.to_owned()),
+        ]);
+        client.send("GET", MAPS, &headers, "").await.code
+    };
+    server.faults().inject(Injection::always(Fault::Code(503)).times(1));
+    assert_eq!(list("kopf-testing").await, 200);
+    assert_eq!(list("kopf-testing/1").await, 503);
+    assert_eq!(list("kopf-testing/1").await, 200);
+    server.faults().inject(Injection::always(Fault::CutOff(CutOffPoint::BeforeRequest)).on_verb("list"));
+    assert_eq!(list("kopf/1").await, 0);
+    assert!(server.faults().is_cut_off());
+    assert_eq!(list("kopf-testing").await, 200);
+}
+
+#[tokio::test]
 async fn too_many_requests_have_retry_after() {
     let server = plain().await;
     server.faults().inject(Injection::always(Fault::TooManyRequests(7)).times(1));

@@ -5,6 +5,7 @@
 
 mod admission;
 mod conversion;
+mod deletion;
 mod faults;
 mod protocol;
 mod running;

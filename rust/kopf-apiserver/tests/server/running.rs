@@ -9,17 +9,17 @@ use crate::support::webhook::{Webhook, patched};
 use kopf_apiserver::{Controllers, Fault, Injection, Server, ServerOptions, start};
 use serde_json::{Value, json};
 
-async fn plain() -> Server {
+pub(crate) async fn plain() -> Server {
     start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server")
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-fn map(name: &str) -> Value {
+pub(crate) fn map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-async fn send(server: &Server, method: &str, path: &str, media: &str, body: &Value) -> Answer {
+pub(crate) async fn send(server: &Server, method: &str, path: &str, media: &str, body: &Value) -> Answer {
     let client = Client::plain(server.port(), server.token());
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
     headers.insert("authorization".into(), format!("Bearer {}", server.token()));
@@ -29,7 +29,7 @@ async fn send(server: &Server, method: &str, path: &str, media: &str, body: &Val
 }
 
 /// Polls until the response is as expected: background work has no notification.
-async fn wait_until(
+pub(crate) async fn wait_until(
     server: &Server,
     path: &str,
     is_expected: impl Fn(&Result<Value, kopf_apiserver::ServerError>) -> bool,
@@ -45,7 +45,7 @@ async fn wait_until(
     }
 }
 
-fn lines(answer: &Answer) -> Vec<Value> {
+pub(crate) fn lines(answer: &Answer) -> Vec<Value> {
     answer.body.lines().map(|l| serde_json::from_str(l).expect("a line of a watch")).collect()
 }
 

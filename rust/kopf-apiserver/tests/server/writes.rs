@@ -200,6 +200,28 @@ async fn services_have_target_ports_and_an_affinity() {
 }
 
 #[tokio::test]
+async fn the_texts_of_events_are_limited_in_bytes() {
+    let server = server().await;
+    let event = |time: Value, message: String| {
+        let object = json!({"kind": "Pod", "name": "one", "namespace": "default"});
+        let texts =
+            json!({"reason": "Why", "action": "Act", "reportingComponent": "c", "reportingInstance": "i"});
+        let mut content = json!({"involvedObject": object, "message": message, "eventTime": time});
+        for (key, value) in texts.as_object().expect("an object") {
+            content[key] = value.clone();
+        }
+        dry_create(&server, "events", "Event", content)
+    };
+    let time = json!("2026-01-01T00:00:00.000000Z");
+    for (message, code) in [("a".repeat(1024), 201), ("é".repeat(512), 201), ("é".repeat(513), 422)] {
+        let (responded, answer) = event(time.clone(), message).await;
+        assert_eq!(responded, code, "{answer}");
+        assert_eq!(fields(&answer), if code == 422 { vec!["message"] } else { vec![] });
+    }
+    assert_eq!(event(Value::Null, "é".repeat(2000)).await.0, 201);
+}
+
+#[tokio::test]
 async fn an_item_without_the_key_of_its_list_leaves_an_object_without_managed_fields() {
     let server = server().await;
     let account = |secret: Value| {
@@ -369,4 +391,18 @@ async fn a_scale_of_zero_has_no_manager() {
         managers.push(owners.map(|entry| entry["manager"].clone()).collect::<Vec<_>>());
     }
     assert_eq!(managers, [vec![json!("second")], vec![]]);
+}
+
+#[tokio::test]
+async fn an_update_of_version_0_is_unconditional() {
+    let server = server().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = |meta: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta});
+    send(&server, "POST", maps, JSON, &map(json!({"name": "one"}))).await;
+    let path = format!("{maps}/one");
+    let change = json!({"name": "one", "labels": {"a": "b"}, "resourceVersion": "0"});
+    let (code, found) = send(&server, "PUT", &path, JSON, &map(change)).await;
+    assert_eq!((code, &found["metadata"]["labels"]), (200, &json!({"a": "b"})));
+    let stale = json!({"name": "one", "resourceVersion": "1"});
+    assert_eq!(send(&server, "PUT", &path, JSON, &map(stale)).await.0, 409);
 }

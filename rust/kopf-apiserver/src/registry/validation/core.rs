@@ -264,8 +264,20 @@ pub(super) fn endpoint_slice(value: &Value, out: &mut Vec<Cause>) {
     }
 }
 
-/// An event belongs to the namespace of its object.
+/// An event with `eventTime` has limited texts. Any other one belongs to the namespace of its object.
 pub(super) fn event(value: &Value, out: &mut Vec<Cause>) {
+    /// The maximum lengths in bytes, although the API server's message speaks of characters.
+    const LIMITS: [(&str, usize); 4] =
+        [("reportingInstance", 128), ("action", 128), ("reason", 128), ("message", 1024)];
+    if value.get("eventTime").is_some_and(|time| !time.is_null()) {
+        for (field, limit) in LIMITS {
+            if member_text(value, field).len() > limit {
+                let detail = format!("can have at most {limit} characters");
+                out.push(Cause::invalid(field, &"".into(), &detail));
+            }
+        }
+        return;
+    }
     let namespace = member_text(&value["metadata"], "namespace");
     let of = member_text(&value["involvedObject"], "namespace");
     let is_default = of.is_empty() && namespace == "default";

@@ -1,0 +1,149 @@
+//! Deletion of objects: namespaces, finalizers, and dependents of several owners.
+
+use crate::running::{MAPS, lines, map, plain, send, wait_until};
+use kopf_apiserver::Server;
+use serde_json::{Value, json};
+
+const GONE: &str = "/api/v1/namespaces/gone";
+
+async fn patch(server: &Server, path: &str, change: &Value) {
+    server.call("PATCH", path, Some(change)).await.expect("patched");
+}
+
+/// A configmap with a finalizer, and the given owners.
+fn held(name: &str, owners: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "finalizers": ["test.dev/x"], "ownerReferences": owners}})
+}
+
+fn reference(owner: &Value) -> Value {
+    json!({"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true})
+}
+
+async fn is_deleting(server: &Server, path: &str) {
+    wait_until(server, path, |found| {
+        found.as_ref().is_ok_and(|object| object["metadata"].get("deletionTimestamp").is_some())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deleted_namespace_goes_with_its_last_finalizer() {
+    let server = plain().await;
+    let namespace = json!({"metadata": {"name": "gone", "finalizers": ["test.dev/x"]}});
+    server.create("/api/v1/namespaces", &namespace).await.expect("created");
+    server.call("DELETE", GONE, None).await.expect("deleted");
+    wait_until(&server, GONE, |found| {
+        found.as_ref().is_ok_and(|object| object["spec"].get("finalizers").is_none())
+    })
+    .await;
+    patch(&server, GONE, &json!({"metadata": {"finalizers": null}})).await;
+    assert!(server.get(GONE).await.is_err());
+}
+
+#[tokio::test]
+async fn a_namespace_stays_for_its_contents_without_finalizers_of_its_own() {
+    let server = plain().await;
+    let namespace = json!({"metadata": {"name": "gone", "finalizers": ["test.dev/x"]}});
+    server.create("/api/v1/namespaces", &namespace).await.expect("created");
+    let maps = format!("{GONE}/configmaps");
+    server.create(&maps, &held("a", &json!([]))).await.expect("created");
+    server.call("DELETE", GONE, None).await.expect("deleted");
+    is_deleting(&server, &format!("{maps}/a")).await;
+    patch(&server, GONE, &json!({"metadata": {"finalizers": null}})).await;
+    server.get(GONE).await.expect("it has contents");
+    patch(&server, &format!("{maps}/a"), &json!({"metadata": {"finalizers": null}})).await;
+    wait_until(&server, GONE, Result::is_err).await;
+}
+
+#[tokio::test]
+async fn a_foreground_deletion_of_a_namespace_waits_for_its_contents() {
+    let server = plain().await;
+    server.create("/api/v1/namespaces", &json!({"metadata": {"name": "gone"}})).await.expect("created");
+    let maps = format!("{GONE}/configmaps");
+    server.create(&maps, &held("a", &json!([]))).await.expect("created");
+    server.call("DELETE", &format!("{GONE}?propagationPolicy=Foreground"), None).await.expect("deleted");
+    is_deleting(&server, &format!("{maps}/a")).await;
+    wait_until(&server, GONE, |found| {
+        found
+            .as_ref()
+            .is_ok_and(|object| object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty))
+    })
+    .await;
+    patch(&server, &format!("{maps}/a"), &json!({"metadata": {"finalizers": null}})).await;
+    wait_until(&server, GONE, Result::is_err).await;
+}
+
+#[tokio::test]
+async fn a_namespace_with_an_owner_is_emptied_after_the_owner() {
+    let server = plain().await;
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "owner"}});
+    let owner = server.create(roles, &role).await.expect("created");
+    let namespace = json!({"metadata": {"name": "gone", "ownerReferences": [reference(&owner)]}});
+    server.create("/api/v1/namespaces", &namespace).await.expect("created");
+    let maps = format!("{GONE}/configmaps");
+    server.create(&maps, &held("a", &json!([]))).await.expect("created");
+    server.call("DELETE", &format!("{roles}/owner"), None).await.expect("deleted");
+    is_deleting(&server, &format!("{maps}/a")).await;
+    assert_eq!(server.get(GONE).await.expect("it has contents")["status"]["phase"], "Terminating");
+    patch(&server, &format!("{maps}/a"), &json!({"metadata": {"finalizers": null}})).await;
+    wait_until(&server, GONE, Result::is_err).await;
+}
+
+#[tokio::test]
+async fn a_foreground_deletion_spares_dependents_of_other_owners() {
+    let server = plain().await;
+    let a = server.create(MAPS, &map("a")).await.expect("created");
+    let b = server.create(MAPS, &map("b")).await.expect("created");
+    server.create(MAPS, &held("child", &json!([reference(&a), reference(&b)]))).await.expect("created");
+    server.call("DELETE", &format!("{MAPS}/a?propagationPolicy=Foreground"), None).await.expect("deleted");
+    wait_until(&server, &format!("{MAPS}/a"), Result::is_err).await;
+    let child = server.get(&format!("{MAPS}/child")).await.expect("still there");
+    assert_eq!(child["metadata"].get("deletionTimestamp"), None);
+    assert_eq!(child["metadata"]["ownerReferences"], json!([reference(&b)]));
+}
+
+#[tokio::test]
+async fn owners_in_other_namespaces_do_not_keep_an_object() {
+    let server = plain().await;
+    let owner = server.create(MAPS, &map("owner")).await.expect("created");
+    let others = "/api/v1/namespaces/kube-public/configmaps";
+    server.create(others, &held("child", &json!([reference(&owner)]))).await.expect("created");
+    is_deleting(&server, &format!("{others}/child")).await;
+}
+
+#[tokio::test]
+async fn owners_with_a_namespace_have_no_dependents_without_one() {
+    let server = plain().await;
+    let owner = server.create(MAPS, &map("owner")).await.expect("created");
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "child", "ownerReferences": [reference(&owner)]}});
+    server.create(roles, &role).await.expect("created");
+    server.create(MAPS, &held("sibling", &json!([reference(&owner)]))).await.expect("created");
+    server.call("DELETE", &format!("{MAPS}/owner"), None).await.expect("deleted");
+    // The dependents are deleted in the order of their tables.
+    is_deleting(&server, &format!("{MAPS}/sibling")).await;
+    server.get(&format!("{roles}/child")).await.expect("still there");
+}
+
+#[tokio::test]
+async fn the_last_event_of_a_released_object_has_its_stored_state() {
+    let server = plain().await;
+    server.create(MAPS, &held("a", &json!([]))).await.expect("created");
+    server.call("DELETE", &format!("{MAPS}/a"), None).await.expect("deleted");
+    let from = server.resource_version();
+    let change = json!({"metadata": {"finalizers": null, "labels": {"x": "1"}}});
+    let answer = server.call("PATCH", &format!("{MAPS}/a"), Some(&change)).await.expect("patched");
+    assert_eq!(answer["metadata"]["labels"], json!({"x": "1"}));
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion={from}");
+    let events = lines(&send(&server, "GET", &path, "", &Value::Null).await);
+    assert_eq!(events[0]["type"], "DELETED");
+    let meta = &events[0]["object"]["metadata"];
+    assert_eq!(meta["finalizers"], json!(["test.dev/x"]));
+    assert_eq!(meta.get("labels"), None);
+    assert_eq!(meta["resourceVersion"], json!(server.resource_version().to_string()));
+}
