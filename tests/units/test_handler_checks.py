@@ -217,3 +217,20 @@ def test_objects_of_the_author_have_readable_texts(registry):
         assert "not running" in repr(Operator(cluster))
     assert "not running" in repr(cluster)
     assert "not started" in repr(KopfRunner(["run"]))
+
+
+class Called:
+    def __call__(self, **_): ...
+
+
+def test_functions_are_located_in_the_same_way_in_each_process():
+    def fn(**_): ...
+
+    line = fn.__code__.co_firstlineno
+    expected = f"fn() (test_handler_checks.py:{line})"
+    assert handler_checks.locate(fn) == expected
+    assert handler_checks.locate(functools.partial(functools.partial(fn, a=1), b=2)) == expected
+    line = Called.__call__.__code__.co_firstlineno
+    assert handler_checks.locate(Called()) == f"Called() (test_handler_checks.py:{line})"
+    assert handler_checks.locate(functools.partial(Called())) == f"Called() (test_handler_checks.py:{line})"
+    assert handler_checks.locate(print) == "print()"

@@ -6,6 +6,7 @@ suspected mistake can be intended.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -105,7 +106,11 @@ def _same_objects(first: ResourceHandler, second: ResourceHandler) -> bool:
 
 def locate(fn: Callable[..., Any]) -> str:
     """The function with its file and line, for messages."""
-    name = (getattr(fn, "__qualname__", None) or repr(fn)).rpartition("<locals>.")[2]
-    code = getattr(inspect.unwrap(fn), "__code__", None)
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    # Callable objects are named by their classes: their representations are not the same in each process.
+    name = (getattr(fn, "__qualname__", None) or type(fn).__qualname__).rpartition("<locals>.")[2]
+    called = fn if hasattr(fn, "__qualname__") else type(fn).__call__
+    code = getattr(inspect.unwrap(called), "__code__", None)
     location = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
     return f"{name}(){location}"

@@ -8,7 +8,7 @@ use crate::json::value::{Map, Value, python_repr};
 use crate::settings;
 use crate::time::Timestamp;
 
-/// The longest message that the API accepts, in characters.
+/// The longest message that the API accepts, in bytes of UTF-8.
 const LIMIT: usize = 1024;
 /// The replacement of the cut part.
 const INFIX: &str = "...";
@@ -80,6 +80,13 @@ impl K8sEvent {
         })
     }
 
+    /// Truncates the message as in the manifest, so that the queued event is small.
+    pub fn truncate_message(&mut self) {
+        if let Cow::Owned(short) = truncate(&self.message) {
+            self.message = short;
+        }
+    }
+
     /// The log message for a failed post; `why` is one or more sentences.
     pub fn failure(&self, why: &str) -> String {
         let quoted = |text: &str| python_repr(&Value::String(text.to_owned()));
@@ -96,20 +103,15 @@ fn owned((key, value): (&String, &Value)) -> (String, Value) {
     (key.clone(), value.clone())
 }
 
-/// Truncates a long message in the middle.
+/// Truncates a long message in the middle, between characters.
 pub fn truncate(message: &str) -> Cow<'_, str> {
-    // There are never fewer bytes than characters, so most messages need no counting.
     if message.len() <= LIMIT {
-        return Cow::Borrowed(message);
-    }
-    let length = message.chars().count();
-    if length <= LIMIT {
         return Cow::Borrowed(message);
     }
     let kept = LIMIT - INFIX.len();
     let (head, tail) = (kept.div_ceil(2), kept / 2);
-    let start: String = message.chars().take(head).collect();
-    let end: String = message.chars().skip(length - tail).collect();
+    let start = &message[..message.floor_char_boundary(head)];
+    let end = &message[message.ceil_char_boundary(message.len() - tail)..];
     Cow::Owned(format!("{start}{INFIX}{end}"))
 }
 
@@ -126,13 +128,22 @@ mod tests {
 
     #[test]
     fn long_messages_are_truncated_in_the_middle() {
-        let at_limit = "é".repeat(1024);
-        assert_eq!(truncate(&at_limit), at_limit);
+        for at_limit in ["a".repeat(1024), "é".repeat(512)] {
+            assert_eq!(truncate(&at_limit), at_limit);
+        }
         let long = format!("{}{}", "a".repeat(550), "é".repeat(550));
-        let short = truncate(&long);
-        assert_eq!(short.chars().count(), 1024);
-        assert!(short.starts_with(&format!("{}...é", "a".repeat(511))), "{short}");
-        assert!(short.ends_with(&"é".repeat(510)));
+        let expected = format!("{}...{}", "a".repeat(511), "é".repeat(255));
+        assert_eq!(truncate(&long), expected);
+    }
+
+    #[test]
+    fn messages_are_limited_in_bytes() {
+        for long in ["a".repeat(1025), "é".repeat(1024), "日".repeat(400), "😀".repeat(300)] {
+            let short = truncate(&long);
+            assert!((1018..=1024).contains(&short.len()), "{} bytes", short.len());
+            let (start, end) = short.split_once("...").unwrap();
+            assert!(long.starts_with(start) && long.ends_with(end), "{short}");
+        }
     }
 
     #[test]

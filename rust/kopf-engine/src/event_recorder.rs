@@ -63,13 +63,14 @@ pub fn event_channel() -> (EventSender, EventReceiver) {
 
 impl EventSender {
     /// Queues events in their order, without waiting. They are lost if the operator has ended or the queues are full.
-    pub fn post(&self, posts: Vec<K8sEvent>) {
+    pub fn post(&self, mut posts: Vec<K8sEvent>) {
         let count = posts.len();
         if self.load.waiting.load(Ordering::Relaxed) + count > MOST_WAITING {
             self.load.dropped.fetch_add(count, Ordering::Relaxed);
             return;
         }
         self.load.waiting.fetch_add(count, Ordering::Relaxed);
+        posts.iter_mut().for_each(K8sEvent::truncate_message);
         let _ended = self.sender.send(posts);
     }
 }

@@ -71,6 +71,8 @@ pub struct StreamSample {
     pub resource: String,
     /// The progress of its task; none if there is no task.
     pub activity: Option<(u64, Option<f64>)>,
+    /// It waits for the end of a pause.
+    pub is_held: bool,
     /// All objects were listed once.
     pub is_listed: bool,
     /// The listing was rejected at least once.
@@ -82,6 +84,15 @@ pub struct StreamSample {
 }
 
 impl StreamHealth {
+    /// Whether it is the health of the task with this activity.
+    fn is_of(&self, activity: &Arc<StreamActivity>) -> bool {
+        self.activity.as_ref().is_some_and(|known| Arc::ptr_eq(known, activity))
+    }
+
+    fn is_held(&self) -> bool {
+        self.activity.as_ref().is_some_and(|activity| activity.is_held())
+    }
+
     fn failing_since(&self) -> Option<Timestamp> {
         self.failure.filter(|(failure, _)| failure.is_failing()).map(|(_, since)| since)
     }
@@ -143,6 +154,7 @@ impl WatchHealth {
                 resource: stream.map(|it| it.resource.clone()).unwrap_or_default(),
                 activity: stream
                     .map(|it| it.activity.as_ref().map_or((0, None), |activity| activity.sample())),
+                is_held: stream.is_some_and(StreamHealth::is_held),
                 is_listed: stream.is_some_and(|it| it.is_listed),
                 is_rejected: stream.is_some_and(|it| it.rejection.is_some()),
                 problem,
@@ -168,11 +180,15 @@ impl WatchHealth {
         self.streams().entry(stream.to_owned()).or_default().selectors = selectors.iter().cloned().collect();
     }
 
-    /// Registers the task of a stream, of a resource with this name.
+    /// Registers the task of a stream, of a resource with this name. It replaces an earlier stream of the same name, whose state
+    /// does not count for it.
     pub fn follow(&self, stream: &str, resource: String, activity: &Arc<StreamActivity>) {
         activity.count_in(self.resources.named(&resource));
         let mut streams = self.streams();
         let condition = streams.entry(stream.to_owned()).or_default();
+        if condition.activity.is_some() && !condition.is_of(activity) {
+            *condition = StreamHealth::default();
+        }
         (condition.resource, condition.activity) = (resource, Some(Arc::clone(activity)));
     }
 
@@ -218,9 +234,12 @@ impl WatchHealth {
         self.streams().entry(stream.to_owned()).or_default().rejected = count;
     }
 
-    /// Removes a stream that has ended.
-    pub fn forget(&self, stream: &str) {
-        self.streams().remove(stream);
+    /// Removes a stream that has ended, unless another one has taken over its name.
+    pub fn forget(&self, stream: &str, activity: &Arc<StreamActivity>) {
+        let mut streams = self.streams();
+        if streams.get(stream).is_some_and(|it| it.activity.is_none() || it.is_of(activity)) {
+            streams.remove(stream);
+        }
     }
 
     /// All health data as JSON, with the last errors.
@@ -274,20 +293,24 @@ impl WatchHealth {
 fn add_streams_by_resource(text: &mut String, streams: &BTreeMap<String, StreamHealth>) {
     const FAILURES: [StreamFailure; 3] =
         [StreamFailure::Rejected, StreamFailure::Broken, StreamFailure::Silent];
-    let mut resources: BTreeMap<&str, (usize, [usize; 3], bool, usize)> = BTreeMap::new();
+    let mut resources: BTreeMap<&str, (usize, [usize; 3], usize)> = BTreeMap::new();
+    let mut synced: BTreeMap<&str, bool> = BTreeMap::new();
     for condition in streams.values().filter(|condition| !condition.resource.is_empty()) {
-        let (all, troubled, is_synced, rejected) =
-            resources.entry(&condition.resource).or_insert((0, [0; 3], true, 0));
+        let (all, troubled, rejected) = resources.entry(&condition.resource).or_default();
         *rejected += condition.rejected;
         *all += 1;
-        *is_synced &= condition.is_listed;
         for (count, failure) in troubled.iter_mut().zip(FAILURES) {
             *count += usize::from(condition.failure.is_some_and(|(known, _)| known == failure));
         }
+        // A stream that waits for the end of a pause is not late.
+        if !condition.is_held() {
+            *synced.entry(&condition.resource).or_insert(true) &= condition.is_listed;
+        }
     }
-    add_family(text, "kopf_synced", "gauge", "1 once all streams of the resource are listed.");
-    for (resource, (_, _, is_synced, _)) in &resources {
-        add_sample(text, "kopf_synced", &[("resource", resource)], u8::from(*is_synced));
+    let help = "1 once all streams of the resource are listed; none while the operator is paused.";
+    add_family(text, "kopf_synced", "gauge", help);
+    for (resource, is_synced) in synced {
+        add_sample(text, "kopf_synced", &[("resource", resource)], u8::from(is_synced));
     }
     add_family(text, "kopf_watch_streams", "gauge", "Watch streams that exist.");
     for (resource, (all, ..)) in &resources {
@@ -295,104 +318,17 @@ fn add_streams_by_resource(text: &mut String, streams: &BTreeMap<String, StreamH
     }
     let name = "kopf_watch_streams_troubled";
     add_family(text, name, "gauge", "Watch streams that the server rejects, that break, or that are silent.");
-    for (resource, (_, troubled, ..)) in &resources {
+    for (resource, (_, troubled, _)) in &resources {
         for (failure, count) in FAILURES.iter().zip(troubled) {
             add_sample(text, name, &[("resource", resource), ("trouble", failure.name())], count);
         }
     }
     let name = "kopf_watch_rejected_objects";
     add_family(text, name, "gauge", "Objects that cannot be read and are not handled.");
-    for (resource, (.., rejected)) in &resources {
+    for (resource, (_, _, rejected)) in &resources {
         add_sample(text, name, &[("resource", resource)], rejected);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn failure_of(health: &WatchHealth) -> (Value, Value) {
-        let all = health.to_json();
-        (all["streams"][0]["trouble"].clone(), all["streams"][0]["seconds"].clone())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failure_lasts_from_the_first_error_until_data_is_received() {
-        let health = WatchHealth::new(Clock::start());
-        health.record_failure("s", StreamFailure::Broken, Some("no route".to_owned()));
-        tokio::time::advance(Duration::from_mins(1)).await;
-        health.record_failure("s", StreamFailure::Rejected, Some("403".to_owned()));
-        assert_eq!(failure_of(&health), (json!("refused"), json!(60.0)));
-        assert_eq!(health.to_json()["streams"][0]["failures"], json!(2));
-        health.on_data("s");
-        assert_eq!(failure_of(&health), (Value::Null, Value::Null));
-        assert_eq!(health.to_json()["streams"][0]["last_error"], json!("403"));
-        health.forget("s");
-        assert_eq!(health.to_json(), json!({"streams": [], "expected": 0, "missing": []}));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_expected_stream_that_does_not_exist_is_missing() {
-        let health = WatchHealth::new(Clock::start());
-        health.selected("here", &[]);
-        health.expect(BTreeSet::from(["here".to_owned(), "there".to_owned()]));
-        assert_eq!(health.missing(), ["there"]);
-        assert_eq!(health.to_json()["missing"], json!(["there"]));
-        assert!(health.to_metrics().contains("\nkopf_streams_expected 2\n"));
-        assert!(health.to_metrics().contains("\nkopf_streams_missing 1\n"));
-        health.forget("here");
-        assert_eq!(health.missing().len(), 2);
-        health.expect(BTreeSet::new());
-        assert!(health.missing().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_resource_is_synced_when_all_its_streams_were_listed() {
-        let health = WatchHealth::new(Clock::start());
-        for stream in ["pods in 'a'", "pods in 'b'"] {
-            health.follow(stream, "pods".to_owned(), &Arc::default());
-        }
-        for (stream, synced) in [("pods in 'a'", 0), ("pods in 'b'", 1)] {
-            health.listed(stream);
-            let text = health.to_metrics();
-            assert!(text.contains(&format!("\nkopf_synced{{resource=\"pods\"}} {synced}\n")), "{text}");
-        }
-        health.record_failure("pods in 'a'", StreamFailure::Broken, None);
-        assert!(health.to_metrics().contains("\nkopf_synced{resource=\"pods\"} 1\n"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_ends_when_data_is_received_and_is_not_counted_as_a_failure() {
-        let health = WatchHealth::new(Clock::start());
-        health.record_failure("s", StreamFailure::Silent, None);
-        health.accepted("s");
-        assert_eq!(failure_of(&health).0, json!("silent"));
-        assert_eq!(health.to_json()["streams"][0]["failures"], json!(0));
-        tokio::time::advance(Duration::from_mins(10)).await;
-        assert_eq!(failure_of(&health), (json!("silent"), json!(600.0)));
-        assert_eq!((health.failing_for("s"), health.error_of("s")), (None, None));
-        health.selected("s", &[("labelSelector", "a=b".to_owned())]);
-        assert_eq!(health.to_json()["streams"][0]["selectors"], json!({"labelSelector": "a=b"}));
-        health.on_data("s");
-        assert_eq!(failure_of(&health).0, Value::Null);
-        health.record_failure("s", StreamFailure::Broken, None);
-        health.accepted("s");
-        assert_eq!(failure_of(&health).0, Value::Null);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_failure_after_silence_counts_from_its_own_start() {
-        let health = WatchHealth::new(Clock::start());
-        health.record_failure("s", StreamFailure::Silent, None);
-        tokio::time::advance(Duration::from_mins(10)).await;
-        health.record_failure("s", StreamFailure::Broken, Some("no route".to_owned()));
-        tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(failure_of(&health), (json!("broken"), json!(7.0)));
-        assert_eq!(health.failing_for("s"), Some(7.0));
-        health.record_failure("s", StreamFailure::Silent, None);
-        assert_eq!(failure_of(&health), (json!("silent"), json!(0.0)));
-        assert_eq!(health.error_of("s"), None, "the error is over");
-    }
-}
+mod tests;

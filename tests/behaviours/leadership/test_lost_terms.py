@@ -74,7 +74,7 @@ def replica(run):
         leadership.renew_deadline, leadership.retry_period, leadership.loss_grace = 2, 0.2, 1
         for name, value in options.pop("leadership", {}).items():
             setattr(leadership, name, value)
-        return run(source=HANDLERS, settings=settings, **options)
+        return run(**{"source": HANDLERS, "settings": settings, **options})
 
     return start
 
@@ -183,3 +183,43 @@ def test_a_standby_without_warm_connects_only_when_it_leads(cluster, replica, le
     assert cluster.get("widgets", "two")["status"] == {"term": 2}
     watches = [it for it in cluster.requests if it.path.endswith("/widgets") and "watch" in it.query]
     assert watches
+
+
+WEBHOOKS = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.admission.server = kopf.WebhookServer(addr="127.0.0.1")
+    settings.admission.managed = "ours.example.com"
+
+@kopf.on.validate('widgets')
+def check(**_):
+    pass
+
+@kopf.daemon('widgets')
+async def watch_over(name, memo, stopped, **_):
+    memo.calls.append(('daemon', name))
+    await stopped.wait()
+    memo.calls.append(('stopped', name))
+"""
+
+
+def test_a_replica_that_leads_again_writes_its_webhooks_again(cluster, replica, lease, make, caplog):
+    configuration = ("validatingwebhookconfigurations", "ours.example.com")
+    running = replica(source=WEBHOOKS)
+    cluster.wait_for(*configuration, lambda body: body.get("webhooks"))
+    make("one")
+    running.until("daemon")
+    lease("other", 1)
+    running.until("stopped")
+    # As the other leader at its exit.
+    cluster.patch(*configuration, {"webhooks": []})
+    lease("")
+    cluster.wait_for(*configuration, lambda body: body.get("webhooks"))
+    running.until("daemon", 2)
+    lease("other", 3)
+    running.until("stopped", 2)
+    running.stop()
+    assert "the admission webhook" not in caplog.text, "a standby does not clean up"
+    assert cluster.get(*configuration)["webhooks"]

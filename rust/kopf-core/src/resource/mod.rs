@@ -90,6 +90,13 @@ impl Resource {
         self.subresources.contains(name)
     }
 
+    /// Whether the resource is served as the other one, which may be the same resource before its CRD was changed: the same
+    /// requests lead to the same objects.
+    pub fn is_served_like(&self, other: &Self) -> bool {
+        let served = |it: &Self| (it.namespaced, it.kind.clone(), it.subresources.clone());
+        self == other && served(self) == served(other)
+    }
+
     fn identity(&self) -> (&str, &str, &str) {
         (&self.group, &self.version, &self.plural)
     }

@@ -1,7 +1,10 @@
 //! Management of webhook configurations: creation, updates, and the clean-up at the exit.
 //!
-//! A configuration is written only when its content changes. `kopf_core::admission::configuration` decides the content.
+//! A configuration is written when its content changes, and again at intervals, as another client may have changed it.
+//! `kopf_core::admission::configuration` decides the content.
 
+use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +32,9 @@ const RETRIES: Backoff = Backoff::endless(&[10.0]);
 /// The timeout of the clean-up request at the exit.
 const CLEANUP: Duration = Duration::from_secs(10);
 
+/// The interval at which the configurations are written again. For the API server, a write of the same content is no change.
+pub const REPETITION: Duration = Duration::from_mins(10);
+
 /// Manages the webhook configurations of one operator.
 pub struct Managed {
     client: Client,
@@ -36,6 +42,8 @@ pub struct Managed {
     registry: Arc<Registry>,
     site: watch::Receiver<AdmissionState>,
     name: String,
+    /// The interval of repeated writes, if they are enabled.
+    repetition: Option<Duration>,
     written: Vec<(WebhookType, Vec<Value>)>,
 }
 
@@ -47,8 +55,14 @@ impl Managed {
         registry: Arc<Registry>,
         site: watch::Receiver<AdmissionState>,
         name: String,
+        repetition: Option<Duration>,
     ) -> Self {
-        Self { client, host, registry, site, name, written: vec![] }
+        Self { client, host, registry, site, name, repetition, written: vec![] }
+    }
+
+    /// The configurations may be changed by another replica from now on: they are neither known nor cleaned up.
+    pub fn forget_written(&mut self) {
+        self.written.clear();
     }
 
     /// Creates the configurations and writes every change of them. Temporary failures are logged and retried; returns
@@ -74,6 +88,14 @@ impl Managed {
         if let Err(error) = self.create_all().await {
             return error.into();
         }
+        let (client, repetition) = (self.client.clone(), self.repetition);
+        let pause = || async {
+            match repetition {
+                Some(interval) => client.clock().sleep(interval).await,
+                None => pending().await,
+            }
+        };
+        let mut repeated = pin!(pause());
         loop {
             let site = self.site.borrow_and_update().clone();
             if let (Some(served), Some(client)) = (&site.served, &site.client) {
@@ -83,9 +105,13 @@ impl Managed {
                     }
                 }
             }
-            if self.site.changed().await.is_err() {
+            tokio::select! {
                 // The router exists as long as the operator.
-                std::future::pending::<()>().await;
+                Ok(()) = self.site.changed() => {}
+                () = &mut repeated => {
+                    self.write_again().await;
+                    repeated.set(pause());
+                }
             }
         }
     }
@@ -154,17 +180,31 @@ impl Managed {
             return Ok(());
         }
         self.log(Level::Info, format!("Reconfiguring the {} webhook {}.", flavour.as_str(), self.name));
-        match self.write(flavour, &webhooks).await {
-            Err(error) if error.status() == Some(404) => {
-                // Another client has deleted the configuration.
-                self.create(flavour).await?;
-                self.write(flavour, &webhooks).await?;
-            }
-            done => done?,
-        }
+        self.write_or_create(flavour, &webhooks).await?;
         self.written.retain(|(known, _)| *known != flavour);
         self.written.push((flavour, webhooks));
         Ok(())
+    }
+
+    /// Writes the configurations as they were written last. A failure is only logged: they may be unchanged.
+    async fn write_again(&self) {
+        for (flavour, webhooks) in &self.written {
+            if let Err(error) = self.write_or_create(*flavour, webhooks).await {
+                let text = format!("Cannot check the {} webhook {}: {error}", flavour.as_str(), self.name);
+                self.log(Level::Error, text);
+            }
+        }
+    }
+
+    async fn write_or_create(&self, flavour: WebhookType, webhooks: &[Value]) -> Result<(), RequestError> {
+        match self.write(flavour, webhooks).await {
+            Err(error) if error.status() == Some(404) => {
+                // Another client has deleted the configuration.
+                self.create(flavour).await?;
+                self.write(flavour, webhooks).await
+            }
+            done => done,
+        }
     }
 
     async fn write(&self, flavour: WebhookType, webhooks: &[Value]) -> Result<(), RequestError> {

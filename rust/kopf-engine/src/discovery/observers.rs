@@ -118,6 +118,8 @@ pub struct CrdConsumer {
     pub events: Arc<DiscoveryQueue>,
     /// Whether the initial listing is complete. Its CRDs were just scanned, except for those created in between.
     pub settled: bool,
+    /// Whether the watch was started before.
+    pub is_started: bool,
     /// The groups and plurals that existed when the cluster was scanned.
     pub scanned: BTreeSet<(String, String)>,
     /// The groups and plurals of the existing CRDs.
@@ -151,6 +153,13 @@ impl WatchConsumer for CrdConsumer {
 
     fn rejected(&mut self, identity: &Arc<Object>, deleted: bool) {
         self.event(if deleted { EventType::Deleted } else { EventType::Modified }, identity);
+    }
+
+    fn on_start(&mut self, _pauses: u64) {
+        if std::mem::replace(&mut self.is_started, true) {
+            // The scan was before the first attempt: they may have changed since then.
+            self.scanned.clear();
+        }
     }
 
     fn on_init(&mut self) {
@@ -295,5 +304,13 @@ mod tests {
         assert!(listed(&mut consumer, &["things.first", "things.second"]).is_empty());
         assert_eq!(listed(&mut consumer, &["things.second"]), ["first", "second"]);
         assert_eq!(listed(&mut consumer, &["things.second"]), ["second"], "it is gone for long");
+    }
+    #[test]
+    fn the_groups_of_crds_are_scanned_if_their_first_listing_failed() {
+        let scanned = BTreeSet::from([("first".to_owned(), "things".to_owned())]);
+        let mut consumer = CrdConsumer { scanned, ..CrdConsumer::default() };
+        consumer.on_start(0);
+        consumer.on_start(0);
+        assert_eq!(listed(&mut consumer, &["things.first"]), ["first"]);
     }
 }

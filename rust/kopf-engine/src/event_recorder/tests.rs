@@ -37,6 +37,16 @@ fn reject_failing(got: &Got) -> FakeResponse {
 }
 
 #[tokio::test(start_paused = true)]
+async fn queued_messages_are_short() {
+    let fixture = Fixture::new(&json!({}), reject_failing);
+    let (event_sender, mut event_receiver) = event_channel();
+    event_sender.post(vec![post(&fixture, "a", &"x".repeat(1_000_000), &[])]);
+    let queued = event_receiver.receiver.try_recv().unwrap();
+    assert_eq!(queued[0].message.len(), 1024);
+    assert!(queued[0].message.capacity() < 4096);
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_wait_only_for_earlier_events_of_the_same_object() {
     let fixture = Fixture::new(&json!({}), reject_failing);
     let (event_sender, _ending, task) = start(&fixture);

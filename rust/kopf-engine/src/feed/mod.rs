@@ -129,7 +129,7 @@ impl Restartable for Feed {
                 on_forbidden();
             }
             // The operator works without it.
-            self.stream.health.forget(&self.stream.name());
+            self.stream.health.forget(&self.stream.name(), &self.stream.activity);
             let Some(delay) = retries.next(None, fastrand::f64()) else { return Err(error.into()) };
             self.stream.activity.wait(Some(delay.seconds));
             self.stream.log_forbidden(&error, delay.planned);

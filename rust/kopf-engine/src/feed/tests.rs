@@ -75,6 +75,7 @@ fn feed(fixture: &Fixture) -> Feed {
         activity: Arc::default(),
         fatal: FatalRejections::None,
         pause: None,
+        on_missing: None,
     })
 }
 

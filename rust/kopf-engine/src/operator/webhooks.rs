@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use super::OperatorContext;
 use crate::admission::AdmissionRouter;
-use crate::admission::managed::Managed;
+use crate::admission::managed::{Managed, REPETITION};
 use crate::error::Failure;
 use crate::task_context::TaskContext;
 
 /// The manager of webhook configurations, if the settings enable it.
 pub(super) fn managed(shared: &TaskContext, admission: &AdmissionRouter) -> Option<Managed> {
-    let name = shared.startup_config.settings.admission.managed.clone()?;
+    let settings = &shared.startup_config.settings;
+    let name = settings.admission.managed.clone()?;
+    let repetition = (!settings.compat).then_some(REPETITION);
     let (client, host) = (shared.client.clone(), Arc::clone(&shared.host));
     let registry = Arc::clone(&shared.startup_config.registry);
-    Some(Managed::new(client, host, registry, admission.subscribe(), name))
+    Some(Managed::new(client, host, registry, admission.subscribe(), name, repetition))
 }
 
 /// Keeps the configurations up to date while the operator leads, until it fails.
@@ -24,7 +26,8 @@ pub(super) async fn keep(managed: &mut Option<Managed>, shared: &OperatorContext
             shared.dispatch.pause.leading().await;
             tokio::select! {
                 failure = managed.run() => return failure,
-                () = shared.dispatch.pause.standing_by() => {}
+                // The next leader writes its own configurations, and cleans them up.
+                () = shared.dispatch.pause.standing_by() => managed.forget_written(),
             }
         },
         None => pending().await,

@@ -271,6 +271,7 @@ async fn after_a_panic_at(line: &'static str) -> (Vec<String>, usize) {
         activity: Arc::default(),
         fatal: FatalRejections::None,
         pause: None,
+        on_missing: None,
     };
     fixture.host.explode_on(line);
     let mut tasks = Tasks::new();

@@ -123,7 +123,8 @@ impl HealthMonitor {
         let loop_tick_age = heartbeats.host_age(now);
         let HostLoad { calls, threads } = heartbeats.load(now);
         let mut silences = BTreeMap::new();
-        for stream in streams.into_iter().filter(|stream| stream.activity.is_some()) {
+        let is_running = |stream: &StreamSample| stream.activity.is_some() && !stream.is_held;
+        for stream in streams.into_iter().filter(is_running) {
             let age = trackers.activity.age(&stream.name, now).unwrap_or_default();
             let longest: &mut f64 = silences.entry(stream.resource).or_default();
             *longest = longest.max(age);

@@ -89,6 +89,7 @@ impl Api {
             activity: Arc::default(),
             fatal: FatalRejections::Permanent,
             pause: None,
+            on_missing: None,
             resource,
             client,
         })

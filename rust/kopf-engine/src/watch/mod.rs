@@ -72,6 +72,9 @@ pub enum FatalRejections {
     Permanent,
 }
 
+/// Called when the server does not serve the resource of a watch, at each attempt after the first ones.
+pub type MissingHook = Arc<dyn Fn() + Send + Sync>;
+
 /// The watch of one resource, in one namespace or in all of them.
 pub struct Stream {
     /// The API client.
@@ -98,6 +101,8 @@ pub struct Stream {
     pub fatal: FatalRejections,
     /// Suspends this watch while the operator is paused; none for watches that detect pauses (of peerings).
     pub pause: Option<Arc<Pause>>,
+    /// Called when the resource is not served, if set.
+    pub on_missing: Option<MissingHook>,
 }
 
 /// The position of a watch.
@@ -182,8 +187,8 @@ impl Stream {
     /// Registers the watch in the health.
     pub fn announce(&self) {
         let name = self.what();
-        self.health.selected(&name, &self.selection());
         self.health.follow(&name, metrics::name_of(&self.resource), &self.activity);
+        self.health.selected(&name, &self.selection());
     }
 
     /// Reports a panic of the watch's task, which is restarted in `delay` seconds.
@@ -208,9 +213,10 @@ impl Stream {
     async fn wait_resumed(&self) -> u64 {
         let Some(pause) = &self.pause else { return 0 };
         if pause.holds_streams() {
-            self.activity.wait(None);
+            self.activity.hold();
             self.log_debug("Pausing", || format!(" (blockers: {})", pause.blockers().join(", ")));
             pause.streams_released().await;
+            self.activity.wait(None);
             self.debug("Resuming");
         }
         pause.count()
@@ -261,7 +267,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.health.forget(&self.what());
+        self.health.forget(&self.what(), &self.activity);
         self.debug("Stopping");
     }
 }

@@ -16,6 +16,8 @@ use crate::watch_health::StreamFailure;
 pub(super) const RETRIES: Backoff = Backoff::endless(&[1.0, 2.0, 5.0, 10.0, 20.0, 30.0]).with_jitter(0.2);
 /// Number of failures in a row after which the resource is relisted.
 const MOST_FAILURES: u32 = 6;
+/// Number of failures in a row from which on a resource that is not found is reported: it may be unavailable for a moment.
+const REPORTED_MISSES: u32 = 3;
 /// Number of broken connections in a row from which on they are logged.
 const LOGGED_BREAKS: u32 = 4;
 /// Maximum delay after broken connections, in seconds.
@@ -172,6 +174,12 @@ impl Stream {
         self.health.record_failure(&self.what(), failure, Some(error.to_string()));
         if let Some(status) = error.status() {
             self.health.on_rejection(&self.what(), status);
+            if let Some(on_missing) = &self.on_missing
+                && status == 404
+                && retries.failures() >= REPORTED_MISSES
+            {
+                on_missing();
+            }
         }
         self.log_failure(error, delay.planned);
         self.activity.wait(Some(delay.seconds));

@@ -43,6 +43,7 @@ fn stream(fixture: &Fixture) -> Stream {
         activity: Arc::default(),
         fatal: FatalRejections::None,
         pause: None,
+        on_missing: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The progress of a stream, as the health monitor samples it: no clock is read per event.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::metrics::{ResourceMetrics, WatchMetrics};
@@ -15,6 +15,8 @@ pub struct StreamActivity {
     steps: AtomicU64,
     /// Milliseconds.
     timeout: AtomicU64,
+    /// The stream waits for the end of a pause.
+    is_held: AtomicBool,
     /// The metrics of the resource, once the stream is registered.
     metrics: OnceLock<Arc<ResourceMetrics>>,
 }
@@ -30,7 +32,19 @@ impl StreamActivity {
         )]
         let timeout = timeout.map_or(UNLIMITED, |seconds| (seconds * 1000.0) as u64);
         self.timeout.store(timeout, Ordering::Relaxed);
+        self.is_held.store(false, Ordering::Relaxed);
         self.step();
+    }
+
+    /// The stream begins to wait for the end of a pause.
+    pub fn hold(&self) {
+        self.wait(None);
+        self.is_held.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the stream waits for the end of a pause.
+    pub fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
     }
 
     /// The stream has received something.
@@ -68,7 +82,9 @@ mod tests {
         activity.wait(Some(70.5));
         assert_eq!(activity.sample(), (1, Some(70.5)));
         activity.step();
+        activity.hold();
+        assert_eq!((activity.sample(), activity.is_held()), ((3, None), true));
         activity.wait(None);
-        assert_eq!(activity.sample(), (3, None));
+        assert!(!activity.is_held());
     }
 }

@@ -218,6 +218,33 @@ async fn a_group_whose_scan_takes_long_delays_neither_the_watch_of_crds_nor_othe
     fixture.pass_until("the end of the other scan", 1.0, 20.0, hung).await;
 }
 
+#[tokio::test]
+async fn a_version_that_is_replaced_without_an_event_is_watched_no_more() {
+    let mut fixture = with_gadgets().await;
+    fixture.start(of_any_group(), |settings| settings.scanning.disabled = true).await;
+    create_gadget(&fixture, "one").await;
+    let is_written = |fixture: &Fixture| {
+        let entries = fixture.server.request_log().entries();
+        entries.iter().any(|one| one.method == "PATCH" && one.path.ends_with("/gadgets/one"))
+    };
+    fixture.until("the handling and its record", is_written).await;
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let version = |name: &str, served: bool| json!({"name": name, "served": served, "storage": served, "schema": schema});
+    let change = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
+    let path = format!("{CRDS_PATH}/gadgets.{GROUP}");
+    fixture.server.call("PATCH", &path, Some(&change)).await.unwrap();
+    while fixture.server.get(&format!("/apis/{GROUP}/v2")).await.is_err() {
+        fixture.settle().await;
+    }
+    fixture.server.faults().cut_watches("gadgets");
+    let body = json!({"apiVersion": format!("{GROUP}/v2"), "kind": "Gadget", "metadata": {"name": "two"}});
+    fixture.server.create(&format!("/apis/{GROUP}/v2/namespaces/default/gadgets"), &body).await.unwrap();
+    fixture.pass_until("the handling", 1.0, 120.0, |fixture| fixture.host.called(1) == 2).await;
+    let failures = fixture.host.count_logged("The resource is not served any more.");
+    fixture.pass(60.0).await;
+    assert_eq!(fixture.host.count_logged("The resource is not served any more."), failures);
+}
+
 const NO_CRDS: &str = "Not enough permissions to watch for resources: ";
 const NO_NAMESPACES: &str = "Not enough permissions to ";
 
@@ -322,4 +349,19 @@ async fn patterns_that_no_namespace_matches_are_reported_once() {
 async fn the_compatibility_mode_reports_no_patterns() {
     let fixture = with_unmatched_patterns(true).await;
     assert_eq!(fixture.host.count_logged("No namespace matches"), 0);
+}
+
+#[tokio::test]
+async fn the_streams_are_awaited_while_the_host_matches_namespaces() {
+    let mut fixture = Fixture::new().await;
+    fixture.create("one", json!({})).await;
+    let scope = NamespaceScope::Namespaces { patterns: vec![], foreign: true };
+    fixture.start_in(scope, vec![fixture::handler("create", "create")], |_| {}).await;
+    fixture.until("the matching", |fixture| fixture.host.awaited_matchings() == 1).await;
+    fixture.until("the watch", |fixture| observations(fixture, "customresourcedefinitions") == 2).await;
+    fixture.settle().await;
+    assert_eq!(fixture.operator().awaited_streams(), ["the scan of the cluster"]);
+    fixture.host.match_namespaces();
+    fixture.until("the handling", |fixture| fixture.host.called(0) == 1).await;
+    assert!(fixture.operator().awaited_streams().is_empty());
 }

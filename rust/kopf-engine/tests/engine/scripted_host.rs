@@ -9,7 +9,7 @@ use kopf_core::handling::attempt::CallResult;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
 use kopf_engine::host::credentials::{Credentials, Login};
-use kopf_engine::host::{ActivationTask, Host, HostTask, LogRecord};
+use kopf_engine::host::{ActivationTask, Host, HostTask, LogRecord, MatchNamespacesTask};
 use kopf_engine::time::clock::Clock;
 use serde_json::Value;
 
@@ -43,6 +43,7 @@ struct State {
     /// If set, only the handlers of the object of this name are held.
     whose: Option<String>,
     held: Vec<ActivationTask>,
+    matching: Vec<MatchNamespacesTask>,
     most_held: usize,
     cancelled: usize,
     forgotten: Vec<String>,
@@ -125,6 +126,19 @@ impl ScriptedHost {
     /// Makes a command panic so many times: `activation` of an object named "poison", `stream`, or `select`.
     pub(crate) fn explode_on(&self, what: &'static str, times: usize) {
         self.state().explosive.insert(what, times);
+    }
+
+    /// Number of matchings of namespaces that are not answered.
+    pub(crate) fn awaited_matchings(&self) -> usize {
+        self.state().matching.len()
+    }
+
+    /// Lets all namespaces match so far.
+    pub(crate) fn match_namespaces(&self) {
+        let matching = std::mem::take(&mut self.state().matching);
+        for task in matching {
+            let _ = task.reply.send(vec![true; task.names.len()]);
+        }
     }
 
     fn explode(&self, what: &str) {
@@ -256,6 +270,7 @@ impl Host for ScriptedHost {
                 let all = vec![vec![true; select.resources.len()]; select.handlers.len()];
                 let _ = select.reply.send(Ok(all));
             }
+            HostTask::MatchNamespaces(matching) => self.state().matching.push(matching),
             HostTask::ApplyPatchFns(transform) => {
                 let mut state = self.state();
                 state.transformed += 1;

@@ -18,13 +18,17 @@ fn fine(_: &Got) -> FakeResponse {
 }
 
 fn managed(fixture: &Fixture) -> Managed {
+    managed_with(fixture, Some(REPETITION))
+}
+
+fn managed_with(fixture: &Fixture, repetition: Option<Duration>) -> Managed {
     let handlers = serde_json::from_value(json!([
         {"id": "v", "kind": "webhook", "reason": "validating"},
         {"id": "p", "kind": "webhook", "reason": "validating", "persistent": true},
     ]));
     let registry = Arc::new(Registry { handlers: handlers.unwrap() });
     let (client, host) = (fixture.shared.base.client.clone(), Arc::clone(&fixture.shared.base.host));
-    Managed::new(client, host, registry, fixture.admission.subscribe(), "a.b.c".to_owned())
+    Managed::new(client, host, registry, fixture.admission.subscribe(), "a.b.c".to_owned(), repetition)
 }
 
 fn serve(fixture: &Fixture, plural: &str) {
@@ -173,4 +177,46 @@ async fn only_persistent_webhooks_stay_after_the_exit() {
     assert_eq!((names(&last[0]), names(&last[1])), (vec!["p.a.b.c"], vec![]));
     assert_eq!(last[0].body["webhooks"][0]["clientConfig"], Value::clone(&json!({"url": "https://one/p"})));
     assert_eq!(fixture.lines("INFO Cleaning up the admission webhook a.b.c.").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn configurations_are_written_again_at_intervals() {
+    for (repetition, repeated) in [(Some(REPETITION), 2), (None, 0)] {
+        let fixture = fixture(fine);
+        let mut managed = managed_with(&fixture, repetition);
+        serve(&fixture, "ks");
+        publish_endpoint(&fixture, "https://one");
+        assert!(run(&mut managed).await.is_none());
+        new_requests(&fixture);
+        // Scans without changes do not delay it.
+        let scans = async {
+            for _ in 0..11 {
+                serve(&fixture, "ks");
+                tokio::time::sleep(Duration::from_mins(1)).await;
+            }
+        };
+        let (ended, ()) = tokio::join!(timeout(Duration::from_mins(11), managed.run()), scans);
+        assert!(ended.is_err());
+        let writes: Vec<String> =
+            new_requests(&fixture).into_iter().filter(|it| it.starts_with("PATCH")).collect();
+        assert_eq!(writes.len(), repeated, "{writes:?}");
+        assert_eq!(fixture.lines("INFO Reconfiguring").len(), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_write_that_is_rejected_is_logged_and_not_fatal() {
+    let rejects = Arc::new(Mutex::new(false));
+    let rejecting = Arc::clone(&rejects);
+    let fixture = fixture(move |got| {
+        let is_rejected = got.method == "PATCH" && *lock(&rejecting);
+        (if is_rejected { 403 } else { 200 }, Some(json!({})))
+    });
+    let mut managed = managed(&fixture);
+    serve(&fixture, "ks");
+    publish_endpoint(&fixture, "https://one");
+    assert!(run(&mut managed).await.is_none());
+    *lock(&rejects) = true;
+    assert!(timeout(Duration::from_mins(11), managed.run()).await.is_err());
+    assert_eq!(fixture.lines("ERROR Cannot check the validating webhook a.b.c: APIForbiddenError").len(), 1);
 }

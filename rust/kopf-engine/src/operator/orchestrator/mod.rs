@@ -208,7 +208,10 @@ impl Orchestrator {
         self.require_streams(&chosen.served, &plans);
         self.require_caches(&plans);
         let is_kept = |key: &StreamKey, dispatcher: &Dispatcher| {
-            plans.iter().any(|(other, plan)| other == key && *plan == *dispatcher.resource_handlers)
+            let known = &dispatcher.resource_handlers;
+            plans.iter().any(|(other, plan)| {
+                other == key && *plan == **known && plan.resource.is_served_like(&known.resource)
+            })
         };
         let stale = self.streams.iter().filter(|(key, (_, dispatcher))| !is_kept(key, dispatcher));
         let stale: Vec<_> = stale.map(|(key, _)| key.clone()).collect();
@@ -231,7 +234,7 @@ impl Orchestrator {
                 resource_handlers,
                 namespace.as_deref(),
             );
-            // Another version of the same resource.
+            // Another version of the same resource, or the same version with other subresources.
             let is_same = |((other, other_namespace), _): &((Resource, _), _)| {
                 (&other.group, &other.plural) == (&resource.group, &resource.plural)
                     && *other_namespace == namespace
@@ -241,6 +244,7 @@ impl Orchestrator {
             }
             let mut stream = self.stream(&shared, namespace.as_deref());
             stream.pause = Some(Arc::clone(&self.shared.dispatch.pause));
+            stream.on_missing = Some(self.rescan_hook(&shared));
             stream.projection =
                 Projection::of(&dispatcher.resource_handlers, &self.shared.base.startup_config.registry);
             stream.derived.clone_from(&dispatcher.derived);
@@ -253,10 +257,11 @@ impl Orchestrator {
             dispatcher.end_lookups();
             dispatcher.shutdown();
         }
-        let all_keys = self.streams.keys().chain(self.peerings.keys());
-        let names = all_keys.map(|(resource, namespace)| watch::name_of(resource, namespace.as_deref()));
-        self.shared.health.expect(names.chain(self.observers.values().cloned()).collect());
+        // Before, the streams of the namespaces are missing, and the operator is not ready.
         if self.is_located {
+            let all_keys = self.streams.keys().chain(self.peerings.keys());
+            let names = all_keys.map(|(resource, namespace)| watch::name_of(resource, namespace.as_deref()));
+            self.shared.health.expect(names.chain(self.observers.values().cloned()).collect());
             self.spawning = None;
         }
         Ok(())
@@ -385,6 +390,7 @@ impl Orchestrator {
             activity: Arc::default(),
             fatal: FatalRejections::None,
             pause: None,
+            on_missing: None,
         };
         // The health contains the watch from now on, though its first request may have to wait.
         stream.announce();

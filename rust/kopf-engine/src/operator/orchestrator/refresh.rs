@@ -16,6 +16,7 @@ use crate::error::{Failure, RequestError};
 use crate::peering;
 use crate::supervision::supervised;
 use crate::time::virtual_time::Busy;
+use crate::watch::MissingHook;
 
 /// A new CRD is served a moment after its watch event: the number of rescans until its resources are found.
 const MAX_RESCANS: u32 = 10;
@@ -78,6 +79,12 @@ impl Orchestrator {
             }
         }
         Ok(())
+    }
+
+    /// Requests a scan of the group of a resource that is not served any more: there may be no event of its CRD.
+    pub(super) fn rescan_hook(&self, resource: &Resource) -> MissingHook {
+        let (discovery, group) = (Arc::clone(&self.discovery), resource.group.clone());
+        Arc::new(move || discovery.send(DiscoveryEvent::Rescan(group.clone())))
     }
 
     /// Schedules later rescans: the discovery documents may still be as before the change.

@@ -66,6 +66,7 @@ impl Scene {
             activity: Arc::default(),
             fatal: FatalRejections::None,
             pause: None,
+            on_missing: None,
         }
     }
 }
@@ -247,4 +248,24 @@ async fn a_paused_operator_is_ready_and_a_stopping_one_is_not() {
     scene.fixture.shared.base.stopping.cancel();
     assert_eq!(scene.after(1).await, ["stopping"]);
     assert_eq!(scene.monitor.state(), "stopping");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_a_paused_operator_is_neither_silent_nor_late() {
+    let scene = Scene::new(silent());
+    let stream = scene.stream();
+    stream.announce();
+    scene.fixture.health.expect(BTreeSet::from([stream.name()]));
+    let is_synced =
+        || scene.fixture.health.to_metrics().contains("\nkopf_synced{resource=\"sites.example.com\"}");
+    stream.activity.hold();
+    scene.after(600).await;
+    assert!(scene.monitor.gauges().samples.silences.is_empty());
+    assert!(!is_synced());
+    stream.activity.wait(Some(70.0));
+    scene.after(2).await;
+    let silences = scene.monitor.gauges().samples.silences;
+    assert_eq!(silences.keys().collect::<Vec<_>>(), ["sites.example.com"]);
+    assert!(silences.values().all(|age| *age < 5.0), "{silences:?}");
+    assert!(is_synced());
 }
