@@ -1,6 +1,7 @@
 """Event loops whose idleness is known, on a machine that does not execute their thread yet."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import selectors
 import socket
@@ -127,6 +128,16 @@ def test_a_readable_descriptor_is_busy_until_it_is_read(processor):
         theirs.send(b"y")
         processor.set()
         thread.join()
+
+
+def test_many_threads_look_at_the_same_time():
+    def look():
+        return sum(selector.is_idle for _ in range(20_000))
+
+    with running() as (_, selector), concurrent.futures.ThreadPoolExecutor(4) as threads:
+        until(lambda: selector.is_idle)
+        looks = [threads.submit(look) for _ in range(4)]
+        assert [it.result(60) for it in looks] == [20_000] * 4
 
 
 def test_a_timer_that_is_due_is_busy(processor):

@@ -80,8 +80,9 @@ def develop(
         stop = stack.enter_context(_stop_signals())
         cluster = stack.enter_context(_running_cluster(Cluster(port=port, controllers=True)))
         path = stack.enter_context(published_kubeconfig(cluster, kubeconfig))
+        unrestored = []
         if state_file is not None and state_file.exists():
-            _print(f"{snapshot.load(cluster, state_file)} objects are back from {state_file}.")
+            unrestored = _load(cluster, state_file)
         objects = _Manifests(cluster)
         for manifest in manifests:
             objects.apply(manifest)
@@ -96,7 +97,7 @@ def develop(
                 return operator.run(stop, objects, _create_watcher(paths, manifests) if reload else None)
         finally:
             if state_file is not None:
-                _save(cluster, state_file)
+                _save(cluster, state_file, unrestored)
 
 
 @contextlib.contextmanager
@@ -320,14 +321,24 @@ def _environment(cluster: Cluster) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value is not None}
 
 
-def _save(cluster: Cluster, path: pathlib.Path) -> None:
+def _load(cluster: Cluster, path: pathlib.Path) -> list[snapshot.Unrestored]:
+    restored = snapshot.load(cluster, path)
+    _print(f"{restored.total} objects are back from {path}.")
+    for body, problem in restored.unrestored:
+        _print(f"{_describe(body)} cannot be restored, and stays in {path}: {problem}")
+    return restored.unrestored
+
+
+def _save(cluster: Cluster, path: pathlib.Path, unrestored: Collection[snapshot.Unrestored]) -> None:
     try:
-        count = snapshot.save(cluster, path)
+        saved = snapshot.save(cluster, path, unrestored)
     except OSError as error:
         raise click.ClickException(
             f"The objects cannot be kept in {path}: {error.strerror or error}. The file is as it was before."
         ) from error
-    _print(f"{count} objects are kept in {path}.")
+    _print(f"{saved.total} objects are kept in {path}.")
+    for problem in saved.problems:
+        _print(problem)
 
 
 def _example_resource(manifests: Collection[pathlib.Path]) -> str:

@@ -263,15 +263,19 @@ class ClusterApi(EmbeddedFeatures):
                 return
             # A watch can be silent because it is broken: so we look again every second.
             watch = f"{query}&watch=true&resourceVersion={version}&timeoutSeconds={int(remaining) + 1}"
+            is_silent = True
             try:
                 for event in self._http.watch(mapping.path(namespace) + watch, min(1.0, remaining)):
                     if event["type"] == "ERROR":
                         break
+                    is_silent = False
                     yield None if event["type"] == "DELETED" else event["object"]
                     if time.monotonic() > deadline:
                         return
             except ApiError:
-                time.sleep(0.05)  # watches are rejected by an injected fault
+                pass  # watches are rejected
+            if is_silent:
+                time.sleep(0.05)  # it may have been closed at once
 
     def _mapping(self, kind: str | Mapping[str, Any] | ResourceMapping) -> ResourceMapping:
         return kind if isinstance(kind, ResourceMapping) else self._discovery.find(kind)

@@ -9,6 +9,19 @@ from typing import IO, Any
 
 import yaml
 
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+
+
+class ManifestLoader(yaml.SafeLoader):
+    """Reads dates as texts, as kubectl does: JSON has no dates."""
+
+
+ManifestLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 Source = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
@@ -32,7 +45,7 @@ def read(source: Source) -> list[Mapping[str, Any]]:
 
 def _read_text(text: str | IO[str]) -> list[Mapping[str, Any]]:
     bodies: list[Mapping[str, Any]] = []
-    for body in yaml.safe_load_all(text):
+    for body in yaml.load_all(text, ManifestLoader):
         if not body:
             continue
         if not isinstance(body, Mapping):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import selectors
+import threading
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ class ObservedSelector(selectors.BaseSelector):
         # The descriptor of a selector is readable if one of its descriptors is ready. No event is taken.
         self._readiness = select.poll()
         self._readiness.register(_fileno(self._selector), select.POLLIN)
+        # Such an object rejects concurrent calls.
+        self._readiness_lock = threading.Lock()
         self._waits_until: float | None = None
         self._is_closed = False
         self.turns = 0
@@ -37,7 +40,8 @@ class ObservedSelector(selectors.BaseSelector):
         if waits_until is None or time.monotonic() >= waits_until or self._is_closed:
             return False
         try:
-            return not self._readiness.poll(0)
+            with self._readiness_lock:
+                return not self._readiness.poll(0)
         except OSError:  # it is closed meanwhile
             return False
 

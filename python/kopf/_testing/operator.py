@@ -8,7 +8,6 @@ import contextvars
 import dataclasses
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -22,13 +21,14 @@ from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.reasons import Activity
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime import loaders, operator
+from kopf._runtime import operator
 from kopf._runtime.default_registry import get_default_registry, set_default_registry
 from kopf._runtime.errors import error_observer_var
 from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.async_twins import AsyncOperator
 from kopf._testing.cluster import Cluster
+from kopf._testing.handler_files import HandlerFiles
 from kopf._testing.idle_tracker import IdleTracker
 from kopf._testing.observed_selector import new_event_loop
 
@@ -43,7 +43,7 @@ QUIET_PERIOD = 0.5
 # For the startup handlers: nothing of a test may wait for ever.
 STARTUP_TIMEOUT = 30.0
 
-# The default registry belongs to the process: only one operator is loaded at a time.
+# The default registry and the modules belong to the process: only one operator is loaded at a time.
 _loading = threading.Lock()
 
 
@@ -119,7 +119,7 @@ class Operator:
         self._allow_errors = allow_errors
         self._unexpected: list[tuple[str, Exception]] = []
         self._handlers = handlers
-        self._added_paths: list[str] = []
+        self._files = HandlerFiles()
         # Other clusters have real time.
         self._clock_control = cluster.clock if is_own_cluster else None
         self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)
@@ -176,11 +176,7 @@ class Operator:
             for path in paths:
                 if not os.path.isfile(path):
                     raise FileNotFoundError(f"There is no file {path!r} with handlers in {os.getcwd()!r}.")
-            before = len(sys.path)
-            try:
-                loaders.preload(paths=paths, modules=[])
-            finally:
-                self._added_paths = sys.path[: len(sys.path) - before]
+            self._files.load(paths)
             for declare in self._handlers:
                 if callable(declare):
                     with _short_ids(self.registry):
@@ -228,9 +224,8 @@ class Operator:
             raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
         self._thread = None
         # The folders of the files are importable for as long as the operator runs: others have theirs.
-        for path in self._added_paths:
-            with contextlib.suppress(ValueError):
-                sys.path.remove(path)
+        with _loading:
+            self._files.unload()
         error, self._error = self._error, None
         if error is not None:
             raise error

@@ -12,6 +12,7 @@ import warnings
 import kopf
 import pytest
 import yaml
+from kopf._testing import snapshot
 from kopf.testing import ApiError, Cluster, KopfRunner, Operator
 
 FILE = pathlib.Path(__file__).with_name("handlers.py")
@@ -91,17 +92,15 @@ def test_clusters_are_apart():
 
 
 def test_the_objects_survive_in_a_file(tmp_path):
-    from kopf._testing import snapshot
-
     with Cluster() as first:
         first.apply(POD)
         owner = first.get("cm", "one")["metadata"]["uid"]
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": owner}
         first.patch("cm", "two", {"metadata": {"ownerReferences": [reference]}})
-        kept = snapshot.save(first, tmp_path / "state.json")
+        kept = snapshot.save(first, tmp_path / "state.json").total
         names = {it["metadata"]["name"] for it in first.list("cm")}
     with Cluster() as second:
-        assert snapshot.load(second, tmp_path / "state.json") == kept
+        assert snapshot.load(second, tmp_path / "state.json") == (kept, [])
         assert {it["metadata"]["name"] for it in second.list("cm")} == names
         [back] = second.get("cm", "two")["metadata"]["ownerReferences"]
         assert back["uid"] == second.get("cm", "one")["metadata"]["uid"] != owner
