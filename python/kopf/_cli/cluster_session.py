@@ -41,6 +41,27 @@ class SessionFailure(click.ClickException):
 
 
 @dataclass(frozen=True)
+class Coordination:
+    """How replicas of the operator share the work, as far as its options state it, and not its settings."""
+
+    lease: str | None = None
+    lease_namespace: str | None = None
+    peering: str | None = None
+
+    def apply(self, settings: OperatorSettings) -> None:
+        """Set what is given. The startup handlers follow, as in an operator."""
+        if self.lease is not None:
+            settings.leadership.enabled, settings.leadership.name = True, self.lease
+        if self.lease_namespace is not None:
+            settings.leadership.namespace = self.lease_namespace
+        if self.peering is not None:
+            settings.peering.name = self.peering
+
+
+NOT_COORDINATED = Coordination()
+
+
+@dataclass(frozen=True)
 class Session:
     """The operator between its startup and its cleanup."""
 
@@ -63,6 +84,7 @@ def in_session(
     modules: Collection[str],
     namespaces: Collection[str],
     fn: Callable[[Session], T],
+    coordination: Coordination = NOT_COORDINATED,
 ) -> T | None:
     """Load the files, if there are any; call the function between the startup and the cleanup, in a thread.
 
@@ -71,6 +93,7 @@ def in_session(
     """
     loaders.preload(paths=paths, modules=modules)
     registry, settings = get_default_registry(), OperatorSettings()
+    coordination.apply(settings)
     results: list[T] = []
     failures: list[Exception] = []
     interrupted = threading.Event()

@@ -110,8 +110,10 @@ def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
 def _read_changes(path: pathlib.Path) -> Mapping[str, Any]:
     import yaml
 
+    from kopf._testing.manifests import ManifestLoader
+
     try:
-        changes = yaml.safe_load(path.read_text(encoding="utf-8"))
+        changes = yaml.load(path.read_text(encoding="utf-8"), ManifestLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise click.UsageError(f"The file {path} cannot be read: {error}") from None
     if not isinstance(changes, Mapping):

@@ -137,7 +137,7 @@ def manifests(
     parts = manifests.Parts(monitor, rules, dashboard, api_servers or None, monitoring, crds, extra_rules)
     scale = manifests.Scale(replicas, leader_elect)
     documents = (
-        manifests.generate_uninstall_job(operator)
+        manifests.generate_uninstall_job(operator, scale)
         if uninstall
         else manifests.generate(operator, scale, parts)
     )

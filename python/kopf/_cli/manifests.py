@@ -146,12 +146,13 @@ def generate(operator: Operator, scale: Scale, parts: Parts) -> list[Document]:
     return documents
 
 
-def generate_uninstall_job(operator: Operator) -> list[Document]:
+def generate_uninstall_job(operator: Operator, scale: Scale) -> list[Document]:
     """The Job that removes what the operator has left in the cluster, with its account."""
     if operator.image is None:
         raise click.UsageError("The Job of --uninstall-job needs the image of the operator: --image=IMAGE.")
     name, home, namespaces = f"{operator.name}-uninstall", operator.home, operator.namespaces
     registry, settings = _load(operator)
+    elected = [option for option in _elect(settings, operator.name, scale) if option.startswith("--lease")]
     with connect_sync() as api:
         resources = api.resources()
         resolved = resolve(registry, resources)
@@ -162,7 +163,7 @@ def generate_uninstall_job(operator: Operator) -> list[Document]:
     sources = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]
     sources += [f"--module={module}" for module in operator.modules]
     workload = Workload(operator.name, home, operator.image, args=[])
-    job = uninstall_job(workload, [*sources, *operator.paths])
+    job = uninstall_job(workload, [*sources, *elected, *operator.paths])
     return [_account(name, home), *roles(name, home, permissions), job]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,7 @@ from kopf._cli.options import (
 if TYPE_CHECKING:
     import pathlib
 
+    from kopf._cli.cluster_session import Coordination
     from kopf._cli.explanation import Event
     from kopf._cli.explanation import Output as ExplanationOutput
     from kopf._cli.status import Output
@@ -40,6 +41,51 @@ output_option = option(
     default="table",
     help="The output format.",
 )
+
+
+def coordination_options(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the operator by which other replicas are noticed, as the argument `coordination`."""
+    from functools import wraps
+
+    @wraps(fn)
+    def with_coordination(
+        *args: Any,
+        lease_name: str | None,
+        lease_namespace: str | None,
+        peering_name: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        from kopf._cli.cluster_session import Coordination
+
+        given = Coordination(lease_name, lease_namespace, peering_name)
+        return fn(*args, coordination=given, **kwargs)
+
+    for parameter in (
+        option(
+            "--peering",
+            "peering_name",
+            envvar="KOPF_RUN_PEERING",
+            metavar="NAME",
+            help="The peering of the operator, if its option --peering names it.",
+        ),
+        option(
+            "--lease-namespace",
+            envvar="KOPF_RUN_LEASE_NAMESPACE",
+            metavar="NAME",
+            help="The namespace of the Lease; by default, that of the pod or of the kubeconfig.",
+        ),
+        option(
+            "--lease",
+            "lease_name",
+            envvar="KOPF_RUN_LEASE",
+            metavar="NAME",
+            help="The Lease of the leader election, if the option --lease of the operator names it.",
+        ),
+    ):
+        with_coordination = parameter(with_coordination)
+    return with_coordination
+
+
 # Not from the environment: it would confirm each command.
 apply_option = click.option(
     "--yes",
@@ -98,6 +144,7 @@ class StatesParamType(_StatesParamType):
     show_default=False,
     help="Exit with 3 if an object is in one of these states, e.g. stuck,failed.",
 )
+@coordination_options
 @output_option
 @handlers_options
 def status(
@@ -110,6 +157,7 @@ def status(
     watch: bool,
     fail_on: tuple[str, ...],
     output: Output,
+    coordination: Coordination,
 ) -> None:
     """Show which objects are handled, and which are not.
 
@@ -123,7 +171,9 @@ def status(
     paths, modules = selected_sources(paths, modules, kinds)
     if watch and fail_on:
         raise click.UsageError("Either --watch or --fail-on can be used, not both.")
-    options = implementation.Options(tuple(kinds), namespaces, output, only_problems, fail_on, watch)
+    options = implementation.Options(
+        tuple(kinds), namespaces, output, only_problems, fail_on, watch, coordination
+    )
     raise SystemExit(implementation.run(paths, modules, options))
 
 
@@ -192,6 +242,7 @@ def explain(
 @kinds_option
 @option("--finalizer", metavar="NAME", help="Remove only this finalizer, instead of those of the operator.")
 @option("--purge", is_flag=True, help="Also remove the annotations with the state of the operator.")
+@coordination_options
 @apply_option
 @force_option
 @output_option
@@ -207,6 +258,7 @@ def release_finalizers(
     apply: bool,
     force: bool,
     output: Output,
+    coordination: Coordination,
 ) -> None:
     """Remove the finalizers of a stopped operator from its objects.
 
@@ -217,7 +269,9 @@ def release_finalizers(
 
     namespaces = selected_namespaces(namespaces, clusterwide)
     paths, modules = selected_sources(paths, modules, kinds)
-    options = implementation.Options(tuple(kinds), namespaces, finalizer, purge, apply, force, output)
+    options = implementation.Options(
+        tuple(kinds), namespaces, finalizer, purge, apply, force, output, coordination
+    )
     raise SystemExit(implementation.run(paths, modules, options))
 
 
@@ -226,6 +280,7 @@ def release_finalizers(
 @all_namespaces_option("All namespaces; the same as without -n.")
 @namespaces_option("The objects in these namespaces.")
 @option("--purge", is_flag=True, help="Also remove the annotations with the state of the operator.")
+@coordination_options
 @apply_option
 @force_option
 @handlers_options
@@ -237,6 +292,7 @@ def uninstall(
     purge: bool,
     apply: bool,
     force: bool,
+    coordination: Coordination,
 ) -> None:
     """Remove the webhooks, the finalizers and the peering records of a stopped operator.
 
@@ -248,7 +304,7 @@ def uninstall(
 
     namespaces = selected_namespaces(namespaces, clusterwide)
     paths, modules = selected_sources(paths, modules, ())
-    options = Options((), namespaces, None, purge, apply, force, "table")
+    options = Options((), namespaces, None, purge, apply, force, "table", coordination)
     raise SystemExit(implementation.run(paths, modules, options))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import click
 
 from kopf._cli import peering_records
-from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
 from kopf._cli.inspected_kinds import InspectedKind, list_pages, select_kinds, to_text
 from kopf._cli.leases import Holder, find_lease
 from kopf._cli.peering_records import LivePeer
@@ -46,6 +46,7 @@ class Options:
     apply: bool
     force: bool
     output: Output
+    coordination: Coordination = NOT_COORDINATED
 
 
 @dataclass
@@ -115,7 +116,13 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
     """Print the objects and release them; the exit code: 3 if a live operator prevents it."""
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        code = in_session(paths, modules, options.namespaces, lambda session: _run(session, options, stdout))
+        code = in_session(
+            paths,
+            modules,
+            options.namespaces,
+            lambda session: _run(session, options, stdout),
+            options.coordination,
+        )
     if code is None:
         raise click.ClickException("The command was interrupted: some objects may not be released.")
     return code

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import click
 
 from kopf._cli import peering_records
-from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
 from kopf._cli.inspected_kinds import InspectedKind, inspect_page, list_pages, select_kinds
 from kopf._cli.leases import Holder, find_lease
 from kopf._cli.peering_records import LivePeer
@@ -71,6 +71,7 @@ class Options:
     only_problems: bool
     fail_on: Collection[str]
     watch: bool
+    coordination: Coordination = NOT_COORDINATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,13 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
     # The output of the author's code must not be among the results.
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        code = in_session(paths, modules, options.namespaces, lambda session: _run(session, options, stdout))
+        code = in_session(
+            paths,
+            modules,
+            options.namespaces,
+            lambda session: _run(session, options, stdout),
+            options.coordination,
+        )
     return code or 0
 
 

@@ -31,7 +31,13 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
     """Print what is removed and remove it; the exit code: 3 if a live operator prevents it."""
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        code = in_session(paths, modules, options.namespaces, lambda session: _run(session, options, stdout))
+        code = in_session(
+            paths,
+            modules,
+            options.namespaces,
+            lambda session: _run(session, options, stdout),
+            options.coordination,
+        )
     if code is None:
         raise click.ClickException("The command was interrupted: some objects may not be released.")
     return code

@@ -1,6 +1,7 @@
 """`kopf cluster` and `kopf dev`, as a person at a terminal runs them."""
 
 import contextlib
+import json
 import os
 import pathlib
 import pty
@@ -242,6 +243,18 @@ def test_the_kept_objects_are_private(command, tmp_path):
     assert state.stat().st_mode & 0o777 == 0o600
     assert '"Secret"' in state.read_text()
     assert [it.name for it in tmp_path.iterdir() if "state" in it.name] == ["state.json"]
+
+
+def test_objects_that_cannot_be_restored_stay_in_the_file(command, tmp_path):
+    body = {"apiVersion": "example.com/v1", "kind": "Nosuch", "metadata": {"name": "one", "uid": "1"}}
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps([body]))
+    running = command("dev", "handlers.py", "--state", "state.json")
+    running.until("0 objects are back from state.json")
+    running.until("Nosuch one cannot be restored, and stays in state.json: The cluster serves no")
+    running.until("Initial authentication has finished")
+    assert running.stop() == 0
+    assert json.loads(state.read_text()) == [body]
 
 
 def test_objects_that_cannot_be_kept_are_one_line(command, tmp_path):

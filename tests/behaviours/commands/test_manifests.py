@@ -255,3 +255,11 @@ def test_the_job_of_a_namespaced_operator_notices_a_live_one(operator, tmp_path)
         result = call(cluster, *command[1:], environment={"KUBECONFIG": str(tmp_path / "config")})
         assert result.exit_code == 3, result.output
         assert cluster.get("widgets", "home")["metadata"]["finalizers"] == [FINALIZER]
+
+
+def test_the_job_of_an_elected_operator_notices_its_leader(run):
+    found = objects(run("--image=x", "--uninstall-job", "--leader-elect"))
+    [container] = found["Job", "mine-uninstall"]["spec"]["template"]["spec"]["containers"]
+    assert "--lease=mine" in container["command"] and "--leader-elect" not in container["command"]
+    [rule] = [one for one in found["Role", "mine-uninstall"]["rules"] if one["resources"] == ["leases"]]
+    assert (rule["resourceNames"], rule["verbs"]) == (["mine"], ["get", "delete"])

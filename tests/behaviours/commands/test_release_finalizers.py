@@ -356,9 +356,16 @@ def delete(**_): ...
 """
 
 
-def test_a_live_leader_prevents_the_release_and_a_dead_one_is_removed(cluster, tmp_path):
+WITH_OPTIONS = "import kopf\n@kopf.on.delete('widgets')\ndef delete(**_): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [(LEADING, ()), (WITH_OPTIONS, ("--lease=shared", "--lease-namespace=default"))],
+)
+def test_a_live_leader_prevents_the_release_and_a_dead_one_is_removed(cluster, tmp_path, text, options):
     path = tmp_path / "operator_file.py"
-    path.write_text(LEADING)
+    path.write_text(text)
     metadata = {"name": "led", "finalizers": [FINALIZER]}
     cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -372,15 +379,23 @@ def test_a_live_leader_prevents_the_release_and_a_dead_one_is_removed(cluster, t
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
     cluster.create({**lease, "spec": {**spec, "renewTime": now}})
     shown = "lease default/shared is held by pod_1f2e, term 12, renewed "
-    assert shown in call(cluster, "status", str(path), "-A").stdout
+    assert shown in call(cluster, "status", str(path), "-A", *options).stdout
     for command in ("release-finalizers", "uninstall"):
-        result = call(cluster, command, str(path), "-A", "--yes")
+        result = call(cluster, command, str(path), "-A", "--yes", *options)
         assert result.exit_code == 3, result.output
         assert shown in result.stdout and "Nothing was changed." in result.stdout
     assert cluster.get("widgets", "led")["metadata"]["finalizers"] == [FINALIZER]
     cluster.patch("leases", "shared", {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})
-    result = call(cluster, "uninstall", str(path), "-A", "--yes")
+    result = call(cluster, "uninstall", str(path), "-A", "--yes", *options)
     assert result.exit_code == 0, result.output
     assert "removed the lease default/shared" in result.stdout
     assert "finalizers" not in cluster.get("widgets", "led")["metadata"]
     assert cluster.find("leases", "shared") is None
+
+
+def test_a_live_operator_of_the_named_peering_prevents_it(cluster, run):
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    cluster.apply(PEERING.format(age=now).replace("metadata: {name: default}", "metadata: {name: other}"))
+    assert run(*COMMAND).exit_code == 0
+    result = run(*COMMAND, "--peering=other")
+    assert result.exit_code == 3 and "peering other: the-operator is running." in result.stdout
