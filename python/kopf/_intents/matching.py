@@ -37,6 +37,13 @@ def prematch(handler: ResourceHandler, cause: Cause) -> bool:
     return (_find_in_object(handler, cause) or _find_in_when(handler, cause)) is None
 
 
+def evaluate(handler: ResourceHandler, cause: Cause) -> tuple[bool, bool]:
+    """Whether the handler is for the object, and whether it is also for the change. Each function is called at most once."""
+    is_for_object = prematch(handler, cause)
+    is_for_change = is_for_object and isinstance(cause, ResourceCause) and not _find_in_change(handler, cause)
+    return is_for_object, is_for_change
+
+
 def match(handler: ResourceHandler, cause: Cause) -> bool:
     """Whether the handler is for the object and for the change."""
     if not isinstance(cause, ResourceCause) or not _is_served(handler, cause):

@@ -272,7 +272,9 @@ class Bridge:
                     logger.exception(f"Internal error while handling {what}; please report it: {e}")
         finally:
             self._polling = False
-            self._flush()
+            # Otherwise, the completions of this batch follow.
+            if self._completions or not self._incomplete:
+                self._flush()
         return bool(items)
 
     def complete(self, item: CompletableItem) -> None:
@@ -288,7 +290,11 @@ class Bridge:
             except Exception as e:  # not of this item
                 self._loop.call_exception_handler({"message": "Completing items has failed.", "exception": e})
         elif len(self._completions) == 1:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_completions)
+
+    def _flush_completions(self) -> None:
+        if self._completions:
+            self._flush()
 
     def _push_log_level(self) -> None:
         """Set the log level of the engine: lines below it are not formatted."""

@@ -107,12 +107,7 @@ class CommandExecutor:
     ) -> list[tuple[bool, bool]]:
         """Evaluate the filters of change handlers: without the change, and with it."""
         cause = cycle.changing_cause(_require_change(change))
-        matched = []
-        for index in command.handlers:
-            handler = self._handlers[index]
-            prematch = matching.prematch(handler, cause)
-            matched.append((prematch, prematch and matching.match(handler, cause)))
-        return matched
+        return [matching.evaluate(self._handlers[index], cause) for index in command.handlers]
 
     def select_handlers(
         self, command: bridge.SelectHandlers, cycle: CycleContext, change: Change

@@ -12,7 +12,9 @@ use crate::json::value::{Value, equal};
 use crate::object::Object;
 use crate::persistence::Persistence;
 use crate::persistence::diffbase::DiffBaseStorage;
-use crate::persistence::essence::{Comparison, Difference, LazyEssence, compare, essence, serialize_raw};
+use crate::persistence::essence::{
+    Comparison, Difference, KnownComparison, LazyEssence, compare, essence, serialize_raw,
+};
 use crate::persistence::memory::ObjectMemory;
 use crate::persistence::progress::ProgressStorage;
 use std::borrow::Cow;
@@ -33,15 +35,19 @@ pub(super) struct EssenceComparison {
 }
 
 impl EssenceComparison {
-    /// Reads both from the object. An unreadable diff-base counts as absent.
+    /// Reads both from the object, unless the comparison is known. An unreadable diff-base counts as absent.
     pub(super) fn read(
+        known: &mut KnownComparison,
         object: &Arc<Object>,
         resource_handlers: &Arc<ResourceHandlers>,
         config: &Arc<OperatorConfig>,
         memory: &ObjectMemory,
         log_messages: &mut Vec<LogMessage>,
     ) -> Self {
-        match compare(object, &config.settings.persistence, &resource_handlers.extra_fields) {
+        let compared = known.take().unwrap_or_else(|| {
+            compare(object, &config.settings.persistence, &resource_handlers.extra_fields)
+        });
+        match compared {
             Ok(Comparison::Same) => Self::same(None),
             Ok(Comparison::Different(difference)) => Self::different(difference),
             Ok(Comparison::Absent) => Self::from_memory(object, resource_handlers, config, memory),

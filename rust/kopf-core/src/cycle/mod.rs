@@ -40,6 +40,7 @@ use crate::json::merge_patch::Patch;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::persistence::consistency::ViewAge;
+use crate::persistence::essence::KnownComparison;
 use crate::persistence::finalizer::Edit;
 use crate::persistence::memory::{HandlingStatus, ObjectMemory};
 use crate::persistence::pending_state::ObservedEssences;
@@ -166,6 +167,8 @@ pub struct Cycle {
     /// The reason to act; none if no handler matches.
     cause: Option<Reason>,
     candidates: Vec<Candidate>,
+    /// The comparison of the object, if it was needed before the cause is detected.
+    known_comparison: KnownComparison,
     comparison: Option<comparison::EssenceComparison>,
     change: Option<Arc<Change>>,
     state: Option<crate::handling::progress::HandlingProgress>,
@@ -233,9 +236,16 @@ impl Cycle {
         config: Arc<OperatorConfig>,
         moment: CycleInput,
     ) -> (Self, Effect) {
+        let mut known_comparison = None;
         let overlay = match observation.event {
             EventType::Deleted => None,
-            _ => memory.overlay(&observation.object, moment.view_age, &config.settings, &resource_handlers),
+            _ => memory.overlay(
+                &observation.object,
+                moment.view_age,
+                &config.settings,
+                &resource_handlers,
+                &mut known_comparison,
+            ),
         };
         let received = Arc::clone(&observation.object);
         let restarted = overlay.as_ref().and_then(|overlay| overlay.restarted.clone());
@@ -275,6 +285,7 @@ impl Cycle {
             finalizer: None,
             cause: None,
             candidates: Vec::new(),
+            known_comparison,
             comparison: None,
             change: None,
             state: None,

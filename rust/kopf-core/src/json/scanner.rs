@@ -24,6 +24,12 @@ pub(crate) struct Cursor<'t> {
 
 type Scanned<T> = Result<T, DecodeError>;
 
+/// Whether the text is one JSON value.
+pub(crate) fn is_json(text: &str) -> bool {
+    let mut cursor = Cursor::new(text);
+    cursor.skip().is_ok() && cursor.finish().is_ok()
+}
+
 impl<'t> Cursor<'t> {
     pub(crate) fn new(text: &'t str) -> Self {
         Self { text, at: 0 }

@@ -15,6 +15,11 @@ impl Object {
         })
     }
 
+    /// Whether the annotation has this value.
+    pub(crate) fn has_annotation(&self, key: &str, value: &str) -> bool {
+        self.raw_annotation(key).is_some_and(|json| equals_string(json, value))
+    }
+
     fn has_metadata(&self, key: &str, expected: &Value) -> bool {
         match expected {
             Value::Object(expected) if key == "annotations" && !expected.is_empty() => {

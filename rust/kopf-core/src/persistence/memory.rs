@@ -6,7 +6,7 @@ use super::base_digest::BaseDigest;
 use super::completed_handling::CompletedHandling;
 use super::consistency::ViewAge;
 use super::diffbase::observed;
-use super::essence::{LazyEssence, essence};
+use super::essence::{KnownComparison, LazyEssence, essence};
 use super::keeps_pending_state;
 use super::own_annotations::{base_text, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
@@ -80,19 +80,21 @@ pub struct Accepted<'a> {
 }
 
 impl ObjectMemory {
-    /// The object with its pending state overlaid; `None` if nothing is pending.
+    /// The object with its pending state overlaid; `None` if nothing is pending. `known` becomes the comparison of the resulting
+    /// object, or of the given one if nothing is pending, if it is made.
     pub fn overlay<'s>(
         &self,
         object: &Arc<Object>,
         view_age: ViewAge,
         settings: impl Into<PersistenceConfig<'s>>,
         handlers: &ResourceHandlers,
+        known: &mut KnownComparison,
     ) -> Option<Overlay> {
         let settings = settings.into();
         if settings.compat {
             return None;
         }
-        self.pending_state.as_ref()?.overlay(object, view_age, settings, handlers)
+        self.pending_state.as_ref()?.overlay(object, view_age, settings, handlers, known)
     }
 
     /// Loads the diff-base's digest from the object. If a previous operator stopped during a handling, also loads the

@@ -2,18 +2,17 @@
 
 use std::borrow::Cow;
 
-use serde::de::IgnoredAny;
-
 use super::Persistence;
 use crate::json::merge_patch::Patch;
 use crate::json::path::{self, FieldPath};
+use crate::json::scanner::is_json;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 
 /// The serialized diff-base in the annotations of the object, if it is valid JSON.
 pub(super) fn base_text<'o>(object: &'o Object, keys: &[String]) -> Option<Cow<'o, str>> {
     let text = keys.iter().find_map(|key| object.annotation(key))?;
-    serde_json::from_str::<IgnoredAny>(&text).is_ok().then_some(text)
+    is_json(&text).then_some(text)
 }
 
 /// The serialized diff-base in the annotations of a patch.

@@ -17,7 +17,7 @@ use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::annotation_keys::drop_empty_stanzas;
 use crate::persistence::consistency::ViewAge;
-use crate::persistence::essence::essence;
+use crate::persistence::essence::{KnownComparison, essence};
 use crate::persistence::rejected_patch::RejectedPatch;
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::time::Timestamp;
@@ -169,12 +169,14 @@ impl PendingState {
         accepted
     }
 
+    /// `known` becomes the comparison of the resulting object, or of the given one if there is no overlay, if it is made.
     pub(super) fn overlay(
         &self,
         object: &Arc<Object>,
         view_age: ViewAge,
         settings: PersistenceConfig<'_>,
         handlers: &ResourceHandlers,
+        known: &mut KnownComparison,
     ) -> Option<Overlay> {
         let persistence = settings.persistence;
         // An object in deletion without Kopf's finalizer is not handled any more.
@@ -229,9 +231,11 @@ impl PendingState {
             && let Some(restart) = {
                 // Without calls of handlers, all that is missing is written as it is, together with the new diff-base.
                 let written = if unfinished { missing_patch.clone() } else { Patch::default() };
-                self.restart((object, &amended), &written, settings, handlers)
+                self.restart((object, &amended), &written, settings, handlers, known)
             }
         {
+            // It is of the object before the restart.
+            *known = None;
             amended = overlaid(&amended, &restart.patch.0)?;
             missing_patch.merge(restart.patch.0);
             final_progress = restart.final_progress;
@@ -276,10 +280,13 @@ impl PendingState {
     /// The annotations of the diff-base, if the object has none or it cannot be parsed.
     fn missing_base(&self, object: &Object, persistence: &Persistence) -> Map<String, Value> {
         let storage = &persistence.diffbase_storage;
-        let Some(base) = self.diffbase.as_deref().filter(|_| !storage.is_readable(object)) else {
+        let Some(base) = self.diffbase.as_deref() else { return Map::new() };
+        let keys = storage.own_keys(object);
+        // Usually, the object has just this text.
+        if keys.first().is_some_and(|key| object.has_annotation(key, base)) || storage.is_readable(object) {
             return Map::new();
-        };
-        as_annotations(storage.own_keys(object).into_iter().map(|key| (key, json!(base))).collect())
+        }
+        as_annotations(keys.into_iter().map(|key| (key, json!(base))).collect())
     }
 
     /// Loads the progress from the object, regardless of the operator that wrote it.

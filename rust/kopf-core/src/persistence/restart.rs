@@ -6,7 +6,7 @@
 
 use super::completed_handling::is_kept_apart;
 use super::diffbase::observed;
-use super::essence::{Comparison, compare, essence};
+use super::essence::{Comparison, KnownComparison, compare, essence};
 use super::pending_state::{ObservedEssences, PendingState, overlaid, stale_progress};
 use super::progress::Record;
 use super::{Persistence, PersistenceConfig};
@@ -31,23 +31,25 @@ pub(super) struct Restart {
 impl PendingState {
     /// The restart of the handling; `None` if the object has not reverted, or no handler was called with another essence.
     /// The second object is the first one with the pending state overlaid. The stored essences are those after `written`.
+    /// `known` becomes the comparison of the second object, if it is made.
     pub(super) fn restart(
         &self,
         (object, amended): (&Object, &Object),
         written: &Patch,
         settings: PersistenceConfig<'_>,
         handlers: &ResourceHandlers,
+        known: &mut KnownComparison,
     ) -> Option<Restart> {
         let persistence = settings.persistence;
-        if self.observed == ObservedEssences::default()
-            || amended.deletion_timestamp().is_some()
-            || compare(amended, persistence, &handlers.extra_fields) != Ok(Comparison::Same)
-        {
+        if self.observed == ObservedEssences::default() || amended.deletion_timestamp().is_some() {
+            return None;
+        }
+        if *known.insert(compare(amended, persistence, &handlers.extra_fields)) != Ok(Comparison::Same) {
             return None;
         }
         let present = essence(amended, persistence, &handlers.extra_fields);
-        let mut known = self.observed.first.iter().chain(&self.observed.later);
-        let reverted_from = known.find(|known| !equal(known, &present))?;
+        let mut observed = self.observed.first.iter().chain(&self.observed.later);
+        let reverted_from = observed.find(|essence| !equal(essence, &present))?;
         let stored = ObservedEssences {
             first: Some(Arc::clone(reverted_from)),
             later: Some(Arc::new(present.clone())),

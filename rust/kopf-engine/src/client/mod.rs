@@ -224,19 +224,19 @@ impl Client {
         let request = self.next_request();
         let enforced = self.settings.networking.enforce_retry_after;
         let policy = backoffs.policy(request).with_retry_after_enforced(enforced);
-        let total = policy.attempts().map(|total| format!("/{total}")).unwrap_or_default();
+        let total = || policy.attempts().map(|total| format!("/{total}")).unwrap_or_default();
         let mut retries = policy.retries();
         loop {
             let attempt = retries.failures().saturating_add(1);
-            let what = format!("#{attempt}{total}");
+            let what = || format!("#{attempt}{}", total());
             let server = if attempt > 1 { self.credential_store.server() } else { String::new() };
             if attempt > 1 {
-                self.debug(|| format!("Request attempt {what}: {method} {server}{url}"));
+                self.debug(|| format!("Request attempt {}: {method} {server}{url}", what()));
             }
             let error = match self.attempt(method, url, payload, OnUnauthorized::Replace).await {
                 Ok(body) => {
                     if attempt > 1 {
-                        self.debug(|| format!("Request attempt {what} succeeded: {method} {server}{url}"));
+                        self.debug(|| format!("Request attempt {} succeeded: {method} {server}{url}", what()));
                     }
                     return Ok(body);
                 }
@@ -246,13 +246,15 @@ impl Client {
             let server = self.credential_store.server();
             let Some(delay) = retries.next(retry_after(&error), 0.0) else {
                 self.error(format!(
-                    "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
+                    "Request attempt {} failed; escalating: {method} {server}{url} -> {error}",
+                    what()
                 ));
                 return Err(error);
             };
             self.counts.on_retry(&error);
             self.error(format!(
-                "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
+                "Request attempt {} failed; will retry: {method} {server}{url} -> {error}",
+                what()
             ));
             if let Some(planned) = delay.overridden {
                 self.debug(|| override_text(planned, delay.seconds, &format!("{method} {server}{url}")));

@@ -7,7 +7,7 @@ use kopf_core::json::DecodeError;
 use kopf_core::json::value::{Value, python_repr};
 use kopf_core::log_level::Level;
 use kopf_core::object::{Object, RejectedObject, WatchRecord, decode_watch_line};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
 
 use super::lines::Lines;
@@ -79,13 +79,22 @@ impl Stream {
         }
         self.activity.wait(inactivity);
         let mut lines = Lines::default();
+        // One timer for all frames: it is moved, which is cheaper than a new one.
+        let mut timer = silence.map(|limit| (limit, Box::pin(sleep(limit))));
         loop {
-            let frame = match silence {
-                Some(limit) => timeout(limit, body.frame()).await,
-                None => Ok(body.frame().await),
+            let frame = match &mut timer {
+                Some((limit, timer)) => {
+                    timer.as_mut().reset(Instant::now() + *limit);
+                    tokio::select! {
+                        biased;
+                        frame = body.frame() => Some(frame),
+                        () = timer => None,
+                    }
+                }
+                None => Some(body.frame().await),
             };
             self.activity.step();
-            let Ok(frame) = frame else {
+            let Some(frame) = frame else {
                 if !cursor.initial {
                     self.health.record_failure(&self.what(), StreamFailure::Silent, None);
                 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::merge_patch::Patch;
 use crate::json::path::{self, FieldPath};
-use crate::json::scanner::Cursor;
+use crate::json::scanner::is_json;
 use crate::json::value::{self, Map, Value, to_python_json};
 use crate::object::Object;
 use crate::persistence::annotation_keys::{
@@ -111,10 +111,7 @@ impl DiffBaseStorage {
     /// Whether the object has a diff-base that `fetch` can read. Usually, no values are built.
     pub(crate) fn is_readable(&self, object: &Object) -> bool {
         let texts = self.texts(object);
-        let is_value = |text: &str| {
-            let mut cursor = Cursor::new(text);
-            text.trim() != "null" && cursor.skip().is_ok() && cursor.finish().is_ok()
-        };
+        let is_value = |text: &str| text.trim() != "null" && is_json(text);
         match texts.first() {
             None => false,
             Some((_, text)) => is_value(text) || matches!(parsed(texts), Ok(Some(_))),

@@ -48,6 +48,9 @@ pub enum Comparison {
     Different(Difference),
 }
 
+/// The comparison of one object, once it is made. The error is a diff-base that is not valid JSON.
+pub type KnownComparison = Option<Result<Comparison, Malformed>>;
+
 /// The essence of an object, with the extra fields that handlers declare.
 pub fn essence<'s>(object: &Object, storages: impl Into<Storages<'s>>, extra: &[FieldPath]) -> Value {
     let Storages { diffbase, progress } = storages.into();

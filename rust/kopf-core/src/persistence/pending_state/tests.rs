@@ -459,7 +459,7 @@ fn a_rejected_status_is_visible_to_handlers() {
     scene.reject(status(json!({"c1": 1})));
     let object = Arc::new(Object::decode(&scene.object.to_string()).unwrap());
     let amended =
-        scene.memory.overlay(&object, ViewAge::Consistent, &scene.config.settings, &scene.handlers).unwrap();
+        scene.memory.overlay(&object, ViewAge::Consistent, &scene.config.settings, &scene.handlers, &mut None).unwrap();
     assert_eq!(amended.object.to_value()["status"], json!({"c1": 1}));
     assert!(amended.missing_patch.is_empty() && !amended.urgent);
 }
