@@ -22,3 +22,25 @@ def test_each_filter_chooses_its_objects(run, make, handled, last_key):
         "both": "b",
         "sized": "bd",
     }
+
+
+COUNTED = """
+import kopf
+
+def is_chosen(memo, name, **_):
+    memo.calls.append(("is_chosen", name))
+    return True
+
+@kopf.on.create("widgets", when=is_chosen)
+def create(memo, name, **_):
+    memo.calls.append(("create", name))
+"""
+
+
+def test_a_filter_is_called_once_for_the_decision_that_calls_its_handler(run, make, handled):
+    running = run(source=COUNTED)
+    make("a")
+    handled("a")
+    running.settle()
+    assert running.of("create") == ["a"]
+    assert running.of("is_chosen") == ["a"]
