@@ -318,7 +318,9 @@ class TaskDispatcher:
         if cycle is None:
             return
         if host_task.keep_fns:
-            self._memos.defer_fns(cycle.uid, cycle.patch.fns)
+            # Those of a failed cycle are not applied, and its handlers are called again.
+            fns = cycle.patch.fns if cycle.error is None else cycle.deferred_fns
+            self._memos.defer_fns(cycle.uid, fns)
         if cycle.task is not None and not cycle.task.done():
             self._track(cycle.task)  # it is cancelled, but has not ended yet
         cycle.close()

@@ -1,5 +1,7 @@
 """Changes in a handler's patch are written to the object, together with Kopf's own changes."""
 
+import pytest
+
 
 def test_stanzas_are_merged(run, make, handled):
     run()
@@ -20,3 +22,59 @@ def test_handlers_of_events_can_patch_too(run, make, cluster):
     run()
     make(labels={"way": "event"})
     cluster.wait_for("widgets", "one", {"status": {"events": 1}})
+
+
+DENIED = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.networking.error_backoffs = []
+    settings.queueing.error_delays = [0.1]
+
+@kopf.on.update("widgets")
+def grow(patch, spec, memo, **_):
+    memo.calls.append(("grow", spec["size"]))
+    if spec["size"] == 9:
+        patch.spec["replicas"] = 90
+    patch.meta.annotations["example.com/grown"] = str(spec["size"])
+
+@kopf.on.delete("widgets")
+def delete(memo, name, **_):
+    memo.calls.append(("delete", name))
+"""
+RULE = {
+    "apiGroups": ["behaviours.example.com"],
+    "apiVersions": ["*"],
+    "operations": ["UPDATE"],
+    "resources": ["widgets"],
+}
+FEW_REPLICAS = {
+    "expression": "!has(object.spec.replicas) || object.spec.replicas < 50",
+    "reason": "Forbidden",
+    "message": "too many replicas",
+}
+
+
+def policies(**spec):
+    """A policy and its binding, for the `spec` of the policy."""
+    group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "few"}}
+    binding = {"policyName": "few", "validationActions": ["Deny"]}
+    yield group | {"kind": "ValidatingAdmissionPolicy", "spec": spec}
+    yield group | {"kind": "ValidatingAdmissionPolicyBinding", "spec": binding}
+
+
+@pytest.mark.kopf_embedded_only
+def test_a_patch_that_a_policy_denies_holds_up_neither_changes_nor_the_deletion(run, make, cluster, handled):
+    for item in policies(matchConstraints={"resourceRules": [RULE]}, validations=[FEW_REPLICAS]):
+        cluster.create(item)
+    running = run(source=DENIED, strict=False)
+    make(spec={"size": 1})
+    handled()
+    cluster.patch("widgets", "one", {"spec": {"size": 9}})
+    running.until("grow")
+    cluster.patch("widgets", "one", {"spec": {"size": 2}})
+    cluster.wait_for("widgets", "one", {"metadata": {"annotations": {"example.com/grown": "2"}}}, timeout=60)
+    cluster.delete("widgets", "one")
+    cluster.wait_until_gone("widgets", "one", timeout=60)
+    assert (running.of("grow"), running.of("delete")) == ([9, 2], ["one"])

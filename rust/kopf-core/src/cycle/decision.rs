@@ -57,12 +57,13 @@ impl Cycle {
     /// Finishes the cycle before the change handlers: they run at the next watch event.
     pub(super) fn postpone(&mut self) -> Effect {
         // The write of this cycle should cause that event. It does not if it changes nothing.
-        let is_written = !self.patch.is_empty() || self.fns;
+        // Nor if functions of an earlier cycle are awaited, but the host has none any more.
+        let is_awaited = !self.patch.is_empty() || self.fns || self.memory.remaining_fns;
         let window = self.config.settings.persistence.consistency_timeout;
         let decision = Decision {
             patch: std::mem::take(&mut self.patch),
             fns: self.fns,
-            delay: earliest(is_written.then_some(window.max(POSTPONED_DELAY)), self.daemon_phase.delay),
+            delay: earliest(is_awaited.then_some(window.max(POSTPONED_DELAY)), self.daemon_phase.delay),
             fully_handled_once: self.memory.fully_handled_once,
             deletion_handled: self.memory.deletion_handled,
             ..Decision::default()

@@ -318,6 +318,19 @@ fn functions_are_given_up_after_repeated_rejections() {
 }
 
 #[test]
+fn functions_of_an_earlier_cycle_survive_a_failed_one() {
+    let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": [2.0]}}));
+    let write = write_of(scene.conclude(event(1), Decision { fns: true, ..Decision::default() }, 0.0));
+    let outcome = WriteOutcome { carry: true, failure: Some(failed(false)), ..WriteOutcome::default() };
+    assert!(scene.written(write, outcome, 0.0).carry);
+    let decision = Decision { error: Some("boo".to_owned()), ..Decision::default() };
+    let DecisionResult::Finished(finished) = scene.conclude(event(1), decision, 2.0) else {
+        panic!("nothing is written")
+    };
+    assert!(finished.carry);
+}
+
+#[test]
 fn after_a_deletion_only_later_watch_events_count() {
     let mut scene = Scene::new("changing", &json!({}));
     let deleted = started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));

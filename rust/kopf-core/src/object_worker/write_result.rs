@@ -89,7 +89,9 @@ impl ObjectWorker {
             if is_deleted {
                 self.finish_deleted();
             }
-            return DecisionResult::Finished(Finished { log, ..Finished::default() });
+            // Functions of an earlier cycle are still to be applied.
+            let carry = self.memory.remaining_fns;
+            return DecisionResult::Finished(Finished { log, carry, ..Finished::default() });
         }
         self.memory.fully_handled_once |= decision.fully_handled_once;
         self.memory.annotations_removed |= decision.annotations_removed;

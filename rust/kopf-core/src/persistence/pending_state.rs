@@ -17,6 +17,7 @@ use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::annotation_keys::drop_empty_stanzas;
 use crate::persistence::consistency::ViewAge;
+use crate::persistence::diffbase::compact;
 use crate::persistence::essence::{KnownComparison, essence};
 use crate::persistence::rejected_patch::RejectedPatch;
 use crate::persistence::{Persistence, PersistenceConfig};
@@ -347,11 +348,12 @@ pub fn without_rejected(
     let storage = &persistence.diffbase_storage;
     let is_written = has_base(object, &own, persistence);
     let handled = overlaid(object, &own).filter(|_| is_written);
-    let Some(Ok(Some(mut handled_essence))) = handled.map(|handled| storage.fetch(&handled)) else {
+    let Some(Ok(Some(stored))) = handled.map(|handled| storage.fetch(&handled)) else {
         return own;
     };
-    let before = handled_essence.clone();
     let present = essence(object, persistence, &handlers.extra_fields);
+    let mut handled_essence = compact::restored(stored, &present);
+    let before = handled_essence.clone();
     apply_merge(&mut handled_essence, &reverted(rejected, Some(&present)));
     drop_empty_stanzas(&mut handled_essence);
     if equal(&before, &handled_essence) {

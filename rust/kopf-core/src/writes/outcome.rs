@@ -146,8 +146,9 @@ impl WriteFailure {
     }
 }
 
+/// Whether the server rejects the content. 403 is usual for admission policies; without a permission, the parts are rejected as well.
 pub(super) fn is_rejection(error: &RequestError) -> bool {
-    matches!(error.status(), Some(400 | 413 | 422))
+    matches!(error.status(), Some(400 | 403 | 413 | 422))
 }
 
 /// Whether the server has rejected the request, as opposed to a temporary failure or a missing response.

@@ -106,6 +106,23 @@ fn a_received_deletion_ends_a_write_before_its_next_patch() {
 }
 
 #[test]
+fn a_patch_that_admission_denies_is_written_in_parts() {
+    let (resource, persistence) = (resource(), Persistence::default());
+    let rules = WriteContext { partial: Some(&persistence), ..rules(&resource, &|| false) };
+    let patch = json!({"spec": {"b": 1}, "metadata": {"annotations": {"kopf.zalando.org/h": "{}"}}});
+    let mut writing = Writing::new(object("x"), change(&patch), &rules);
+    next(&mut writing, &rules);
+    writing.on_response(rejected(403), &rules);
+    assert_eq!(
+        next(&mut writing, &rules),
+        r#"merge things/x {"metadata":{"uid":"u","annotations":{"kopf.zalando.org/h":"{}"}}}"#
+    );
+    writing.on_response(Ok(Bytes::from(object("x").raw().to_owned())), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    assert_eq!(Value::Object(writing.finish().rejected().0), json!({"spec": {"b": 1}}));
+}
+
+#[test]
 fn functions_are_called_again_with_the_latest_state() {
     let resource = resource();
     let rules = rules(&resource, &|| false);

@@ -6,7 +6,7 @@
 use super::documents::{PatchPart, holds, is_about_status};
 use super::identity::is_gone;
 use super::merged::Ended;
-use super::outcome::{WriteFailure, is_final};
+use super::outcome::{WriteFailure, is_final, is_rejection};
 use super::request::{Document, WriteRequest};
 use super::sending::{Pending, Reading, Sending};
 use super::status::operations_on_status;
@@ -242,6 +242,10 @@ impl Transform {
             }
             return None;
         }
+        if !is_status && !compat && self.calls_functions && is_rejection(&error) {
+            let latest = scope.latest();
+            return self.without_functions(error, latest, scope);
+        }
         if !is_status || compat || is_gone(&error) || !is_final(&error) {
             return Some(failed(error.into(), scope));
         }
@@ -275,15 +279,7 @@ impl Transform {
             if !self.calls_functions || error.status() != Some(422) {
                 return Some(Err(error.into()));
             }
-            self.rejection = Some(WriteFailure::Functions(error));
-            scope.outcome.functions_rejected = true;
-            if self.edit.is_none() {
-                return Some(self.end(scope));
-            }
-            // The finalizer does not depend on the functions.
-            self.calls_functions = false;
-            self.base = latest;
-            return self.attempt(scope);
+            return self.without_functions(error, latest, scope);
         }
         // It was applied, and only the response was lost.
         if holds(&latest, &operations.all) {
@@ -293,6 +289,23 @@ impl Transform {
         }
         self.base = Arc::clone(&latest);
         scope.outcome.latest = Some(latest);
+        self.attempt(scope)
+    }
+
+    /// The server rejects the result of the functions. The finalizer does not depend on them.
+    fn without_functions(
+        &mut self,
+        error: RequestError,
+        latest: Arc<Object>,
+        scope: &mut Scope<'_>,
+    ) -> Option<Ended> {
+        self.rejection = Some(WriteFailure::Functions(error));
+        scope.outcome.functions_rejected = true;
+        if self.edit.is_none() {
+            return Some(self.end(scope));
+        }
+        self.calls_functions = false;
+        self.base = latest;
         self.attempt(scope)
     }
 
