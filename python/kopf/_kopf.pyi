@@ -13,6 +13,7 @@ from collections.abc import (
 from logging import LoggerAdapter
 from typing import Any, Literal, final
 
+from kopf._intents.lifecycles import HandlerState
 from kopf._objects.resources import Resource
 from kopf._objects.typedefs import HandlerId, RawEventType
 
@@ -241,10 +242,7 @@ class TaskCoroutine(Coroutine[Any, Any, None]):
 
 @final
 class SubHandlers:
-    """The progress of sub-handlers that are executed together; they are named by their positions.
-
-    Each is given as the id, the label, the mode of errors, the timeout, the retries, and the backoff.
-    """
+    """The progress of sub-handlers by their positions: id, label, error mode, timeout, retries, backoff."""
 
     def __new__(
         cls,
@@ -255,6 +253,7 @@ class SubHandlers:
     @property
     def malformed(self) -> list[tuple[str, str]]: ...
     def due(self) -> list[tuple[int, int]]: ...
+    def states(self) -> dict[str, HandlerState]: ...
     def attempt(self, index: int) -> Attempt: ...
     def record_outcome(self, outcome: Outcome) -> None: ...
     def changed(self) -> list[tuple[HandlerId, Any]]: ...
@@ -318,9 +317,10 @@ class FilterHandlers:
 
 @final
 class SelectHandlers:
-    """Let the user's lifecycle select handlers; they come with the numbers of their attempts."""
+    """Let the user's lifecycle select handlers, with the numbers of their attempts; and the states of all."""
 
     handlers: list[tuple[int, int]]
+    states: dict[str, HandlerState]
 
 @final
 class CallChangeHandler:

@@ -6,14 +6,14 @@ indices and caches are empty.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents import matching
 from kopf._intents.causes import ResourceCause
 from kopf._intents.filters import MetaFilterToken
 from kopf._intents.handlers import ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn, Progress
+from kopf._intents.lifecycles import HandlerState, LifeCycleFn
 from kopf._intents.matching import Mismatch
 from kopf._intents.registries import OperatorRegistry, cache_arguments, index_ids
 from kopf._intents.settings import OperatorSettings
@@ -67,13 +67,16 @@ class FilterCalls:
         return [_evaluate(self._handlers[index], cause, has_change=kind == "change") for index in handlers]
 
     def select(
-        self, object: bridge.Object, change: bridge.Change | None, handlers: Sequence[tuple[int, int]]
+        self,
+        object: bridge.Object,
+        change: bridge.Change | None,
+        handlers: Sequence[tuple[int, int]],
+        states: Mapping[str, HandlerState],
     ) -> list[int]:
         """Let the lifecycle of the author select the handlers to be called."""
         cause = self._make_cause("change", object, change)
         candidates = {index: self._handlers[index] for index, _ in handlers}
-        state = {self._handlers[index].id: Progress(retries) for index, retries in handlers}
-        chosen = invocation.select_handlers(self._lifecycle, candidates, state=state, **cause.kwargs)
+        chosen = invocation.select_handlers(self._lifecycle, candidates, state=states, **cause.kwargs)
         return [index for index, _ in chosen]
 
     def fetch(self, object: bridge.Object, command: bridge.FetchState) -> FetchedState:

@@ -6,30 +6,83 @@ states, and the arguments of the cause.
 
 from __future__ import annotations
 
+import datetime
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from kopf._intents.handlers import Handler
-from kopf._objects.dataclass_methods import FrozenDataclassMethods
 
 logger = logging.getLogger("kopf._core.actions.lifecycles")
 
 Handlers = Sequence[Handler]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Progress(FrozenDataclassMethods):
+class HandlerState(Protocol):
     """The state of a handler, for lifecycles."""
 
-    retries: int
+    @property
+    def started(self) -> datetime.datetime:
+        """The time when the handler was first selected."""
+
+    @property
+    def stopped(self) -> datetime.datetime | None:
+        """The time of the final outcome; None before it."""
+
+    @property
+    def delayed(self) -> datetime.datetime | None:
+        """The time before which the handler is not called again; None if it is not delayed."""
+
+    @property
+    def purpose(self) -> str | None:
+        """The reason of the handling, such as `create`."""
+
+    @property
+    def retries(self) -> int:
+        """The number of finished attempts."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the handler has succeeded."""
+
+    @property
+    def failure(self) -> bool:
+        """Whether the handler has failed permanently."""
+
+    @property
+    def message(self) -> str | None:
+        """The error message of the last attempt; None if it has not failed."""
+
+    @property
+    def subrefs(self) -> Collection[str]:
+        """The ids of all sub-handlers."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the handler has succeeded or failed permanently."""
+
+    @property
+    def sleeping(self) -> bool:
+        """Whether the handler waits for its next attempt."""
+
+    @property
+    def awakened(self) -> bool:
+        """Whether the handler can be called now."""
+
+    @property
+    def runtime(self) -> datetime.timedelta:
+        """The time since the handler was first selected."""
 
 
 class LifeCycleFn(Protocol):
-    """A function that picks the handlers to be called now."""
+    """A function that picks the handlers to be called now.
 
-    def __call__(self, handlers: Handlers, *, state: Mapping[Any, Any], **kwargs: Any) -> Handlers: ...
+    The states are those of all handlers of the change, and of others with a record on the object.
+    """
+
+    def __call__(
+        self, handlers: Handlers, *, state: Mapping[Any, HandlerState], **kwargs: Any
+    ) -> Handlers: ...
 
 
 def all_at_once(handlers: Handlers, **_: Any) -> Handlers:
@@ -76,7 +129,7 @@ def shuffled(handlers: Handlers, **_: Any) -> Handlers:
     return random.sample(handlers, k=len(handlers)) if handlers else []
 
 
-def asap(handlers: Handlers, *, state: Mapping[Any, Any], **_: Any) -> Handlers:
+def asap(handlers: Handlers, *, state: Mapping[Any, HandlerState], **_: Any) -> Handlers:
     """The handler with the fewest attempts; so a failing handler does not block the others.
 
     Args:

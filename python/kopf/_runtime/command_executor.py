@@ -7,7 +7,7 @@ from typing import Any
 
 from kopf._intents import matching
 from kopf._intents.handlers import ResourceHandler
-from kopf._intents.lifecycles import LifeCycleFn, Progress
+from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.typedefs import HandlerId
@@ -115,8 +115,7 @@ class CommandExecutor:
         """Let the user's lifecycle select the handlers to be called."""
         cause = cycle.changing_cause(_require_change(change))
         candidates = {index: self._handlers[index] for index, _ in command.handlers}
-        state = {self._handlers[index].id: Progress(retries) for index, retries in command.handlers}
-        chosen = invocation.select_handlers(self._lifecycle, candidates, state=state, **cause.kwargs)
+        chosen = invocation.select_handlers(self._lifecycle, candidates, state=command.states, **cause.kwargs)
         for index, handler in chosen:
             if handler is not self._handlers[index]:
                 cycle.replaced_handlers[index] = PreparedHandler(handler)

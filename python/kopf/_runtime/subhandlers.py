@@ -16,7 +16,7 @@ from kopf._intents.causes import Cause, ChangingCause
 from kopf._intents.decorators import make_subhandler
 from kopf._intents.errors import ErrorsMode, HandlerChildrenRetry
 from kopf._intents.handlers import ChangingHandler
-from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn, Progress
+from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
 from kopf._intents.registries import ChangingRegistry, generate_id
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import dicts, diffs
@@ -187,7 +187,7 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
     for id, problem in sub_handlers.malformed:
         _warn_of_record(cause, f"the record of {id}: {problem}")
     due = sub_handlers.due()
-    picked = _select(selected, due, lifecycle, cause)
+    picked = _select(selected, due, sub_handlers, lifecycle, cause)
     results: list[tuple[HandlerId, Any]] = []
     for index, handler in picked:
         with context([(sublifecycle_var, lifecycle), *_parent_context()]):
@@ -249,14 +249,14 @@ def _retry_options(
 def _select(
     handlers: Sequence[ChangingHandler],
     due: Sequence[tuple[int, int]],
+    sub_handlers: SubHandlers,
     lifecycle: LifeCycleFn,
     cause: ChangingCause,
 ) -> list[tuple[int, ChangingHandler]]:
     if not due and lifecycle in BUILTIN_LIFECYCLES:
         return []
     candidates = {index: handlers[index] for index, _ in due}
-    state = {handlers[index].id: Progress(retries) for index, retries in due}
-    return select_handlers(lifecycle, candidates, state=state, **cause.kwargs)
+    return select_handlers(lifecycle, candidates, state=sub_handlers.states(), **cause.kwargs)
 
 
 # The field of a sub-handler is looked for in what its parent sees: it can be a field of the object already.

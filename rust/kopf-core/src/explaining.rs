@@ -19,6 +19,7 @@ use crate::handler::registry::ResourceHandlers;
 use crate::handling::change::Change;
 use crate::json::path::FieldPath;
 use crate::object::Object;
+use crate::persistence::progress::Record;
 use crate::time::Timestamp;
 
 pub use report::{Changed, Code, Explanation, FinalizerReport, HandlerReport, Verdict};
@@ -61,7 +62,8 @@ pub trait Host {
     /// Evaluates the filters of these handlers.
     fn filter(&mut self, object: &Arc<Object>, question: Question<'_>, handlers: &[usize]) -> Vec<Answer>;
 
-    /// Calls the custom lifecycle for these handlers, each with the number of its attempts. An error is its text.
+    /// Calls the custom lifecycle for these handlers, each with the number of its attempts, and with the records of progress. An
+    /// error is its text.
     ///
     /// # Errors
     /// If the lifecycle raises one.
@@ -70,6 +72,7 @@ pub trait Host {
         object: &Arc<Object>,
         change: Option<&Arc<Change>>,
         handlers: &[(usize, u64)],
+        records: &[(Arc<str>, Record)],
     ) -> Result<Vec<usize>, String>;
 
     /// The state of the object in custom storages: its essences, with these fields, and the progress of these handlers. An error

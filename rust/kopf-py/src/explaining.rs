@@ -12,6 +12,7 @@ use kopf_core::handler::registry::Registry;
 use kopf_core::handling::change::Change;
 use kopf_core::json::path::FieldPath;
 use kopf_core::object::Object;
+use kopf_core::persistence::progress::Record;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_core::time::Timestamp;
@@ -21,6 +22,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::depythonize;
 
 use crate::commands::change::ChangeView;
+use crate::commands::handler_state::handler_states;
 use crate::commands::storage::{FetchState, fetched_state};
 use crate::convert::value_to_python;
 use crate::errors::{declaration, decoding};
@@ -31,7 +33,7 @@ use crate::views::ObjectView;
 ///
 /// The methods of the host are called in this thread: `filter(kind, object, change, handlers)` returns for each handler a tuple
 /// of its result (`matches`, `mismatch`, `unasked`, `raised`), of the code of the filter, of the text, and of whether all filters
-/// match except those for the old and new value; `select(object, change, handlers)` returns handlers; `fetch(object, command)`
+/// match except those for the old and new value; `select(object, change, handlers, states)` returns handlers; `fetch(object, command)`
 /// returns the state in custom storages. Exceptions are raised when the decision is made.
 #[pyfunction]
 #[pyo3(signature = (object, *, settings, lifecycle, resource, handlers, event, now, host))]
@@ -135,8 +137,10 @@ impl Functions<'_> {
         object: &Arc<Object>,
         change: Option<&Arc<Change>>,
         handlers: &[(usize, u64)],
+        records: &[(Arc<str>, Record)],
     ) -> PyResult<Vec<usize>> {
-        let arguments = (self.view(object)?, self.change(change)?, handlers.to_vec());
+        let states = handler_states(self.host.py(), records.iter().map(|(id, record)| (id, record)))?;
+        let arguments = (self.view(object)?, self.change(change)?, handlers.to_vec(), states);
         self.host.call_method1("select", arguments)?.extract()
     }
 
@@ -176,8 +180,9 @@ impl Host for Functions<'_> {
         object: &Arc<Object>,
         change: Option<&Arc<Change>>,
         handlers: &[(usize, u64)],
+        records: &[(Arc<str>, Record)],
     ) -> Result<Vec<usize>, String> {
-        let selected = self.select_handlers(object, change, handlers);
+        let selected = self.select_handlers(object, change, handlers, records);
         self.report(selected)
     }
 

@@ -36,3 +36,22 @@ def test_a_lifecycle_can_be_any_function(run, make, handled):
     handled()
     versions = {int(versions[0]): name for name, versions in called(running).items()}
     assert [versions[version] for version in sorted(versions)] == ["c", "b", "a"]
+
+
+def test_the_state_has_the_progress_of_all_handlers(run, make, handled):
+    steps = []
+
+    def forwards(handlers, *, state, **_):
+        if handlers:  # it is also called for the sub-handlers of each, of which there are none
+            steps.append({str(id): (one.retries, one.success, one.purpose) for id, one in state.items()})
+        return handlers[:1]
+
+    run(lifecycle=forwards)
+    make()
+    handled()
+    new, done = (0, False, "create"), (1, True, "create")
+    assert steps == [
+        {"a": new, "b": new, "c": new},
+        {"a": done, "b": new, "c": new},
+        {"a": done, "b": done, "c": new},
+    ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import datetime
 import json
 
 import kopf
@@ -10,9 +11,10 @@ from kopf._intents.registries import ChangingRegistry
 from kopf._runtime import context as vars
 
 
-async def _play(rig, handler, **kwargs):
+async def _play(rig, handler, *, text=None, **kwargs):
     one = rig(handler, **kwargs)
-    [reply] = await one.play(("handle", [0]), reason="create", new={"spec": {"a": {"b": 1}}})
+    texts = {"text": text} if text is not None else {}
+    [reply] = await one.play(("handle", [0]), reason="create", new={"spec": {"a": {"b": 1}}}, **texts)
     return reply
 
 
@@ -92,6 +94,7 @@ def test_the_lifecycle_chooses_who_is_called(rig, make_changing, outcome):
     def last(handlers, *, state, **kwargs):
         calls.append([(handler.id, state[handler.id].retries) for handler in handlers])
         assert kwargs["reason"] == "create"
+        assert {one.purpose for one in state.values()} <= {"create"}
         return handlers[-1:]
 
     reply = play(rig, make_changing(parent), lifecycle=last)
@@ -106,6 +109,42 @@ def test_a_lifecycle_that_selects_no_handler_is_not_called_again_at_once(rig, ma
 
     reply = play(rig, make_changing(parent), lifecycle=lambda handlers, **_: [])
     assert outcome(reply)["delay"] == 1
+
+
+def test_the_state_of_a_lifecycle_has_finished_and_delayed_ones(rig, make_changing, raw):
+    seen = {}
+
+    async def parent(**_):
+        for id in ("a", "b", "c"):
+            kopf.register(lambda **_: None, id=id)
+
+    def look(handlers, *, state, **_):
+        seen.update(
+            {id: (one.retries, one.finished, one.sleeping, one.awakened) for id, one in state.items()}
+        )
+        assert [handler.id for handler in handlers] == ["parent/c"]
+        error = state["parent/b"]
+        assert error.message == "oops" and error.delayed > error.started and error.runtime > one_day
+        done = state["parent/a"]
+        assert done.success and not done.failure and done.stopped >= done.started
+        assert done.purpose == "create" and done.subrefs == ["parent/a/x"] and "retries" in repr(done)
+        return []
+
+    one_day = datetime.timedelta(days=1)
+    begin = {"started": "2026-01-01T00:00:00.000000+00:00", "purpose": "create"}
+    done = {"stopped": begin["started"], "retries": 2, "success": True, "subrefs": ["parent/a/x"]}
+    failed = {"delayed": "2999-01-01T00:00:00+00:00", "retries": 1, "message": "oops"}
+    raw["metadata"]["annotations"] = {
+        "kopf.zalando.org/parent.a": json.dumps(begin | done),
+        "kopf.zalando.org/parent.b": json.dumps(begin | failed),
+    }
+    reply = play(rig, make_changing(parent, id="parent"), lifecycle=look, text=json.dumps(raw))
+    assert reply["error"] is None
+    assert seen == {
+        "parent/a": (2, True, False, False),
+        "parent/b": (1, False, True, False),
+        "parent/c": (0, False, False, True),
+    }
 
 
 def test_explicit_execution_in_all_forms(rig, make_changing, outcome):

@@ -41,6 +41,8 @@ pub enum Command {
     SelectHandlers {
         /// The handlers to select from, each with the number of its attempts so far.
         handlers: Vec<(usize, u64)>,
+        /// The progress of all handlers of this cause, and of others with a record on the object, by their ids.
+        records: Vec<(Arc<str>, Record)>,
     },
     /// Load the state of the object from the custom storages. It is the only command of its activation.
     FetchState {

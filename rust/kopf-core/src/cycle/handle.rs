@@ -120,11 +120,14 @@ impl Cycle {
 
     fn choose(&mut self, due: Vec<(usize, u64)>) -> Effect {
         // All handlers may be finished or delayed. A custom lifecycle is called even then, if any handlers match.
-        let selected = self.state.as_ref().is_some_and(|state| !state.selected.is_empty());
-        if self.config.lifecycle == Lifecycle::Custom && selected {
+        let selected = self.state.as_ref().filter(|state| !state.selected.is_empty());
+        if self.config.lifecycle == Lifecycle::Custom
+            && let Some(state) = selected
+        {
+            let records = state.records().map(|(id, record)| (Arc::clone(id), record.clone())).collect();
             self.phase = Phase::Selecting;
             self.undecided = !due.is_empty();
-            let commands = vec![Command::SelectHandlers { handlers: due }];
+            let commands = vec![Command::SelectHandlers { handlers: due, records }];
             let (change, handling) = (self.change(), self.handling);
             return Effect::Run(Activation { commands, change, handling, ..Activation::default() });
         }

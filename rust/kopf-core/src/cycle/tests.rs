@@ -3,6 +3,7 @@
 use super::*;
 use crate::activation::{Command, CommandResult, FetchedState, FilterResult, StoreRequest};
 use crate::json::path::FieldPath;
+use crate::persistence::progress::Record;
 use crate::testing::object;
 use serde_json::{Value, json};
 
@@ -13,6 +14,15 @@ fn open(handlers: Value, lifecycle: Lifecycle) -> (Cycle, Effect) {
 }
 
 fn open_with(handlers: Value, lifecycle: Lifecycle, settings: Settings) -> (Cycle, Effect) {
+    open_object(handlers, lifecycle, settings, object("x").spec(json!({"a": 1})).build())
+}
+
+fn open_object(
+    handlers: Value,
+    lifecycle: Lifecycle,
+    settings: Settings,
+    object: Arc<Object>,
+) -> (Cycle, Effect) {
     let registry = Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() });
     let resource = json!({
         "group": "kopf.dev", "version": "v1", "plural": "ks", "kind": "K", "singular": "k", "shortcuts": [],
@@ -21,11 +31,7 @@ fn open_with(handlers: Value, lifecycle: Lifecycle, settings: Settings) -> (Cycl
     let resource_handlers =
         Arc::new(registry.handlers_of(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
     let config = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
-    let observation = CycleEvent {
-        event: EventType::Added,
-        object: object("x").spec(json!({"a": 1})).build(),
-        requeued: false,
-    };
+    let observation = CycleEvent { event: EventType::Added, object, requeued: false };
     let moment = CycleInput {
         now: Timestamp::from_micros(NOW),
         entropy: 0,
@@ -88,6 +94,26 @@ fn a_lifecycle_cannot_select_handlers_of_other_causes() {
         matches!(&called[..], [Command::CallChangeHandler { attempt }] if attempt.handler == 0),
         "{called:?}"
     );
+}
+
+#[test]
+fn a_lifecycle_gets_the_records_of_finished_and_delayed_handlers() {
+    let handlers = json!([
+        {"id": "a", "kind": "changing"}, {"id": "b", "kind": "changing"}, {"id": "c", "kind": "changing"},
+    ]);
+    let record = |more: &str| format!(r#"{{"started":"2025-12-31T00:00:00Z","purpose":"create",{more}}}"#);
+    let object = object("x")
+        .annotated("kopf.zalando.org/a", &record(r#""retries":2,"success":true"#))
+        .annotated("kopf.zalando.org/b", &record(r#""retries":1,"delayed":"2026-01-02T00:00:00Z""#));
+    let (_, next) = open_object(handlers, Lifecycle::Custom, Settings::default(), object.build());
+    let commands = commands_of(next);
+    let [Command::SelectHandlers { handlers, records }] = &commands[..] else { panic!("{commands:?}") };
+    assert_eq!(handlers, &[(2, 0)]);
+    let progress = |(id, record): &(Arc<str>, Record)| (id.to_string(), record.retries, record.success);
+    let expected = [("a", 2, true), ("b", 1, false), ("c", 0, false)];
+    let expected = expected.map(|(id, retries, success)| (id.to_owned(), retries, success));
+    assert_eq!(records.iter().map(progress).collect::<Vec<_>>(), expected);
+    assert!(records[1].1.delayed.is_some());
 }
 
 #[test]

@@ -130,10 +130,10 @@ impl Run<'_> {
                     let Some(change) = &activation.change else { continue };
                     CommandResult::Filtered(self.ask(Question::Change(change), handlers))
                 }
-                Command::SelectHandlers { handlers } => {
+                Command::SelectHandlers { handlers, records } => {
                     self.is_handling = true;
                     let object = Arc::clone(self.cycle.object());
-                    match self.host.select(&object, activation.change.as_ref(), handlers) {
+                    match self.host.select(&object, activation.change.as_ref(), handlers, records) {
                         Ok(selected) => CommandResult::Selected(selected),
                         Err(error) => {
                             self.error = Some(error);

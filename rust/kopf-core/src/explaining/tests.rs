@@ -48,6 +48,7 @@ impl Host for Letters {
         _: &Arc<Object>,
         _: Option<&Arc<Change>>,
         handlers: &[(usize, u64)],
+        _: &[(Arc<str>, Record)],
     ) -> Result<Vec<usize>, String> {
         Ok(handlers.iter().map(|(handler, _)| *handler).collect())
     }

@@ -138,6 +138,11 @@ impl HandlingProgress {
             .collect()
     }
 
+    /// All records, by the ids of the handlers.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (&Arc<str>, &Record)> {
+        self.entries.iter().map(|entry| (&entry.id, &entry.record))
+    }
+
     /// The record of a handler of this cause.
     pub(crate) fn record(&self, handler: usize) -> Option<&Record> {
         let one = self.selected.iter().find(|one| one.handler == handler)?;

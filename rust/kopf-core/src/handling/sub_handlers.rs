@@ -59,6 +59,11 @@ impl SubHandlers {
         self.state.due(now)
     }
 
+    /// All records, including those of declared sub-handlers that do not match this change.
+    pub fn records(&self) -> impl Iterator<Item = (&Arc<str>, &Record)> {
+        self.state.records()
+    }
+
     /// The next attempt of a sub-handler.
     pub fn attempt(&self, index: usize) -> Option<Attempt> {
         let child = self.children.get(index)?;

@@ -396,7 +396,7 @@ impl Simulation {
             }
             Command::FilterDaemons { handlers } => self.filter(handlers, "spawning", run),
             Command::FilterHandlers { handlers } => self.filter(handlers, reason, run),
-            Command::SelectHandlers { handlers } => {
+            Command::SelectHandlers { handlers, .. } => {
                 let shown: Vec<String> = handlers
                     .iter()
                     .map(|(handler, retries)| format!("{}#{retries}", self.id(*handler)))

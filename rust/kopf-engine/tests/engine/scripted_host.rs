@@ -228,7 +228,7 @@ impl ScriptedHost {
             Command::FilterHandlers { handlers } => {
                 CommandResult::Filtered(vec![FilterResult { prematch: true, full: true }; handlers.len()])
             }
-            Command::SelectHandlers { handlers } => {
+            Command::SelectHandlers { handlers, .. } => {
                 CommandResult::Selected(handlers.iter().map(|(handler, _)| *handler).collect())
             }
             other => panic!("no handler of these tests needs {other:?}"),

@@ -15,6 +15,7 @@ use pyo3::types::{PyDict, PyList, PyTuple};
 
 use crate::commands::attempt::{AttemptView, OutcomeView};
 use crate::commands::change::ChangeView;
+use crate::commands::handler_state::handler_states;
 use crate::commands::pending_reply::PendingReply;
 use crate::commands::storage::{FetchState, StoreState, fetched_state};
 use crate::convert::{python_to_map, value_to_python};
@@ -67,10 +68,14 @@ pub(crate) struct FilterDaemons {
 }
 
 /// Call the user's lifecycle to select handlers, which are given with the numbers of their attempts.
+///
+/// `states` are the states of all known handlers of the object, by their ids.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct SelectHandlers {
     #[pyo3(get)]
     handlers: Vec<(usize, u64)>,
+    #[pyo3(get)]
+    states: Py<PyDict>,
 }
 
 /// Call a change handler.
@@ -262,7 +267,10 @@ fn command_to_python(py: Python<'_>, command: Command) -> PyResult<Py<PyAny>> {
         }
         Command::FilterDaemons { handlers } => Py::new(py, FilterDaemons { handlers })?.into_any(),
         Command::FilterHandlers { handlers } => Py::new(py, FilterHandlers { handlers })?.into_any(),
-        Command::SelectHandlers { handlers } => Py::new(py, SelectHandlers { handlers })?.into_any(),
+        Command::SelectHandlers { handlers, records } => {
+            let states = handler_states(py, records.iter().map(|(id, record)| (id, record)))?.unbind();
+            Py::new(py, SelectHandlers { handlers, states })?.into_any()
+        }
         Command::FetchState { ids, extra_fields } => {
             Py::new(py, FetchState::new(py, &ids, &extra_fields)?)?.into_any()
         }

@@ -128,7 +128,7 @@ fn add<'py>(
 }
 
 /// The duration as a `timedelta`.
-fn duration(py: Python<'_>, micros: i64) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn duration(py: Python<'_>, micros: i64) -> PyResult<Bound<'_, PyAny>> {
     static MICROSECOND: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let microsecond = MICROSECOND.get_or_try_init(py, || {
         py.import("datetime")?.getattr("timedelta")?.getattr("resolution").map(Bound::unbind)
@@ -137,7 +137,7 @@ fn duration(py: Python<'_>, micros: i64) -> PyResult<Bound<'_, PyAny>> {
 }
 
 /// The time as a `datetime` in UTC.
-fn datetime(py: Python<'_>, at: Timestamp) -> PyResult<Bound<'_, PyAny>> {
+pub(crate) fn datetime(py: Python<'_>, at: Timestamp) -> PyResult<Bound<'_, PyAny>> {
     static EPOCH: PyOnceLock<Py<PyDateTime>> = PyOnceLock::new();
     let epoch = EPOCH.get_or_try_init(py, || {
         let utc = PyTzInfo::utc(py)?;

@@ -5,6 +5,7 @@ pub(crate) mod attempt;
 pub(crate) mod caching;
 pub(crate) mod change;
 pub(crate) mod daemons;
+pub(crate) mod handler_state;
 pub(crate) mod lazy_attribute;
 pub(crate) mod login;
 pub(crate) mod matching;

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::commands::attempt::{AttemptView, OutcomeView, errors_mode};
+use crate::commands::handler_state::handler_states;
 use crate::convert::{python_to_value, value_to_python};
 use crate::time::now;
 
@@ -66,6 +67,12 @@ impl SubHandlersView {
     /// The sub-handlers that may be called now: their positions, with the numbers of their attempts.
     fn due(&self) -> Vec<(usize, u64)> {
         self.sub_handlers().due(now())
+    }
+
+    /// The states of all known sub-handlers, by their ids.
+    fn states<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let sub_handlers = self.sub_handlers();
+        handler_states(py, sub_handlers.records())
     }
 
     /// The next attempt of the sub-handler at this position.

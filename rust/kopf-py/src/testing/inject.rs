@@ -166,7 +166,8 @@ impl Injection<'_> {
             }
             "filter" => vec![Command::FilterHandlers { handlers: handlers.to_vec() }],
             "select" => {
-                vec![Command::SelectHandlers { handlers: each.map(|handler| (handler, 0)).collect() }]
+                let handlers = each.map(|handler| (handler, 0)).collect();
+                vec![Command::SelectHandlers { handlers, records: vec![] }]
             }
             other => {
                 self.submit(other);
