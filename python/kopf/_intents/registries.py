@@ -5,7 +5,9 @@ An operator has six lists of handlers, each in the order of declaration.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from types import FunctionType, MethodType
 from typing import Any, Generic, TypeVar, cast
@@ -26,6 +28,8 @@ from kopf._intents.handlers import (
 from kopf._objects.reasons import Activity, Reason
 from kopf._objects.resources import Resource
 from kopf._objects.typedefs import HandlerId
+
+logger = logging.getLogger("kopf._core.intents.registries")
 
 HandlerT = TypeVar("HandlerT", bound=Handler)
 ResourceHandlerT = TypeVar("ResourceHandlerT", bound=ResourceHandler)
@@ -134,6 +138,7 @@ class OperatorRegistry:
         self._webhooks = WebhooksRegistry()
         self._reconciling = ReconcilingRegistry()
         self._caches: dict[str, tuple[Any, Any]] = {}  # declarations and their objects, by their ids
+        self._operators: set[object] = set()  # that are running, and have read the handlers
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{name}={len(item._handlers)}" for name, item in self._families().items())
@@ -157,8 +162,27 @@ class OperatorRegistry:
         return bool(self._caches) or any(not getattr(handler, "_fallback", False) for handler in declared)
 
 
+@contextlib.contextmanager
+def serving(registry: OperatorRegistry) -> Iterator[None]:
+    """In the block, an operator is running with the handlers that it has read from the registry."""
+    operator = object()
+    registry._operators.add(operator)
+    try:
+        yield
+    finally:
+        registry._operators.discard(operator)
+
+
 def add_handler(registry: OperatorRegistry, handler: Handler) -> None:
-    """Add the handler to its family in the registry."""
+    """Add the handler to its family in the registry.
+
+    It logs a warning if a running operator does not call the handler. Activities are read when they begin.
+    """
+    if registry._operators and not isinstance(handler, ActivityHandler):
+        logger.warning(
+            f"{handler} is declared after the start of the operator, which does not call it. Declare it when"
+            " its file is loaded, or in a startup handler."
+        )
     match handler:
         case ActivityHandler():
             registry._activities.append(handler)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.handlers import ActivityHandler
 from kopf._intents.registries import OperatorRegistry
@@ -43,12 +45,18 @@ class SmartOperatorRegistry(OperatorRegistry):
                 self._activities.append(handler)
 
 
+registry_var: ContextVar[OperatorRegistry] = ContextVar("registry_var")
+"""The default registry in the handlers of an operator of a test."""
+
 _default_registry: OperatorRegistry | None = None
 
 
 def get_default_registry() -> OperatorRegistry:
     """The registry of decorators and operators without an explicit one; created at the first use."""
     global _default_registry
+    of_operator = registry_var.get(None)
+    if of_operator is not None:
+        return of_operator
     if _default_registry is None:
         _default_registry = SmartOperatorRegistry()
     return _default_registry

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kopf._intents import serialization
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
-from kopf._intents.registries import OperatorRegistry
+from kopf._intents.registries import OperatorRegistry, serving
 from kopf._intents.settings import OperatorSettings
 from kopf._runtime.bridge import Engine
 from kopf._runtime.invocation import Invoker
@@ -23,22 +23,26 @@ def serialize_declared(handler: ResourceHandler, settings: OperatorSettings) -> 
     return serialize_reconciler(handler, settings.reconciling)
 
 
+@contextlib.contextmanager
 def connect_parts(
     registry: OperatorRegistry, engine: Engine, handlers: Sequence[ResourceHandler], invoker: Invoker
-) -> contextlib.AbstractContextManager[None]:
+) -> Iterator[None]:
     """Connect the optional parts with the engine, which is started: the calls of handlers with the leader
     election, and, during the `with` block, external triggers with the reconcilers, if the operator has any.
+    In the block, the registry warns of further handlers.
     """
     election = engine.election()
     if election is not None:
         from kopf._runtime.leadership import Election  # other operators do not load it
 
         invoker.election = Election(election)
-    if not any(isinstance(handler, ReconcilingHandler) for handler in handlers):
-        return contextlib.nullcontext()
-    from kopf._runtime import triggers  # other operators do not load it
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(serving(registry))
+        if any(isinstance(handler, ReconcilingHandler) for handler in handlers):
+            from kopf._runtime import triggers  # other operators do not load it
 
-    return triggers.accepting(registry, engine, handlers, invoker)
+            stack.enter_context(triggers.accepting(registry, engine, handlers, invoker))
+        yield
 
 
 def serialize_startup(

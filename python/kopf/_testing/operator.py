@@ -22,7 +22,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.reasons import Activity
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime import operator
-from kopf._runtime.default_registry import get_default_registry, set_default_registry
+from kopf._runtime.default_registry import get_default_registry, registry_var, set_default_registry
 from kopf._runtime.errors import error_observer_var
 from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
@@ -316,6 +316,7 @@ class Operator:
     def _run_in_context(self) -> None:
         work_tracker_var.set(self._tracker)
         error_observer_var.set(self._on_handler_error)
+        registry_var.set(self.registry)
         loop, selector = new_event_loop()
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             self._tracker.observe(selector)

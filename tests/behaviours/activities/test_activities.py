@@ -27,3 +27,55 @@ def test_a_failed_startup_is_the_end(cluster):
     with pytest.raises(Exception, match="One or more handlers failed"), Operator(cluster, FILE, memo=memo):
         pytest.fail("It must not start.")
     assert calls[0] == ("begin", None)
+
+
+DECLARED_AT_THE_START = """
+import kopf
+
+@kopf.on.startup()
+def declare(**_):
+    @kopf.on.create("widgets", id="created")
+    def created(memo, **_):
+        memo.calls.append(("created", None))
+
+    @kopf.index("widgets", id="names")
+    def names(name, **_):
+        return {name: name}
+"""
+
+
+def test_startup_handlers_can_declare_handlers(run, make, handled, caplog):
+    running = run(source=DECLARED_AT_THE_START)
+    make()
+    handled()
+    assert running.of("created") == [None]
+    assert "after the start" not in caplog.text
+
+
+DECLARED_LATER = """
+import kopf
+
+@kopf.on.create("widgets")
+def declare(memo, **_):
+    @kopf.on.create("widgets", id="late")
+    def late(**_):
+        memo.calls.append(("late", None))
+
+    @kopf.on.cleanup(id="end")
+    def end(**_):
+        memo.calls.append(("end", None))
+"""
+
+
+def test_later_declarations_are_warnings(run, make, handled, caplog):
+    running = run(source=DECLARED_LATER)
+    make()
+    handled()
+    running.stop()
+    warnings = [record.getMessage() for record in caplog.records if "after the start" in record.getMessage()]
+    assert warnings == [
+        "Handler 'late' is declared after the start of the operator, which does not call it. Declare it when"
+        " its file is loaded, or in a startup handler."
+    ]
+    # Activities are read when they begin.
+    assert (running.of("late"), running.of("end")) == ([], [None])
