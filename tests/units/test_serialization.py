@@ -1,7 +1,10 @@
 """Serialization of settings and handlers for the engine."""
 
+import decimal
+import fractions
 import itertools
 import json
+import math
 import random
 
 import kopf
@@ -45,6 +48,44 @@ def test_every_kind_of_handlers_is_plain_json(name, kind):
 def test_activities():
     data = wired(lambda r: kopf.on.login(errors=kopf.ErrorsMode.PERMANENT, registry=r)(fn))
     assert (data["kind"], data["activity"], data["errors"]) == ("activity", "authentication", "permanent")
+
+
+@pytest.mark.parametrize(
+    ("given", "attempts"),
+    [
+        (None, None),
+        (3, 3),
+        (3.0, 3),
+        (2.5, 3),
+        (0.0, 0),
+        (-1, 0),
+        (-math.inf, 0),
+        (math.inf, None),
+        (math.nan, None),
+        (True, 1),
+        (decimal.Decimal("2.5"), 3),
+        (fractions.Fraction(4, 2), 2),
+    ],
+)
+def test_limits_can_be_any_numbers(given, attempts):
+    data = wired(lambda r: kopf.on.create("x", retries=given, registry=r)(fn))
+    assert data["retries"] == attempts and type(data["retries"]) in (int, type(None))
+    settings = kopf.OperatorSettings()
+    settings.queueing.worker_limit = settings.posting.worker_limit = given
+    described = serialization.serialize_settings(settings)
+    assert described["queueing"]["worker_limit"] == described["posting"]["worker_limit"] == attempts
+
+
+def test_other_limits_are_left_to_the_engine():
+    data = wired(lambda r: kopf.on.create("x", retries="3", registry=r)(fn))
+    assert data["retries"] == "3"
+
+
+def test_integers_of_peering_can_be_floats():
+    settings = kopf.OperatorSettings()
+    settings.peering.priority, settings.peering.lifetime = -10.0, 60.9
+    peering = serialization.serialize_settings(settings)["peering"]
+    assert json.dumps([peering["priority"], peering["lifetime"]]) == "[-10, 60]"
 
 
 def test_filters_of_all_forms():

@@ -7,6 +7,7 @@ the engine calls them back.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
@@ -56,7 +57,7 @@ def serialize_common(handler: Handler) -> Json:
         "key": id(handler.fn),
         "errors": handler.errors.name.lower() if handler.errors is not None else None,
         "timeout": handler.timeout,
-        "retries": handler.retries,
+        "retries": whole_limit(handler.retries),
         "backoff": handler.backoff,
         "selector": None,
         "labels": [],
@@ -78,6 +79,19 @@ def serialize_common(handler: Handler) -> Json:
             "metadata_only": getattr(handler, "metadata_only", False),
         }
     return fields
+
+
+def whole_limit(limit: Any) -> Any:
+    """The limit of a count as a whole number; None if it is never reached.
+
+    In Kopf 1.45, a limit can be any number, since it is only compared with the count. Other values are left
+    for the engine to reject.
+    """
+    if not hasattr(type(limit), "__ceil__"):
+        return limit
+    if limit != limit or limit == math.inf:
+        return None
+    return math.ceil(limit) if limit > 0 else 0
 
 
 def _serialize_kind(handler: Handler) -> Json:
@@ -175,15 +189,17 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
             "enabled": posting.enabled,
             "loggers": posting.loggers,
             "level": posting.level,
-            "worker_limit": posting.worker_limit,
+            "worker_limit": whole_limit(posting.worker_limit),
             "idle_timeout": posting.idle_timeout,
             "reporting_component": posting.reporting_component,
             "reporting_instance": posting.reporting_instance,
             "event_name_prefix": posting.event_name_prefix,
         },
-        "peering": _select_attrs(
-            settings.peering, "name stealth priority lifetime mandatory standalone clusterwide"
-        ),
+        "peering": {
+            **_select_attrs(settings.peering, "name stealth mandatory standalone clusterwide"),
+            "priority": _integer(settings.peering.priority),
+            "lifetime": _integer(settings.peering.lifetime),
+        },
         "watching": {
             **_select_attrs(watching, "server_timeout client_timeout connect_timeout reconnect_backoff"),
             **_select_attrs(watching, "inactivity_timeout chunk_size initial_streaming"),
@@ -193,7 +209,8 @@ def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated 
             "shard_selectors": _serialize_selectors(watching.shard_selectors),
         },
         "queueing": {
-            **_select_attrs(settings.queueing, "worker_limit idle_timeout exit_timeout max_pending_events"),
+            **_select_attrs(settings.queueing, "idle_timeout exit_timeout max_pending_events"),
+            "worker_limit": whole_limit(settings.queueing.worker_limit),
             "error_delays": serialize_delays(settings.queueing.error_delays, iterated),
         },
         "scanning": {"disabled": settings.scanning.disabled},
@@ -256,6 +273,10 @@ def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _select_attrs(group: Any, names: str) -> Json:
     return {name: getattr(group, name) for name in names.split()}
+
+
+def _integer(number: Any) -> Any:
+    return int(number) if isinstance(number, float) else number
 
 
 def _serialize_selectors(mapping: Mapping[Any, str]) -> list[list[Any]]:

@@ -17,6 +17,7 @@ from kopf._intents.errors import ErrorsMode
 from kopf._intents.handler_pool import HandlerPool
 from kopf._intents.handlers import ActivityHandler
 from kopf._intents.registries import OperatorRegistry, activity_handlers
+from kopf._intents.serialization import whole_limit
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
@@ -115,7 +116,7 @@ class Activities:
                 if item.next_attempt_at > Attempt.now():
                     continue
                 cause_var.set(cause)
-                retries = 1 if self._is_single_attempt else item.handler.retries
+                retries = 1 if self._is_single_attempt else whole_limit(item.handler.retries)
                 attempt = item.attempt(self._settings.execution.default_backoff, retries)
                 call = await self._invoker.invoke(
                     item.prepared, attempt, cause.kwargs, activity_logger, keep_error=True

@@ -27,6 +27,7 @@ from kopf._intents.errors import (
 )
 from kopf._intents.handlers import ActivityHandler, ChangingHandler, Handler, SpawningHandler
 from kopf._intents.lifecycles import LifeCycleFn
+from kopf._intents.serialization import whole_limit
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
@@ -301,7 +302,7 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
         started=attempt.started,
         retry=attempt.retry,
         timeout=handler.timeout,
-        retries=handler.retries,
+        retries=whole_limit(handler.retries),
         handler=attempt.handler,
     )
 

@@ -18,6 +18,7 @@ from kopf._intents.errors import ErrorsMode, HandlerChildrenRetry
 from kopf._intents.handlers import ChangingHandler
 from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
 from kopf._intents.registries import ChangingRegistry, generate_id
+from kopf._intents.serialization import whole_limit
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import dicts, diffs
 from kopf._objects.logging_types import Logger
@@ -243,7 +244,7 @@ def _retry_options(
 ) -> tuple[str, str, str, float | None, int | None, float]:
     errors = (handler.errors or ErrorsMode.TEMPORARY).name.lower()
     backoff = handler.backoff if handler.backoff is not None else settings.execution.default_backoff
-    return handler.id, str(handler), errors, handler.timeout, handler.retries, backoff
+    return handler.id, str(handler), errors, handler.timeout, whole_limit(handler.retries), backoff
 
 
 def _select(

@@ -68,6 +68,7 @@ def test_activities_retry_until_done(caplog):
         (kopf.PermanentError("boo"), {}, kopf.PermanentError),
         (ValueError("boo"), {"errors": kopf.ErrorsMode.PERMANENT}, ValueError),
         (kopf.TemporaryError("boo", delay=0), {"retries": 2}, kopf.HandlerRetriesError),
+        (kopf.TemporaryError("boo", delay=0), {"retries": 2.0}, kopf.HandlerRetriesError),
         (kopf.TemporaryError("boo", delay=5), {"timeout": 1}, kopf.HandlerTimeoutError),
         (kopf.TemporaryError("it timed out", delay=0), {"retries": 2}, kopf.HandlerRetriesError),
         (ValueError("it timed out"), {"retries": 2, "backoff": 0}, kopf.HandlerRetriesError),

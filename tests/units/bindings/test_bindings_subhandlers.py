@@ -147,6 +147,16 @@ def test_the_state_of_a_lifecycle_has_finished_and_delayed_ones(rig, make_changi
     }
 
 
+def test_limits_of_sub_handlers_can_be_floats(rig, make_changing, outcome):
+    async def parent(**_):
+        @kopf.subhandler(id="a", retries=1.0)
+        def a(**_):
+            raise kopf.TemporaryError("wait", delay=30)
+
+    reply = play(rig, make_changing(parent, id="parent", retries=2.0))
+    assert outcome(reply)["final"] and record(reply, "parent.a")["failure"] is True
+
+
 def test_explicit_execution_in_all_forms(rig, make_changing, outcome):
     calls = []
     handlers = [make_changing(lambda **_: calls.append("handler"), id="free")]

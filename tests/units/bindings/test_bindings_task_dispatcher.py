@@ -279,7 +279,8 @@ def test_lifecycles_of_users_pick(rig, make_changing):
     assert replies[0]["results"] == [{"selected": [1]}]
 
 
-def test_lifecycles_may_return_copies_with_other_options(rig, make_changing, outcome, caplog):
+@pytest.mark.parametrize("retries", [1, 1.0])
+def test_lifecycles_may_return_copies_with_other_options(rig, make_changing, outcome, caplog, retries):
     called = []
 
     async def declared(**_):
@@ -290,7 +291,7 @@ def test_lifecycles_may_return_copies_with_other_options(rig, make_changing, out
         raise kopf.TemporaryError("again")
 
     def replace(handlers, **_):
-        return [dataclasses.replace(handlers[1], fn=other, param="copy", retries=1)] * 2
+        return [dataclasses.replace(handlers[1], fn=other, param="copy", retries=retries)] * 2
 
     async def main():
         made = rig(make_changing(print, id="a"), make_changing(declared, id="b"), lifecycle=replace)
