@@ -166,7 +166,7 @@ VaultKey = str
 
 
 class Vault:
-    """The credentials that are known before any login, by arbitrary keys; for embedded operators."""
+    """The credentials that are used instead of a login, by arbitrary keys; for embedded operators."""
 
     def __init__(self, source: Mapping[str, KubeContext] | None = None, /) -> None:
         super().__init__()

@@ -26,6 +26,7 @@ from kopf._objects.typedefs import HandlerId
 from kopf._runtime.bridge import Attempt, Outcome
 from kopf._runtime.context import cause_var
 from kopf._runtime.errors import OperationalError
+from kopf._runtime.given_credentials import GivenCredentials
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
 from kopf._runtime.work_tracking import work_tracker_var
@@ -64,13 +65,13 @@ class Activities:
         memo: AnyMemo,
         indices: Mapping[str, Any],
         invoker: Invoker,
-        exclusive: Mapping[str, credentials.KubeContext] | None = None,
+        given: GivenCredentials | None = None,
         is_single_attempt: bool = False,
     ) -> None:
         super().__init__()
         self._is_single_attempt = is_single_attempt
         self._registry = registry
-        self._exclusive = exclusive
+        self._given = given if given is not None else GivenCredentials(None)
         self._settings = settings
         self._memo = memo
         self._indices = indices
@@ -150,16 +151,24 @@ class Activities:
 
         None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts
         better, with tokens that rotate and with exec plugins. If the operator must use only the credentials
-        that it has been given, these replace all results.
+        that it has been given, these replace all results. New credentials of the vault replace the login.
         """
+        added = self._given.take_new()
+        if added:
+            return serialize_all(added)
+        results: Mapping[Any, Any] = {}
+        exclusive = self._given.exclusive
         handlers = activity_handlers(self._registry).get_handlers(Activity.AUTHENTICATION)
         if not all(handler._fallback and handler.fn in NATIVE_LOGINS for handler in handlers):
-            results: Mapping[Any, Any] = await self.run(Activity.AUTHENTICATION)
-        elif self._exclusive is None:
+            results = await self.run(Activity.AUTHENTICATION)
+        elif exclusive is None:
             return None
-        if self._exclusive is not None:
-            results = self._exclusive
-        return [(str(id), serialize_credentials(info)) for id, info in results.items()]
+        return serialize_all(results if exclusive is None else exclusive)
+
+    async def authenticate_client(self) -> list[tuple[str, dict[str, Any]]] | None:
+        """Get the credentials for a separate client, while there is no engine: see `authenticate`."""
+        given = self._given.current()
+        return serialize_all(given) if given else await self.authenticate()
 
 
 NATIVE_LOGINS = (login_with_kubeconfig, login_with_service_account)
@@ -186,6 +195,11 @@ class _Pending:
             timeout=handler.timeout,
             retries=retries,
         )
+
+
+def serialize_all(found: Mapping[Any, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """Serialize credentials by their keys."""
+    return [(str(key), serialize_credentials(info)) for key, info in found.items()]
 
 
 def serialize_credentials(info: Any) -> dict[str, Any]:

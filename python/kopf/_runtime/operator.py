@@ -83,7 +83,7 @@ async def spawn_tasks(
         stop_flag: A flag that stops the operator when it is set: an event or a future of threading or
             asyncio.
         ready_flag: A flag that the operator sets after its startup handlers: an event or a future.
-        vault: Credentials that are known before any login.
+        vault: Credentials by any keys, used instead of a login: a mapping, which can be filled later.
         memo: The memo of the operator, of which objects get copies; by default, an empty `kopf.Memo`.
 
     Raises:
@@ -174,7 +174,7 @@ def run(
         stop_flag: A flag that stops the operator when it is set: an event or a future of threading or
             asyncio.
         ready_flag: A flag that the operator sets after its startup handlers: an event or a future.
-        vault: Credentials that are known before any login.
+        vault: Credentials by any keys, used instead of a login: a mapping, which can be filled later.
         memo: The memo of the operator, of which objects get copies; by default, an empty `kopf.Memo`.
 
     Raises:

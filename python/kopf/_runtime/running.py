@@ -24,19 +24,19 @@ from kopf._intents.registries import (
 )
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
-from kopf._objects import credentials
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
 from kopf._objects.resources import make_resource
 from kopf._runtime import banner, handler_checks, posting
-from kopf._runtime.activities import Activities, serialize_credentials
+from kopf._runtime.activities import Activities, serialize_all
 from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import Bridge, Engine, PeeringWritten, StatusServer, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.engine_failures import Failure, to_exception
 from kopf._runtime.errors import OperationalError
 from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.given_credentials import GivenCredentials
 from kopf._runtime.handler_api import OperatorApi
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.loop_monitor import EventLoopMonitor
@@ -95,9 +95,7 @@ class OperatorRunner:
         self._command = command
         self._status_urls = (liveness_endpoint, status_address)
         self._status: StatusServer | None = None
-        credentials_given = dict(vault.items()) if vault is not None else {}
-        is_exclusive = vault is not None and isinstance(vault, credentials.OnlyCredentials)
-        self._credentials = {} if is_exclusive else credentials_given
+        self._credentials = GivenCredentials(vault)
         self._peering_command: PeeringCommand | None = peering_command
         self._inspection = inspection
         self._loop = asyncio.get_running_loop()
@@ -115,11 +113,11 @@ class OperatorRunner:
             memo=memo,
             indices=indexers.indices,
             invoker=self._invoker,
-            exclusive=credentials_given if is_exclusive else None,
+            given=self._credentials,
             is_single_attempt=is_inspected,
         )
         self._api = self._invoker.api = OperatorApi(
-            settings, self._activities.authenticate, retries=not is_inspected
+            settings, self._activities.authenticate_client, retries=not is_inspected
         )
         self._tasks: list[Task] = []
         self.written_peerings: list[PeeringWritten] = []
@@ -386,7 +384,7 @@ class OperatorRunner:
             make_resource=make_resource,
             identity=self._identity,
             **self._connect_status(),
-            credentials=[(str(key), serialize_credentials(info)) for key, info in self._credentials.items()],
+            credentials=serialize_all(self._credentials.take()),
             command=self._peering_command,
         )
 

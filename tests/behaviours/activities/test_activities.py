@@ -1,5 +1,6 @@
 """Startup and cleanup handlers."""
 
+import asyncio
 import pathlib
 
 import kopf
@@ -79,3 +80,37 @@ def test_later_declarations_are_warnings(run, make, handled, caplog):
     ]
     # Activities are read when they begin.
     assert (running.of("late"), running.of("end")) == ([], [None])
+
+
+def test_startup_handlers_can_fill_the_vault(cluster, make):
+    vault, read = {}, []
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_):
+        raise kopf.PermanentError("It is not called.")
+
+    async def main():
+        stop = asyncio.Event()
+
+        @kopf.on.startup(registry=registry, id="1-fill")
+        async def fill(**_):
+            vault["given"] = cluster.connection
+
+        @kopf.on.startup(registry=registry, id="2-read")
+        async def look(api, **_):
+            read.append((await api.get("namespaces", cluster.namespace)).metadata.name)
+
+        @kopf.on.create("widgets", registry=registry)
+        async def created(name, **_):
+            read.append(name)
+            stop.set()
+
+        operator = kopf.operator(
+            registry=registry, vault=vault, clusterwide=True, standalone=True, stop_flag=stop
+        )
+        await asyncio.wait_for(operator, 60)
+
+    make()
+    asyncio.run(main())
+    assert read == [cluster.namespace, "one"]

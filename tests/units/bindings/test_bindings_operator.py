@@ -15,6 +15,7 @@ from kopf._objects.reasons import Activity
 from kopf._runtime import operator, stop_flags
 from kopf._runtime.activities import Activities, ActivityError, serialize_credentials
 from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.given_credentials import GivenCredentials
 from kopf._runtime.invocation import Invoker, is_async_fn
 from kopf._runtime.running import make_resource
 
@@ -29,6 +30,41 @@ def run_activity(registry, activity=Activity.STARTUP, settings=None):
         )
 
     return asyncio.run(main())
+
+
+def test_new_credentials_in_the_vault_replace_the_login():
+    registry, vault = OperatorRegistry(), {"a": kopf.ConnectionInfo(server="http://first")}
+    given = GivenCredentials(vault)
+
+    @kopf.on.login(registry=registry)
+    async def login(**_):
+        return kopf.ConnectionInfo(server="http://login")
+
+    async def main():
+        settings = kopf.OperatorSettings()
+        invoker = Invoker(settings, ExecutorPool())
+        activities = Activities(
+            registry=registry, settings=settings, memo={}, indices={}, invoker=invoker, given=given
+        )
+
+        async def servers(method):
+            return {key: fields["server"] for key, fields in await method()}
+
+        client = [await servers(activities.authenticate_client)]
+        engine = [{key: info.server for key, info in given.take().items()}]
+        client.append(await servers(activities.authenticate_client))
+        vault["a"] = kopf.ConnectionInfo(server="http://second")
+        vault["b"] = kopf.ConnectionInfo(server="http://third")
+        engine += [await servers(activities.authenticate) for _ in range(2)]
+        client.append(await servers(activities.authenticate_client))
+        vault["b"] = kopf.ConnectionInfo(server="http://third")  # the same is no news
+        engine.append(await servers(activities.authenticate))
+        return client, engine
+
+    client, engine = asyncio.run(main())
+    first, login_result = {"a": "http://first"}, {login.__qualname__: "http://login"}
+    assert engine == [first, {"a": "http://second", "b": "http://third"}, login_result, login_result]
+    assert client == [first, first, login_result]
 
 
 def test_activities_get_their_arguments_and_give_results():
