@@ -26,6 +26,12 @@ def test_pods_have_their_names_and_people_have_theirs(monkeypatch):
     assert detect_own_id(manual=True) == "me@here.example.com"
 
 
+def test_people_share_the_identity_of_their_pod_as_in_kopf_1_45(monkeypatch):
+    monkeypatch.setenv("POD_ID", "pod-1")
+    monkeypatch.setenv("KOPF_COMPAT", "1.45")
+    assert detect_own_id(manual=True) == "pod-1"
+
+
 def test_processes_are_distinguished():
     ids = {detect_own_id(manual=False) for _ in range(20)}
     assert len(ids) > 1

@@ -31,7 +31,7 @@ def run(
     Errors of the command are raised, and there is no document.
     """
     settings = settings if settings is not None else OperatorSettings()
-    identity = identity if identity is not None else detect_own_id(manual=True)
+    identity = identity or detect_own_id(manual=True)
     written: list[PeeringWritten] = []
     with document_output(output) as print_document:
         with event_loop(controls.loop) as loop:

@@ -56,6 +56,9 @@ class Compatibility(FrozenDataclassMethods):
     keeps_control_characters: bool = False
     """Control characters in log lines are not escaped."""
 
+    shares_identity_of_pod: bool = False
+    """`kopf freeze` and `kopf resume` have the identity of the operator in the same pod."""
+
     # Of an operator.
     starts_silently: bool = False
     """Neither the served resources nor mistakes in declarations are logged."""

@@ -10,14 +10,20 @@ import socket
 import string
 from typing import NewType
 
+from kopf._intents import compatibility
+
 Identity = NewType("Identity", str)
 """The name of an operator among its peers."""
 
 
 def detect_own_id(*, manual: bool) -> Identity:
-    """Make an identity: of a person if something is done manually, else of a pod or of a process."""
+    """Make an identity: of a person if something is done manually, else of a pod or of a process.
+
+    A person in a pod, as by `kubectl exec`, is not the operator of the pod: that ignores its own record, and
+    overwrites it.
+    """
     pod = os.environ.get("POD_ID")
-    if pod and not manual:
+    if pod and (not manual or compatibility.of_environment().shares_identity_of_pod):
         return Identity(pod)
     person = f"{_user()}@{_host()}"
     if manual:
