@@ -21,6 +21,7 @@ from kopf._cli.output import Output, document_output
 from kopf._cli.permissions import (
     Permission,
     Resolved,
+    has_webhooks,
     lease_permissions,
     peering_permissions,
     required_permissions,
@@ -159,7 +160,7 @@ def _inspect(
     resolved = resolve(registry, resources)
     problems = [Problem("resource", text) for text in check_selectors(resolved, resources)]
     problems += [Problem("namespace", text) for text in describe_unmatched(api, namespaces)]
-    permissions = required_permissions(resolved, namespaces, settings)
+    permissions = required_permissions(resolved, namespaces, settings, reviews=has_webhooks(registry))
     permissions += webhook_permissions(registry, settings)
     permissions += lease_permissions(settings)
     permissions += peering_permissions(api, resources, namespaces, settings)

@@ -32,6 +32,7 @@ from kopf._cli.namespace_check import describe_unmatched
 from kopf._cli.permissions import (
     Permission,
     Resolved,
+    has_webhooks,
     lease_permissions,
     peering_permissions,
     peering_plural,
@@ -211,7 +212,7 @@ def find_permissions(session: Session, resolved: Resolved, namespaces: Sequence[
     """All permissions that the operator needs."""
     settings = session.settings
     return [
-        *required_permissions(resolved, namespaces, settings),
+        *required_permissions(resolved, namespaces, settings, reviews=has_webhooks(session.registry)),
         *webhook_permissions(session.registry, settings),
         *lease_permissions(settings),
         *peering_permissions(session.api, session.resources, namespaces, settings),

@@ -120,7 +120,7 @@ def generate(operator: Operator, scale: Scale, parts: Parts) -> list[Document]:
     extra = _read_rules(parts.extra_rules) if parts.extra_rules is not None else []
     registry, settings = _load(operator)
     options = _elect(settings, name, scale)
-    permissions = _required_permissions(registry, settings, namespaces, startup=operator.startup)
+    permissions = _required_permissions(registry, settings, operator)
     # Without `watch`, the Lease is polled: a release is noticed later.
     permissions += lease_permissions(settings, home, ("get", "update", "watch"))
     documents = [*crds, _account(name, home), *roles(name, home, permissions, extra, namespaces)]
@@ -257,8 +257,9 @@ def _call_startup_handlers(
 
 
 def _required_permissions(
-    registry: OperatorRegistry, settings: OperatorSettings, namespaces: Collection[str], *, startup: bool
+    registry: OperatorRegistry, settings: OperatorSettings, operator: Operator
 ) -> list[Permission]:
+    namespaces, reviews = operator.namespaces, has_webhooks(registry)
     with connect_sync() as api:
         resources = api.resources()
         resolved = resolve(registry, resources)
@@ -272,10 +273,11 @@ def _required_permissions(
         raise click.ClickException(
             f"The cluster has no {peering_plural(settings)}, and peering is mandatory: apply their CRD first."
         )
-    permissions = [*required_permissions(resolved, namespaces, settings), *peering]
-    if startup:
+    permissions = required_permissions(resolved, namespaces, settings, reviews=reviews, home=operator.home)
+    permissions += peering
+    if operator.startup:
         return [*permissions, *webhook_permissions(registry, settings)]
-    if has_webhooks(registry):
+    if reviews:
         # The name of the configurations is unknown.
         verbs = ("create", "patch")
         permissions += [Permission(verb, plural, WEBHOOK_GROUP) for plural in WEBHOOKS for verb in verbs]

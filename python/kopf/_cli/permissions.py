@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kopf._cli.kubeconfigs import default_namespace
 from kopf._intents.handlers import (
     ChangingHandler,
     ReconcilingHandler,
@@ -107,9 +108,18 @@ def _required_kinds(registry: OperatorRegistry) -> Iterator[RequiredKind]:
 
 
 def required_permissions(
-    resolved: Resolved, namespaces: Collection[str], settings: OperatorSettings
+    resolved: Resolved,
+    namespaces: Collection[str],
+    settings: OperatorSettings,
+    *,
+    reviews: bool = False,
+    home: str = "",
 ) -> list[Permission]:
-    """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty."""
+    """The permissions that Kopf needs to serve the resources in these namespaces; in all of them if empty.
+
+    With `reviews`, there are admission handlers. `home` is the namespace of the operator; if it is unknown,
+    it is that of the current credentials.
+    """
     served = known_namespaces(namespaces)
     found: list[Permission] = []
     for kind, selected in resolved.items():
@@ -124,14 +134,24 @@ def required_permissions(
                 found += [Permission(verb, plural, group, namespace, source=source) for verb in verbs]
                 if kind.is_written and "status" in resource.subresources:
                     found.append(Permission("patch", f"{plural}/status", group, namespace, source=source))
-    if found:
-        if not settings.scanning.disabled:
-            found += _scanning_permissions(namespaces)
-        if settings.posting.enabled:
-            unless = "settings.posting.enabled is False"
-            found += [Permission("create", "events", "", namespace, unless) for namespace in served]
+    is_posting = bool(found) and settings.posting.enabled
+    # Kopf also waits for resources that do not exist yet.
+    if (resolved or reviews) and not settings.scanning.disabled:
+        found += _scanning_permissions(namespaces)
+    if is_posting:
+        unless = "settings.posting.enabled is False"
+        places = list(served)
+        if _writes_clusterwide(resolved) and "" not in places:
+            # Events about objects without a namespace are in that of the credentials.
+            places.append(home or default_namespace() or "default")
+        found += [Permission("create", "events", "", namespace, unless) for namespace in places]
     # What several parts need is described by the first one: handlers before options.
     return list({item[:4]: item for item in reversed(found)}.values())[::-1]
+
+
+def _writes_clusterwide(resolved: Resolved) -> bool:
+    written = (selected for kind, selected in resolved.items() if kind.is_written)
+    return any(not resource.namespaced for selected in written for resource in selected)
 
 
 def known_namespaces(namespaces: Collection[str]) -> list[str]:

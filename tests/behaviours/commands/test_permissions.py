@@ -189,6 +189,48 @@ def test_manifests_without_startup_handlers_have_the_default_settings(kopf_clust
     }
 
 
+def test_admission_handlers_need_the_crds_and_the_namespaces(kopf_cluster, tmp_path):
+    source = "import kopf\n@kopf.on.validate('configmaps')\ndef validate(**_): ...\n"
+    (tmp_path / "handlers.py").write_text(source)
+    config = str(kopf_cluster.kubeconfig)
+    done = kopf(tmp_path, "manifests", "handlers.py", "-n", "default", KUBECONFIG=config)
+    assert done.returncode == 0, done.stderr
+    rules = rules_of(done.stdout)
+    assert rules == {
+        ("customresourcedefinitions", None, ()): ["list", "watch"],
+        ("namespaces", None, ()): ["list", "watch"],
+    }
+
+
+CLUSTERWIDE = """
+import kopf
+
+@kopf.on.create("nodes")
+def join(**_): ...
+
+@kopf.on.event("persistentvolumes")
+def watch(**_): ...
+"""
+
+
+def test_events_about_objects_without_a_namespace_are_in_that_of_the_operator(tmp_path):
+    with Cluster("embedded", access=True) as cluster:
+        for name in ("a", "home"):
+            cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        (tmp_path / "handlers.py").write_text(CLUSTERWIDE)
+        config = str(cluster.kubeconfig)
+        args = ("manifests", "handlers.py", "--name=mine", "--home=home")
+        done = kopf(tmp_path, *args, "-n", "a", KUBECONFIG=config)
+        assert done.returncode == 0, done.stderr
+        events = [key for key, verbs in rules_of(done.stdout).items() if key[0] == "events"]
+        assert events == [("events", "a", ()), ("events", "home", ())]
+        done = kopf(tmp_path, *args, "-A", KUBECONFIG=config)
+        assert [key for key in rules_of(done.stdout) if key[0] == "events"] == [("events", None, ())]
+        (tmp_path / "handlers.py").write_text(CLUSTERWIDE.replace("on.create", "on.event"))
+        done = kopf(tmp_path, *args, "-n", "a", KUBECONFIG=config)
+        assert [key for key in rules_of(done.stdout) if key[0] == "events"] == [("events", "a", ())]
+
+
 def test_failed_startup_handlers_end_the_manifests(kopf_cluster, tmp_path):
     (tmp_path / "handlers.py").write_text(FAILING.format("ConnectionError('No database.')"))
     config = str(kopf_cluster.kubeconfig)
