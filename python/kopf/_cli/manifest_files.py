@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+import click
 import yaml
 
 Format = Literal["yaml", "kustomize"]
@@ -52,9 +53,19 @@ def to_files(documents: Collection[Mapping[str, Any]], output_format: Format) ->
 
 
 def write_files(folder: pathlib.Path, files: Mapping[str, str]) -> None:
-    """Write the files, and remove those that were generated before and are not any more."""
+    """Write the files, and remove those that were generated before and are not any more.
+
+    Files of the same names that were not generated are a usage error; then nothing is written.
+    """
+    generated = set(_generated(folder))
+    others = [name for name in files if (folder / name).exists() and folder / name not in generated]
+    if others:
+        raise click.UsageError(
+            f"{folder} has files that `kopf manifests` has not generated, and would replace:"
+            f" {', '.join(others)}. Name another folder, or remove them."
+        )
     folder.mkdir(parents=True, exist_ok=True)
-    for path in _generated(folder):
+    for path in generated:
         if path.name not in files:
             path.unlink()
     for name, text in files.items():

@@ -205,6 +205,24 @@ def test_a_folder_is_compared_with_the_present_manifests(run, operator, tmp_path
     assert {path.name for path in folder.iterdir()} == {*files, "patch.yaml"} - {"service-mine.yaml"}
 
 
+def test_files_that_were_not_generated_are_not_replaced(run, tmp_path):
+    folder = tmp_path / "base"
+    folder.mkdir()
+    (folder / "kustomization.yaml").write_text("resources: [mine.yaml]\n")
+    (folder / "clusterrole-mine.yaml").write_text("")
+    result = run("--format=kustomize", f"--output={folder}")
+    assert result.exit_code == 2
+    output = " ".join(result.output.split())
+    assert "has not generated, and would replace: clusterrole-mine.yaml, kustomization.yaml." in output
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "kustomization.yaml": "resources: [mine.yaml]\n",
+        "clusterrole-mine.yaml": "",
+    }
+    assert run(f"--output={folder}").exit_code == 0
+    assert run(f"--output={folder}").exit_code == 0
+    assert len(list(folder.iterdir())) == 3
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
