@@ -23,6 +23,7 @@ from kopf._cli.inspected_kinds import InspectedKind, inspect_page, list_pages, s
 from kopf._cli.leases import Holder, find_lease
 from kopf._cli.peering_records import LivePeer
 from kopf._cli.tables import WIDTH, count_words, format_age, format_table
+from kopf._objects.apierrors import ApiError, Forbidden, Invalid, NotFound
 from kopf._objects.bodies import Body
 from kopf._runtime.bridge import Attempt
 
@@ -44,6 +45,8 @@ STATES = (
 PROBLEMS = frozenset({"malformed", "stuck", "failed", "overdue", "retrying"})
 INTERVAL = 2.0
 """Seconds between the listings of `--watch`."""
+PERMANENT_ERRORS = (Forbidden, NotFound, Invalid)
+"""The errors that end `--watch`: the permissions are missing, or the CRD is deleted."""
 CLEAR = "\x1b[H\x1b[2J"
 """Clears a terminal."""
 
@@ -127,14 +130,39 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
     kinds = select_kinds(session, options.kinds)
     report = _inspect(session, kinds, options)
     _print(format_report(report, options), stdout)
-    while options.watch and not session.interrupted.wait(INTERVAL):
-        before, report = report, _inspect(session, kinds, options)
+    if options.watch:
+        _watch(session, kinds, report, options, stdout)
+    failed = any(count and state in options.fail_on for (_, state), count in report.counts.items())
+    return 3 if failed else 0
+
+
+def _watch(
+    session: Session, kinds: Sequence[InspectedKind], report: Report, options: Options, stdout: Any
+) -> None:
+    """Print the states again when they change, until the command is interrupted.
+
+    Servers restart, and networks fail: these errors are warnings, and the next listing follows.
+    """
+    warning = ""
+    while not session.interrupted.wait(INTERVAL):
+        before = report
+        try:
+            report = _inspect(session, kinds, options)
+        except ApiError as error:
+            if isinstance(error, PERMANENT_ERRORS):
+                raise
+            if warning != str(error):
+                warning = str(error)
+                text = f"Warning: The cluster cannot be read, the next attempts follow: {error}"
+                click.echo(text, err=True)
+            continue
+        if warning:
+            warning = ""
+            click.echo("The cluster can be read again.", err=True)
         if report.to_compare() != before.to_compare():
             if options.output in ("table", "wide"):
                 click.echo(CLEAR if stdout.isatty() else "", file=stdout, nl=not stdout.isatty())
             _print(format_report(report, options), stdout)
-    failed = any(count and state in options.fail_on for (_, state), count in report.counts.items())
-    return 3 if failed else 0
 
 
 def _print(text: str, stdout: Any) -> None:

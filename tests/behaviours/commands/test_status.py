@@ -290,6 +290,23 @@ def test_objects_are_printed_again_when_they_change(cluster, tmp_path):
         assert process.wait(30) == 0
 
 
+def test_failed_requests_do_not_end_the_watch(cluster):
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    command = [sys.executable, "-m", "kopf", "status", "-k", "widgets", "--watch", "-o", "json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert json.loads(process.stdout.readline())["objects"] == []
+        cluster.inject("code", 503, verb="list", resource="widgets", times=2)
+        assert process.stderr.readline().startswith("Warning: The cluster cannot be read, the next attempts")
+        assert process.stderr.readline() == "The cluster can be read again.\n"
+        cluster.create(widget("one", served=False))
+        assert json.loads(process.stdout.readline())["objects"][0]["state"] == "foreign"
+        cluster.delete("customresourcedefinitions", "widgets.behaviours.example.com")
+        assert process.wait(30) == 1
+        assert "Error: The cluster cannot be read: " in process.stderr.read()
+
+
 # The peak of the memory in KiB, since the start of this program, and the CPU time.
 MEASURED = """
 import atexit, pathlib, re, sys, time
