@@ -26,7 +26,7 @@ from kopf._cli.cluster_session import Session, SessionFailure, in_session
 from kopf._cli.cluster_state import check_crds, check_objects
 from kopf._cli.findings import Finding
 from kopf._cli.leases import find_holder
-from kopf._cli.manifest_files import to_yaml
+from kopf._cli.manifest_files import to_json, to_yaml
 from kopf._cli.manifests import roles, rules_of
 from kopf._cli.namespace_check import describe_unmatched
 from kopf._cli.permissions import (
@@ -92,7 +92,7 @@ def _run(session: Session, sources: Sequence[str], options: Options) -> tuple[st
         resolved = resolve(session.registry, session.resources)
         needed = find_permissions(session, resolved, options.namespaces)
         documents = [one for one in roles("operator", "default", needed) if "rules" in one]
-        return to_yaml(documents).rstrip("\n"), 0
+        return (to_json(documents) if options.output == "json" else to_yaml(documents).rstrip("\n")), 0
     findings = [*_check_server(session), _check_login(session)]
     if session.has_handlers:
         findings += _check_operator(session, sources, options.namespaces)

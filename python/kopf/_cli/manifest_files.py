@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import pathlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,6 +27,15 @@ def to_yaml(documents: Iterable[Mapping[str, Any]]) -> str:
     text = "".join(f"---\n{text}" for text in texts)
     # "- '#': why", and the next key below it.
     return re.sub(rf"^( *)- '{COMMENT}': (.*)\n +", _commented, text, flags=re.MULTILINE)
+
+
+def to_json(documents: Iterable[Mapping[str, Any]]) -> str:
+    """The documents as one list for kubectl, without the comments of rules."""
+    items = [dict(one) for one in documents]
+    for item in items:
+        if "rules" in item:
+            item["rules"] = [{k: v for k, v in rule.items() if k != COMMENT} for rule in item["rules"]]
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2)
 
 
 def _commented(found: re.Match[str]) -> str:

@@ -167,6 +167,15 @@ def test_the_printed_roles_are_enough_and_none_is_superfluous(operator, tmp_path
             assert source is None or f"needed by {source}" in item["text"], item
 
 
+def test_the_roles_can_be_printed_as_json(run, operator):
+    args = (str(operator), "-A", "--as-manifest")
+    printed, as_json = run(*args), run(*args, "-o", "json")
+    assert as_json.exit_code == 0, as_json.output
+    document = json.loads(as_json.stdout)
+    assert (document["apiVersion"], document["kind"]) == ("v1", "List")
+    assert document["items"] == list(yaml.safe_load_all(printed.stdout))
+
+
 def test_few_requests_find_the_permissions(cluster, run, operator):
     before = len(cluster.requests)
     assert run(str(operator), "-A").exit_code == 0
