@@ -88,16 +88,12 @@ fn matches_namespace(request: &Attributes<'_>, holder: &Value, objects: &Objects
 fn rule_matches(request: &Attributes<'_>, resource: &Resource, rule: &Value) -> bool {
     let list = |key: &str| strings(rule.get(key));
     let has = |key: &str, value: &str| list(key).iter().any(|v| v == "*" || v == value);
-    let plural = &resource.plural;
-    let matches_resource = match request.subresource {
-        None => list("resources").iter().any(|r| r == "*" || r == "*/*" || r == plural),
-        Some(sub) => list("resources").iter().any(|r| {
-            r == "*/*"
-                || *r == format!("{plural}/{sub}")
-                || *r == format!("{plural}/*")
-                || *r == format!("*/{sub}")
-        }),
-    };
+    let subresource = request.subresource.unwrap_or_default();
+    let matches_resource = list("resources").iter().any(|given| {
+        let (plural, sub) = given.split_once('/').unwrap_or((given, ""));
+        // All subresources include the resource itself.
+        (plural == "*" || plural == resource.plural) && (sub == "*" || sub == subresource)
+    });
     let scope = match rule.get("scope").and_then(Value::as_str) {
         Some("Namespaced") => resource.namespaced,
         Some("Cluster") => !resource.namespaced,

@@ -198,3 +198,18 @@ async fn policies_deny_and_warn() {
     let why = format!("Validation failed for ValidatingAdmissionPolicy 'one' with binding 'bound': {why}");
     assert_eq!(warned.warnings, [format!("299 - \"{why}\"")]);
 }
+
+#[tokio::test]
+async fn a_rule_for_all_subresources_matches_the_objects_too() {
+    let server = plain().await;
+    let webhook = Webhook::start(|_, _| json!({"allowed": true})).await;
+    let hooks = ["configmaps/*", "*/*", "configmaps/status", "*/scale"];
+    let hooks: Vec<_> = hooks.iter().map(|resource| json!({"rules": [rule("", "v1", resource)]})).collect();
+    let hooks: Vec<_> = ["all", "any", "status", "scale"].into_iter().zip(hooks).collect();
+    configure(&server, "validatingwebhookconfigurations", &webhook, &hooks).await;
+    server.create(MAPS, &map("m", &json!({}))).await.expect("created");
+    let calls = webhook.take_calls();
+    let mut called = paths(&calls);
+    called.sort_unstable();
+    assert_eq!(called, ["/all", "/any"]);
+}
