@@ -167,13 +167,15 @@ fn is_self_review(attributes: &Attributes) -> bool {
         )
 }
 
-fn is_subject(subject: &Value, user: &User, _namespace: &str) -> bool {
+/// Whether the user is the subject of a binding in this namespace, which is that of service accounts without one.
+fn is_subject(subject: &Value, user: &User, namespace: &str) -> bool {
     let text = |key: &str| subject.get(key).and_then(Value::as_str).unwrap_or_default();
     match text("kind") {
         "User" => text("name") == user.name,
         "Group" => user.groups.iter().any(|g| g == text("name")),
         "ServiceAccount" => {
-            user.name == format!("system:serviceaccount:{}:{}", text("namespace"), text("name"))
+            let namespace = if text("namespace").is_empty() { namespace } else { text("namespace") };
+            user.name == format!("system:serviceaccount:{namespace}:{}", text("name"))
         }
         _ => false,
     }

@@ -329,6 +329,33 @@ async fn rbac_is_enforced_if_authorization_is_on() {
 }
 
 #[tokio::test]
+async fn a_service_account_without_a_namespace_is_in_that_of_the_binding() {
+    let options = ServerOptions { tls: false, authorization: true, ..ServerOptions::default() };
+    let server = start(options).await.expect("a server");
+    let core = "/api/v1/namespaces/default";
+    server
+        .create(&format!("{core}/serviceaccounts"), &json!({"metadata": {"name": "op"}}))
+        .await
+        .expect("created");
+    let token = server
+        .create(&format!("{core}/serviceaccounts/op/token"), &json!({"spec": {}}))
+        .await
+        .expect("a token");
+    let token = token["status"]["token"].as_str().expect("a token");
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let role = json!({"metadata": {"name": "reader"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]});
+    server.create(&format!("{rbac}/roles"), &role).await.expect("created");
+    let binding = json!({"metadata": {"name": "op"}, "subjects": [{"kind": "ServiceAccount", "name": "op"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}});
+    server.create(&format!("{rbac}/rolebindings"), &binding).await.expect("created");
+    let client = Client::plain(server.port(), token);
+    let headers: BTreeMap<String, String> = [("authorization".to_owned(), format!("Bearer {token}"))].into();
+    assert_eq!(client.send("GET", MAPS, &headers, "").await.code, 200);
+    let others = "/api/v1/namespaces/kube-public/configmaps";
+    assert_eq!(client.send("GET", others, &headers, "").await.code, 403);
+}
+
+#[tokio::test]
 async fn malformed_requests_get_a_status() {
     let server = plain().await;
     for body in ["{", "[", "null", "{\"metadata\": 5}", "{\"metadata\":{\"name\":[]}}"] {
