@@ -177,7 +177,7 @@ impl Cluster {
                 self.enqueue(WorkItem::OwnerDeleted(stored.uid.clone()));
             }
             for owner in stored.owners() {
-                self.enqueue(WorkItem::DependentDeleted(owner.clone()));
+                self.enqueue(WorkItem::DependentReleased(owner.clone()));
             }
         }
         if resource.namespaced && self.is_terminating(&stored.namespace) {
@@ -191,17 +191,24 @@ impl Cluster {
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
             self.sync_crd(resource, new);
         }
-        if self.options.garbage_collection
-            && !new.owners().is_empty()
-            && old.is_none_or(|o| o.owners() != new.owners())
-        {
+        if self.options.garbage_collection {
+            self.enqueue_changed_owners(resource, old, new);
+        }
+        self.wake_controllers(resource, new);
+    }
+
+    fn enqueue_changed_owners(&self, resource: &Resource, old: Option<&Arc<Stored>>, new: &Stored) {
+        if !new.owners().is_empty() && old.is_none_or(|o| o.owners() != new.owners()) {
             self.enqueue(WorkItem::OwnersChanged(
                 resource.store_key.clone(),
                 new.namespace.clone(),
                 new.name.clone(),
             ));
         }
-        self.wake_controllers(resource, new);
+        let blocked = old.into_iter().flat_map(|old| &old.blocked_owners);
+        for owner in blocked.filter(|owner| !new.blocked_owners.contains(owner)) {
+            self.enqueue(WorkItem::DependentReleased(owner.clone()));
+        }
     }
 
     /// Serves the resources of a created or changed CRD, and updates its status.

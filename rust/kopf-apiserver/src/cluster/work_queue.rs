@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 pub(crate) enum WorkItem {
     /// An object with dependents was deleted: its uid.
     OwnerDeleted(Box<str>),
-    /// A dependent was deleted: the uid of the owner.
-    DependentDeleted(Box<str>),
+    /// A dependent was deleted, or does not block its owner any more: the uid of the owner.
+    DependentReleased(Box<str>),
     /// The owner references of an object have changed.
     OwnersChanged(Arc<str>, Box<str>, Box<str>),
     /// An object was marked for deletion; its dependents may block it.

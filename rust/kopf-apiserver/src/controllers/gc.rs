@@ -1,9 +1,12 @@
 //! Garbage collector: dependents of deleted owners, and propagation policies.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use crate::apply::managed_fields;
 use crate::base::json::{strings, text};
+use crate::base::names::split_api_version;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
 use crate::registry::deletion;
@@ -68,11 +71,17 @@ pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
 
 /// Deletes an object with owners, or only removes its references to some of them if another one keeps it.
 fn collect(cluster: &Cluster, resource: &Resource, object: &Stored) {
-    if object.is_deleting || object.owners().is_empty() || has_impossible_owner(cluster, object) {
+    if object.is_deleting || object.owners().is_empty() {
+        return;
+    }
+    let value = object.value();
+    let references = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    let references = references.map_or(&[][..], Vec::as_slice);
+    if has_impossible_owner(cluster, object, references) {
         return;
     }
     let owners: Vec<_> =
-        object.owners().iter().map(|uid| (uid, OwnerState::new(cluster, uid, object))).collect();
+        references.iter().map(|it| (text(it, "/uid"), OwnerState::new(cluster, it, object))).collect();
     if owners.iter().any(|(_, state)| *state == OwnerState::Existing) {
         for (uid, _) in owners.iter().filter(|(_, state)| *state != OwnerState::Existing) {
             remove_owner_reference(cluster, resource, object, uid);
@@ -81,6 +90,9 @@ fn collect(cluster: &Cluster, resource: &Resource, object: &Stored) {
     }
     let is_foreground = owners.iter().any(|(_, state)| *state == OwnerState::WaitingForDependents)
         && has_dependents(cluster, object);
+    if is_foreground && is_in_circle(cluster, object) {
+        unblock_owners(cluster, resource, object);
+    }
     delete(cluster, resource, object, is_foreground.then_some("foregroundDeletion"));
 }
 
@@ -91,36 +103,61 @@ enum OwnerState {
     Existing,
     /// It is deleted in the foreground.
     WaitingForDependents,
-    /// It does not exist, or it is in another namespace.
+    /// It does not exist, it is in another namespace, or it has another kind or name.
     Absent,
 }
 
 impl OwnerState {
-    fn new(cluster: &Cluster, uid: &str, dependent: &Stored) -> Self {
-        let found = cluster.store.find_by_uid(uid).map(|(_, owner)| owner);
-        match found.filter(|owner| owner.namespace.is_empty() || owner.namespace == dependent.namespace) {
+    fn new(cluster: &Cluster, reference: &Value, dependent: &Stored) -> Self {
+        let is_owner = |(table, owner): &(Arc<str>, Arc<Stored>)| {
+            (owner.namespace.is_empty() || owner.namespace == dependent.namespace)
+                && *owner.name == *text(reference, "/name")
+                && resource_of_owner(cluster, reference).is_none_or(|resource| resource.store_key == *table)
+        };
+        let found = cluster.store.find_by_uid(text(reference, "/uid")).filter(is_owner);
+        match found.map(|(_, owner)| owner) {
             None => Self::Absent,
-            Some(owner) if owner.is_deleting && has_finalizer(&owner.value(), "foregroundDeletion") => {
-                Self::WaitingForDependents
-            }
+            Some(owner) if is_waiting_for_dependents(&owner) => Self::WaitingForDependents,
             Some(_) => Self::Existing,
         }
     }
 }
 
+/// Whether a dependent of the object is deleted in the foreground, so that both would wait for each other. As in
+/// kube-controller-manager, this may be true without a circle.
+fn is_in_circle(cluster: &Cluster, object: &Stored) -> bool {
+    let dependents = cluster.store.dependents(&object.uid);
+    dependents.iter().any(|(_, dependent)| is_waiting_for_dependents(dependent))
+}
+
+fn is_waiting_for_dependents(object: &Stored) -> bool {
+    object.is_deleting && has_finalizer(&object.value(), "foregroundDeletion")
+}
+
+/// Lets the owners of the object not wait for it.
+fn unblock_owners(cluster: &Cluster, resource: &Resource, object: &Stored) {
+    cluster.update(resource, &object.namespace, &object.name, |value| {
+        let owners = value.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
+        let mut is_changed = false;
+        for owner in owners.into_iter().flatten().filter(|owner| owner["blockOwnerDeletion"] == true) {
+            owner["blockOwnerDeletion"] = false.into();
+            is_changed = true;
+        }
+        is_changed
+    });
+}
+
 /// Whether an object without a namespace refers to an owner with a namespace. kube-controller-manager never collects it.
-fn has_impossible_owner(cluster: &Cluster, object: &Stored) -> bool {
-    if !object.namespace.is_empty() {
-        return false;
-    }
-    let value = object.value();
-    let references = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let registry = cluster.registry();
-    references.into_iter().flatten().any(|reference| {
-        let api_version = text(reference, "/apiVersion");
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        registry.by_kind(group, version, text(reference, "/kind")).is_some_and(|owner| owner.namespaced)
-    })
+fn has_impossible_owner(cluster: &Cluster, object: &Stored, references: &[Value]) -> bool {
+    let is_namespaced =
+        |reference| resource_of_owner(cluster, reference).is_some_and(|owner| owner.namespaced);
+    object.namespace.is_empty() && references.iter().any(is_namespaced)
+}
+
+/// The resource that an owner reference names; `None` if it is not served.
+fn resource_of_owner(cluster: &Cluster, reference: &Value) -> Option<Arc<Resource>> {
+    let (group, version) = split_api_version(text(reference, "/apiVersion"));
+    cluster.registry().by_kind(group, version, text(reference, "/kind")).cloned()
 }
 
 fn has_finalizer(object: &Value, finalizer: &str) -> bool {
@@ -192,18 +229,10 @@ pub(super) fn wait_for_dependents(cluster: &Cluster, table: &str, namespace: &st
         remove_finalizer(cluster, &resource, &object, "orphan");
     } else if has_finalizer(&value, "foregroundDeletion") {
         collect_dependents(cluster, &object.uid);
-        let remaining = cluster.store.dependents(&object.uid);
-        if !remaining.iter().any(|(_, dependent)| is_blocking(dependent, &object.uid)) {
+        if !cluster.store.is_blocked(&object.uid) {
             remove_finalizer(cluster, &resource, &object, "foregroundDeletion");
         }
     }
-}
-
-/// Whether the foreground deletion of the owner waits for the dependent.
-fn is_blocking(dependent: &Stored, owner: &str) -> bool {
-    let value = dependent.value();
-    let references = value.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    references.into_iter().flatten().any(|r| r["uid"] == *owner && r["blockOwnerDeletion"] == true)
 }
 
 fn has_dependents(cluster: &Cluster, object: &Stored) -> bool {
@@ -219,9 +248,9 @@ fn remove_finalizer(cluster: &Cluster, resource: &Resource, object: &Stored, fin
     });
 }
 
-/// Rechecks an owner that waits for its dependents, after one was deleted.
+/// Rechecks an owner that waits for its dependents, after one was deleted or does not block the owner any more.
 pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
-    if cluster.store.has_dependents(uid) {
+    if cluster.store.is_blocked(uid) {
         return;
     }
     if let Some((table, owner)) = cluster.store.find_by_uid(uid) {
@@ -231,8 +260,6 @@ pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::base::options::ServerOptions;
     use crate::controllers::process;

@@ -28,7 +28,7 @@ pub(crate) async fn run(cluster: Arc<Cluster>) {
 pub(crate) fn process(cluster: &Arc<Cluster>, work: WorkItem) {
     match work {
         WorkItem::OwnerDeleted(uid) => gc::collect_dependents(cluster, &uid),
-        WorkItem::DependentDeleted(uid) => gc::recheck_owner(cluster, &uid),
+        WorkItem::DependentReleased(uid) => gc::recheck_owner(cluster, &uid),
         WorkItem::OwnersChanged(table, namespace, name) => {
             gc::check_owners(cluster, &table, &namespace, &name);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::Value;
 
+use crate::base::json::member_text;
 use crate::storage::encoding::ObjectEncoder;
 
 /// Namespace (empty for cluster-scoped objects) and name. The separator occurs in no name and keeps the order; one
@@ -24,6 +25,8 @@ pub(crate) struct Stored {
     pub(crate) version: u64,
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
     owners: Box<[Box<str>]>,
+    /// Uids of the owners whose foreground deletion waits for the object.
+    pub(crate) blocked_owners: Box<[Box<str>]>,
     /// Whether it has a deletion timestamp.
     pub(crate) is_deleting: bool,
     /// JSON in the storage version, `apiVersion` and `kind` first.
@@ -68,6 +71,7 @@ pub(super) struct NewObject {
     uid: Box<str>,
     labels: Box<[(Box<str>, Box<str>)]>,
     owners: Box<[Box<str>]>,
+    blocked_owners: Box<[Box<str>]>,
     is_deleting: bool,
     encoder: ObjectEncoder,
 }
@@ -81,13 +85,15 @@ impl NewObject {
             labels.iter().map(|(k, v)| (k.as_str().into(), v.as_str().unwrap_or_default().into())).collect()
         });
         let owners = meta.and_then(|m| m.get("ownerReferences")).and_then(Value::as_array);
+        let owners = owners.map_or(&[][..], Vec::as_slice);
         Self {
             namespace: get("namespace"),
             name: get("name"),
             uid: get("uid"),
             is_deleting: meta.is_some_and(|m| m.get("deletionTimestamp").is_some()),
             labels: labels.unwrap_or_default(),
-            owners: owners.map(|list| list.iter().map(|o| text(o.get("uid"))).collect()).unwrap_or_default(),
+            owners: uids(owners.iter()),
+            blocked_owners: uids(owners.iter().filter(|o| o["blockOwnerDeletion"] == true)),
             encoder: ObjectEncoder::new(value, true),
         }
     }
@@ -104,9 +110,14 @@ impl NewObject {
             version,
             labels: self.labels,
             owners: self.owners,
+            blocked_owners: self.blocked_owners,
             is_deleting: self.is_deleting,
         }
     }
+}
+
+fn uids<'v>(references: impl Iterator<Item = &'v Value>) -> Box<[Box<str>]> {
+    references.map(|reference| member_text(reference, "uid").into()).collect()
 }
 
 /// A change of an object.

@@ -272,7 +272,10 @@ impl Store {
             if deleted {
                 found.objects.remove(&key);
                 inner.index.remove(table, &key, &before);
-            } else if before.owners() != after.owners() || before.uid != after.uid {
+            } else if before.owners() != after.owners()
+                || before.blocked_owners != after.blocked_owners
+                || before.uid != after.uid
+            {
                 inner.index.remove(table, &key, &before);
                 inner.index.add(table, &key, &after);
             }
@@ -289,6 +292,11 @@ impl Store {
     /// Whether an object has an owner with this uid.
     pub(crate) fn has_dependents(&self, uid: &str) -> bool {
         self.read(|inner| inner.index.dependents.contains_key(uid))
+    }
+
+    /// Whether the foreground deletion of the object with this uid waits for a dependent.
+    pub(crate) fn is_blocked(&self, uid: &str) -> bool {
+        self.read(|inner| inner.index.blocking.contains_key(uid))
     }
 
     /// Objects that have an owner with this uid.

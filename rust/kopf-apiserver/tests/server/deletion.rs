@@ -147,3 +147,75 @@ async fn the_last_event_of_a_released_object_has_its_stored_state() {
     assert_eq!(meta.get("labels"), None);
     assert_eq!(meta["resourceVersion"], json!(server.resource_version().to_string()));
 }
+
+#[tokio::test]
+async fn a_foreground_deletion_waits_for_blocking_dependents_only() {
+    let server = plain().await;
+    let owner = server.create(MAPS, &map("owner")).await.expect("created");
+    let mut free = reference(&owner);
+    free["blockOwnerDeletion"] = false.into();
+    server.create(MAPS, &held("free", &json!([free]))).await.expect("created");
+    server.create(MAPS, &held("blocking", &json!([reference(&owner)]))).await.expect("created");
+    server
+        .call("DELETE", &format!("{MAPS}/owner?propagationPolicy=Foreground"), None)
+        .await
+        .expect("deleted");
+    is_deleting(&server, &format!("{MAPS}/blocking")).await;
+    server.get(&format!("{MAPS}/owner")).await.expect("it waits");
+    patch(&server, &format!("{MAPS}/blocking"), &json!({"metadata": {"finalizers": null}})).await;
+    wait_until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
+    server.get(&format!("{MAPS}/free")).await.expect("its finalizer holds it");
+}
+
+#[tokio::test]
+async fn a_foreground_deletion_continues_when_a_dependent_does_not_block_any_more() {
+    for references in [
+        |_: &Value| Value::Null,
+        |owner: &Value| {
+            let mut free = reference(owner);
+            free["blockOwnerDeletion"] = false.into();
+            json!([free])
+        },
+    ] {
+        let server = plain().await;
+        let owner = server.create(MAPS, &map("owner")).await.expect("created");
+        server.create(MAPS, &held("child", &json!([reference(&owner)]))).await.expect("created");
+        server
+            .call("DELETE", &format!("{MAPS}/owner?propagationPolicy=Foreground"), None)
+            .await
+            .expect("deleted");
+        is_deleting(&server, &format!("{MAPS}/child")).await;
+        server.get(&format!("{MAPS}/owner")).await.expect("it waits");
+        let change = json!({"metadata": {"ownerReferences": references(&owner)}});
+        patch(&server, &format!("{MAPS}/child"), &change).await;
+        wait_until(&server, &format!("{MAPS}/owner"), Result::is_err).await;
+    }
+}
+
+#[tokio::test]
+async fn objects_that_own_each_other_do_not_wait_for_each_other() {
+    let server = plain().await;
+    let a = server.create(MAPS, &map("a")).await.expect("created");
+    let mut child = map("b");
+    child["metadata"]["ownerReferences"] = json!([reference(&a)]);
+    let b = server.create(MAPS, &child).await.expect("created");
+    patch(&server, &format!("{MAPS}/a"), &json!({"metadata": {"ownerReferences": [reference(&b)]}})).await;
+    server.call("DELETE", &format!("{MAPS}/a?propagationPolicy=Foreground"), None).await.expect("deleted");
+    wait_until(&server, &format!("{MAPS}/a"), Result::is_err).await;
+    wait_until(&server, &format!("{MAPS}/b"), Result::is_err).await;
+}
+
+#[tokio::test]
+async fn references_with_another_name_or_kind_keep_no_object() {
+    let server = plain().await;
+    let owner = server.create(MAPS, &map("owner")).await.expect("created");
+    for (name, key, value) in [("other-name", "name", "other"), ("other-kind", "kind", "Secret")] {
+        let mut reference = reference(&owner);
+        reference[key] = value.into();
+        let mut child = map(name);
+        child["metadata"]["ownerReferences"] = json!([reference]);
+        server.create(MAPS, &child).await.expect("created");
+        wait_until(&server, &format!("{MAPS}/{name}"), Result::is_err).await;
+    }
+    server.get(&format!("{MAPS}/owner")).await.expect("still there");
+}
