@@ -1,5 +1,6 @@
 //! Resources of a CRD.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -9,31 +10,47 @@ use crate::base::json::{member_text, strings};
 use crate::base::names::api_version;
 use crate::schema::{ListType, Schema, Type};
 use crate::scheme::custom::{CustomVersion, ScalePaths};
-use crate::scheme::resources::{ALL_VERBS, Resource, Subresource, store_key};
+use crate::scheme::resources::{ALL_VERBS, Registry, Resource, Subresource, store_key};
 
 /// Sort key of versions: stable before beta before alpha, then newest first.
 fn priority(version: &str) -> (u8, u64, u64) {
-    let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    let major = rest.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(0);
-    let tail = rest.get(digits..).unwrap_or_default();
-    let (rank, number) = if tail.is_empty() {
-        (3, "0")
-    } else if let Some(number) = tail.strip_prefix("beta") {
-        (2, number)
-    } else if let Some(number) = tail.strip_prefix("alpha") {
-        (1, number)
-    } else {
-        (0, "0")
+    parsed_priority(version).unwrap_or_default()
+}
+
+/// The key of a name such as `v1` or `v2beta3`; other names have none.
+fn parsed_priority(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let (major, tail) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+    let (rank, number) = match (tail.strip_prefix("beta"), tail.strip_prefix("alpha")) {
+        _ if tail.is_empty() => (3, "0"),
+        (Some(number), _) => (2, number),
+        (_, Some(number)) => (1, number),
+        _ => return None,
     };
-    (rank, major, number.parse().unwrap_or(0))
+    Some((rank, major.parse().ok()?, number.parse().ok()?))
+}
+
+/// Sorts the groups of CRDs by their names, and the versions of each one by priority. Those with built-in resources
+/// come first, in their order.
+pub(crate) fn sort(registry: &mut Registry) {
+    type Resources = BTreeMap<String, Arc<Resource>>;
+    let is_custom = |resources: &Resources| resources.values().all(|resource| resource.custom.is_some());
+    for group in registry.groups.values_mut() {
+        group.versions.sort_by_cached_key(|(version, resources)| {
+            is_custom(resources).then(|| (Reverse(priority(version)), version.clone()))
+        });
+    }
+    let groups = &registry.groups;
+    let is_custom_group =
+        |name: &str| groups.get(name).is_some_and(|group| group.versions.iter().all(|(_, r)| is_custom(r)));
+    registry.order.sort_by_cached_key(|name| is_custom_group(name).then(|| name.clone()));
 }
 
 /// Resources of the served versions.
 pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
     let spec = &crd["spec"];
     let mut versions: Vec<&Value> = spec["versions"].as_array().into_iter().flatten().collect();
-    versions.sort_by_key(|v| std::cmp::Reverse(priority(member_text(v, "name"))));
+    versions.sort_by_key(|v| Reverse(priority(member_text(v, "name"))));
     let storage =
         versions.iter().find(|v| v["storage"] == Value::Bool(true)).map_or("", |v| member_text(v, "name"));
     let group = member_text(spec, "group");

@@ -5,6 +5,7 @@
 
 mod admission;
 mod conversion;
+mod crds;
 mod deletion;
 mod faults;
 mod protocol;

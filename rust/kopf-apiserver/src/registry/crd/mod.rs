@@ -8,7 +8,7 @@ use crate::apply::field_set;
 use crate::apply::managed_fields;
 use crate::base::json::{member_text, strings};
 use crate::schema::formats;
-use crate::scheme::from_crd::resources_of;
+use crate::scheme::from_crd::{self, resources_of};
 use crate::scheme::resources::Registry;
 
 mod conversion;
@@ -101,6 +101,7 @@ pub(crate) fn registered(registry: &Registry, name: &str, crd: &Value) -> (Regis
         for resource in resources_of(crd) {
             registry.add(resource);
         }
+        from_crd::sort(&mut registry);
     }
     (registry, conflict)
 }
