@@ -100,6 +100,30 @@ def resume(**_):
     assert not run.called("resume")
 
 
+def test_objects_of_a_deleted_kind_are_handled_until_they_are_gone(operator, later_kind, namespace):
+    later_kind.install()
+    later_kind.create(namespace, "a")
+    run = operator(
+        PREAMBLE
+        + f"""
+@kopf.on.create({later_kind.group!r}, 'latecomers')
+def create(**_):
+    pass
+
+@kopf.on.delete({later_kind.group!r}, 'latecomers')
+def delete(retry, **_):
+    called('delete')
+    if retry == 0:
+        # Meanwhile, the server offers no patches of this kind any more.
+        raise kopf.TemporaryError("Not yet.", delay=7)
+"""
+    )
+    run.wait_for_log("Handling cycle is finished")
+    later_kind.remove()
+    assert len(run.called("delete")) == 2
+    run.check_alive()
+
+
 @pytest.fixture
 def break_api(cluster, later_kind, namespace):
     """Makes the API of the later kind unavailable; returns the name of its APIService."""

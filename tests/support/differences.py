@@ -20,6 +20,9 @@ IN_REFERENCE: dict[str, str] = {
     "test_kind_that_gets_another_preferred_version_is_served_in_that_one": (
         "a changed kind is looked at once there, before the server's discovery has followed"
     ),
+    "test_objects_of_a_deleted_kind_are_handled_until_they_are_gone": (
+        "the kind is not watched any more there as soon as its CRD is being deleted"
+    ),
     "test_an_unavailable_api_does_not_affect_other_kinds": "the operator exits after a minute there",
     "test_an_operator_starts_within_seconds_although_an_api_is_unavailable": (
         "the operator exits after a minute there"

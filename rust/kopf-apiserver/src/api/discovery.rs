@@ -126,10 +126,11 @@ pub(crate) fn version_not_served(registry: &Registry, group: &str) -> Response {
 
 /// Verbs of a resource in the order of kube-apiserver's discovery.
 fn verbs(resource: &Resource) -> Vec<&str> {
-    if resource.custom.is_some() {
-        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+    match &resource.custom {
+        Some(custom) if custom.is_terminating => vec!["delete", "deletecollection", "get", "list", "watch"],
+        Some(_) => vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"],
+        None => resource.verbs.iter().map(String::as_str).collect(),
     }
-    resource.verbs.iter().map(String::as_str).collect()
 }
 
 fn resource_entries(resource: &Resource) -> Vec<Value> {

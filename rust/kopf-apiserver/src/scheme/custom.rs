@@ -12,6 +12,8 @@ use crate::schema::Schema;
 pub(crate) struct CustomVersion {
     /// Name of the CRD.
     pub(crate) crd: String,
+    /// Whether the CRD is being deleted.
+    pub(crate) is_terminating: bool,
     pub(crate) schema: Arc<Schema>,
     /// Published schema, unchanged.
     pub(crate) published: Value,

@@ -89,6 +89,20 @@ fn conversion_webhook(spec: &Value) -> Option<Arc<Value>> {
     conversion.get("webhook").cloned().map(Arc::new)
 }
 
+fn scale_paths(scale: &Value) -> Arc<ScalePaths> {
+    let selector = scale.get("labelSelectorPath").and_then(Value::as_str).map(str::to_owned);
+    Arc::new(ScalePaths {
+        spec: member_text(scale, "specReplicasPath").into(),
+        status: member_text(scale, "statusReplicasPath").into(),
+        selector,
+    })
+}
+
+fn is_terminating(crd: &Value) -> bool {
+    let conditions = crd.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == "Terminating" && it["status"] == "True")
+}
+
 fn schema_of(version: &Value) -> Schema {
     version.pointer("/schema/openAPIV3Schema").map_or_else(Schema::any, Schema::from_json)
 }
@@ -129,14 +143,6 @@ fn resource_of(
             kind,
         });
     }
-    let scale = declared.get("scale").map(|s| {
-        let selector = s.get("labelSelectorPath").and_then(Value::as_str).map(str::to_owned);
-        Arc::new(ScalePaths {
-            spec: member_text(s, "specReplicasPath").into(),
-            status: member_text(s, "statusReplicasPath").into(),
-            selector,
-        })
-    });
     let schema = schema_of(version);
     let managed = managed_versions.get(&api_version(&group, member_text(version, "name")));
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
@@ -154,6 +160,7 @@ fn resource_of(
         subresources,
         type_name: String::new(),
         custom: Some(Arc::new(CustomVersion {
+            is_terminating: is_terminating(crd),
             conversion: conversion_webhook(spec),
             crd: crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned(),
             published: version
@@ -173,7 +180,7 @@ fn resource_of(
             selectable: selectable
                 .map(|f| member_text(f, "jsonPath").trim_start_matches('.').to_owned())
                 .collect(),
-            scale,
+            scale: declared.get("scale").map(scale_paths),
             deprecation,
         })),
         group,

@@ -3,9 +3,10 @@
 use kopf_apiserver::Server;
 use serde_json::{Value, json};
 
-use crate::running::plain;
+use crate::running::{plain, wait_until};
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const THINGS: &str = "/apis/test.dev/v1/namespaces/default/things";
 
 /// Versions of a CRD, of which the first one is stored.
 fn versions(names: &[&str]) -> Value {
@@ -28,6 +29,11 @@ async fn patch(server: &Server, path: &str, change: &Value) {
     server.call("PATCH", path, Some(change)).await.expect("patched");
 }
 
+async fn create_thing(server: &Server, name: &str, finalizers: &Value) {
+    let thing = json!({"apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {"name": name, "finalizers": finalizers}});
+    server.create(THINGS, &thing).await.expect("created");
+}
+
 #[tokio::test]
 async fn the_preferred_version_of_a_group_does_not_depend_on_the_order_of_writes() {
     for order in [["olds", "news"], ["news", "olds"]] {
@@ -44,4 +50,17 @@ async fn the_preferred_version_of_a_group_does_not_depend_on_the_order_of_writes
         patch(&server, &format!("{CRDS}/news.test.dev"), &json!({"metadata": {"labels": {"a": "b"}}})).await;
         assert_eq!(preferred().await.as_deref(), Some("v1"), "{order:?}");
     }
+}
+
+#[tokio::test]
+async fn a_crd_that_is_being_deleted_offers_no_changes_but_accepts_them() {
+    let server = plain().await;
+    create_crd(&server, "things", "Thing", &["v1"]).await;
+    create_thing(&server, "held", &json!(["test.dev/x"])).await;
+    server.call("DELETE", &format!("{CRDS}/things.test.dev"), None).await.expect("deleted");
+    let resources = server.get("/apis/test.dev/v1").await.expect("resources");
+    let verbs = json!(["delete", "deletecollection", "get", "list", "watch"]);
+    assert_eq!(resources["resources"][0]["verbs"], verbs);
+    patch(&server, &format!("{THINGS}/held"), &json!({"metadata": {"finalizers": null}})).await;
+    wait_until(&server, &format!("{CRDS}/things.test.dev"), Result::is_err).await;
 }

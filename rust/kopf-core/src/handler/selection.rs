@@ -163,7 +163,7 @@ fn drop_unwatchable(
         served.retain(watchable);
     }
     let readonly: Vec<_> =
-        served.iter().filter(|one| !one.0.verbs.contains("patch")).map(|one| Arc::clone(&one.0)).collect();
+        served.iter().filter(|one| !one.0.is_patchable()).map(|one| Arc::clone(&one.0)).collect();
     let patching = handlers.iter().enumerate().filter(|(_, handler)| is_patching(&handler.kind));
     let affected =
         patching.into_iter().any(|(index, handler)| !found(handler, index, &readonly, callable).is_empty());
@@ -171,7 +171,7 @@ fn drop_unwatchable(
         selection
             .complaints
             .push(format!("Non-patchable resources will not be served: {}", braced(&readonly)));
-        served.retain(|one| one.0.verbs.contains("patch"));
+        served.retain(|one| one.0.is_patchable());
     }
 }
 
@@ -302,6 +302,24 @@ mod tests {
         assert_eq!(served, ["nodes", "guests"]);
         assert!(selection.unresolved && selection.complaints.len() == 1, "{:?}", selection.complaints);
         assert!(selection.complaints[0].contains("rooms"));
+    }
+
+    #[test]
+    fn resources_of_terminating_crds_are_served() {
+        let fields =
+            json!({"id": "greet", "kind": "changing", "reason": "create", "selector": {"plural": "guests"}});
+        let handlers = [serde_json::from_value(fields).unwrap()];
+        let served = |verbs: &[&str]| {
+            let mut guests = Resource::clone(&scanned()[0]);
+            guests.preferred = true;
+            guests.verbs = verbs.iter().map(|&verb| verb.to_owned()).collect();
+            !select(&handlers, &[Arc::new(guests)], &|_, _| true).served.is_empty()
+        };
+        assert!(served(&["create", "get", "list", "patch", "watch"]));
+        assert!(!served(&["create", "get", "list", "update", "watch"]));
+        assert!(!served(&["get", "list", "watch"]));
+        // The finalizers of their objects have to be removed.
+        assert!(served(&["delete", "deletecollection", "get", "list", "watch"]));
     }
 
     #[test]

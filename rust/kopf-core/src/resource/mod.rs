@@ -55,6 +55,9 @@ pub struct Resource {
     pub preferred: bool,
 }
 
+/// The verbs of a resource whose CRD is being deleted, in their order.
+const TERMINATING_VERBS: [&str; 5] = ["delete", "deletecollection", "get", "list", "watch"];
+
 fn preferred() -> bool {
     true
 }
@@ -88,6 +91,17 @@ impl Resource {
     /// Whether the resource has this subresource.
     pub fn has_subresource(&self, name: &str) -> bool {
         self.subresources.contains(name)
+    }
+
+    /// Whether its objects can be patched.
+    pub fn is_patchable(&self) -> bool {
+        self.verbs.contains("patch") || self.is_terminating()
+    }
+
+    /// Whether the CRD of the resource is being deleted. The API server then offers neither creations nor changes, but it still
+    /// accepts changes of the existing objects, which have to lose their finalizers.
+    fn is_terminating(&self) -> bool {
+        self.verbs.iter().eq(TERMINATING_VERBS)
     }
 
     /// Whether the resource is served as the other one, which may be the same resource before its CRD was changed: the same
