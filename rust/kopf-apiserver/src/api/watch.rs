@@ -22,7 +22,7 @@ use crate::http::table::{self, IncludeObject};
 use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::scheme::resources::Resource;
 use crate::storage::object::{Event, Stored};
-use crate::storage::store::EventBatch;
+use crate::storage::store::{EventBatch, TableWatch};
 use crate::testkit::faults::RequestClient;
 use crate::webhook::conversion;
 
@@ -113,7 +113,7 @@ pub(crate) struct Watch {
     filter: Filter,
     options: WatchOptions,
     cursor: u64,
-    wake: tokio::sync::watch::Receiver<u64>,
+    wake: TableWatch,
     fault_signal: tokio::sync::watch::Receiver<u64>,
     fault_seen: u64,
     /// Chunks to send. The last one is still being filled in `open`.
@@ -245,7 +245,7 @@ impl Watch {
                 if self.options.bookmarks { self.deadline.min(self.bookmark_at) } else { self.deadline };
             tokio::select! {
                 changed = self.wake.changed() => {
-                    // The resource is no longer served.
+                    // The resource is no longer served, or its CRD has changed.
                     if changed.is_err() { return None; }
                 }
                 _ = self.fault_signal.changed() => {}
@@ -273,7 +273,7 @@ impl Watch {
 
     /// Reads and writes the next events. Returns whether there are more.
     async fn collect(&mut self) -> bool {
-        match self.cluster.store.events_since(&self.resource.store_key, self.cursor, READ_BYTES) {
+        match self.cluster.store.events_since(&self.resource.store_key, &self.wake, self.cursor, READ_BYTES) {
             Ok(EventBatch { events, version, is_complete }) => {
                 self.rate.record(events.len());
                 let events = match self.converted(events).await {

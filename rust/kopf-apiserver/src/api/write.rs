@@ -20,6 +20,7 @@ use crate::http::response::Response;
 use crate::registry::deletion;
 use crate::registry::prepare::{self, FieldWarnings};
 use crate::schema::{self, decode, formats};
+use crate::storage::store::StoreError;
 use crate::webhook::conversion;
 
 /// Maximum number of attempts of a write after conflicts.
@@ -99,14 +100,17 @@ pub(super) async fn create_object(
     let name = text(&value, "/metadata/name").to_owned();
     let is_generated = !text(&value, "/metadata/generateName").is_empty();
     let value = conversion::to_storage(&call.resource, value).await?;
-    if let Ok(stored) = call.cluster.insert(&call.resource, value) {
-        Ok(WriteResult::Stored(call.in_version(stored).await?))
-    } else {
-        let mut status = Status::already_exists(call.resource.group_resource(), &name);
-        if is_generated {
-            status.message.push_str(", the server was not able to generate a unique name for the object");
+    match call.cluster.insert(&call.resource, value) {
+        Ok(stored) => Ok(WriteResult::Stored(call.in_version(stored).await?)),
+        // The CRD was deleted during the request.
+        Err(StoreError::NotFound) => Err(Status::no_such_resource()),
+        Err(_) => {
+            let mut status = Status::already_exists(call.resource.group_resource(), &name);
+            if is_generated {
+                status.message.push_str(", the server was not able to generate a unique name for the object");
+            }
+            Err(status)
         }
-        Err(status)
     }
 }
 

@@ -3,6 +3,7 @@
 //! All writes go through `insert`, `replace` and `remove`, which trigger the consequences: CRDs are served, dependents
 //! are collected, controllers run.
 
+mod crds;
 pub(crate) mod work_queue;
 
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use crate::base::random::random_token;
 use crate::base::tasks::Tasks;
 use crate::base::user::User;
 use crate::cluster::work_queue::{WorkItem, WorkQueue};
-use crate::registry::{crd, deletion};
+use crate::registry::deletion;
 use crate::schema::formats;
 use crate::scheme::conversion;
 use crate::scheme::resources::{Registry, Resource};
@@ -115,9 +116,6 @@ impl Cluster {
     pub(crate) fn registry(&self) -> Arc<Registry> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
-    fn set_registry(&self, registry: Registry) {
-        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
-    }
     /// Resource of a table in the store.
     pub(crate) fn resource_of(&self, table: &str) -> Option<Arc<Resource>> {
         self.registry().stored_resources().into_iter().find(|r| *r.store_key == *table)
@@ -141,7 +139,7 @@ impl Cluster {
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             crate::registry::meta::sort_members(meta);
         }
-        let stored = self.store.insert(&resource.store_key, &value)?;
+        let stored = self.insert_served(resource, &value)?;
         self.on_written(resource, None, &stored);
         Ok(stored)
     }
@@ -170,7 +168,7 @@ impl Cluster {
         conversion::to_storage(&mut last, resource);
         let stored = self.store.remove(&resource.store_key, old.version, &last)?;
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            self.unregister(&stored.name);
+            self.on_crd_removed(resource, &stored.name);
         }
         if self.options.garbage_collection {
             if self.store.has_dependents(&stored.uid) {
@@ -189,7 +187,7 @@ impl Cluster {
 
     fn on_written(&self, resource: &Resource, old: Option<&Arc<Stored>>, new: &Arc<Stored>) {
         if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            self.sync_crd(resource, new);
+            self.on_crd_written(resource, old, new);
         }
         if self.options.garbage_collection {
             self.enqueue_changed_owners(resource, old, new);
@@ -208,59 +206,6 @@ impl Cluster {
         let blocked = old.into_iter().flat_map(|old| &old.blocked_owners);
         for owner in blocked.filter(|owner| !new.blocked_owners.contains(owner)) {
             self.enqueue(WorkItem::DependentReleased(owner.clone()));
-        }
-    }
-
-    /// Serves the resources of a created or changed CRD, and updates its status.
-    fn sync_crd(&self, resource: &Resource, stored: &Stored) {
-        let crd = stored.value();
-        let (registry, conflict) = crd::registered(&self.registry(), &stored.name, &crd);
-        self.set_registry(registry);
-        self.set_new_defaults(&stored.name);
-        if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_ref()) {
-            self.update(resource, "", &stored.name, |crd| {
-                status.write(crd);
-                true
-            });
-        }
-    }
-
-    /// Sets the stored version and the defaults of a changed CRD in its objects, which kube-apiserver does whenever it reads an object.
-    fn set_new_defaults(&self, crd: &str) {
-        let is_stored = |r: &&Arc<Resource>| {
-            r.custom.as_ref().is_some_and(|c| c.crd == crd) && r.is_of_version(&r.storage_api_version)
-        };
-        let registry = self.registry();
-        let Some(resource) = registry.all().find(is_stored) else { return };
-        let schema = resource.schema();
-        self.store.rewrite(&resource.store_key, |value| {
-            let before = value.clone();
-            // Another version may have become the stored one.
-            if !resource.is_converted_by_webhook() {
-                value["apiVersion"] = resource.storage_api_version.as_str().into();
-            }
-            crate::schema::fill_defaults(value, &schema);
-            *value != before
-        });
-    }
-
-    /// Stops serving the resources of a CRD and drops their objects.
-    fn unregister(&self, crd: &str) {
-        let registry = self.registry();
-        self.set_registry(crd::unregistered(&registry, crd));
-        for table in crd::tables(&registry, crd) {
-            self.store.drop_table(&table);
-        }
-        self.accept_freed_names();
-    }
-
-    /// Serves the CRDs whose names were in conflict with a removed one.
-    fn accept_freed_names(&self) {
-        let Some(crds) = self.builtin("apiextensions.k8s.io", "customresourcedefinitions") else { return };
-        for stored in self.store.list(&crds.store_key, None).objects {
-            if !self.registry().all().any(|r| r.custom.as_ref().is_some_and(|c| *c.crd == *stored.name)) {
-                self.sync_crd(&crds, &stored);
-            }
         }
     }
 

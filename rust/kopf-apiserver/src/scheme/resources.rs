@@ -157,6 +157,10 @@ impl Registry {
     pub(crate) fn by_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
         self.version(group, version)?.values().find(|r| r.kind == kind)
     }
+    /// Whether a resource is served in any version.
+    pub(crate) fn serves(&self, group: &str, plural: &str) -> bool {
+        self.groups.get(group).is_some_and(|g| g.versions.iter().any(|(_, r)| r.contains_key(plural)))
+    }
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.groups.values().flat_map(|g| g.versions.iter().flat_map(|(_, r)| r.values()))
     }

@@ -3,20 +3,20 @@
 //! Invariants: versions only grow; an event is in the history before its watches are notified, so a watch that
 //! continues from its last version loses no event; the version of compaction is known, so earlier readers get 410.
 
+use std::collections::HashMap;
 use std::collections::btree_map::{BTreeMap, Entry};
-use std::collections::{HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::storage::history::History;
 use crate::storage::object::{Event, Key, NewObject, Stored, key};
 use crate::storage::uid_index::{ObjectKey, UidIndex};
 
-/// Maximum number of events, and of their bytes, in the history of a table.
-const HISTORY_EVENTS: usize = 10_000;
-const HISTORY_BYTES: usize = 32 << 20;
+/// Receiver that is notified of changes of a table, with the rest of its history once the watches of the table have ended.
+pub(crate) type TableWatch = watch::Receiver<Option<History>>;
 
 /// Events after a version.
 #[derive(Debug)]
@@ -31,37 +31,23 @@ pub(crate) struct EventBatch {
 #[derive(Debug)]
 struct Table {
     objects: BTreeMap<Key, Arc<Stored>>,
-    history: VecDeque<Arc<Event>>,
-    bytes: usize,
-    /// Version of compaction: events up to it are dropped.
-    compacted: u64,
-    wake: watch::Sender<u64>,
+    history: History,
+    wake: watch::Sender<Option<History>>,
 }
 
 impl Table {
-    fn new(version: u64) -> Self {
-        Self {
-            objects: BTreeMap::new(),
-            history: VecDeque::new(),
-            bytes: 0,
-            compacted: version,
-            wake: watch::channel(version).0,
-        }
+    /// A new table has no compacted events.
+    fn new() -> Self {
+        Self { objects: BTreeMap::new(), history: History::new(0), wake: watch::Sender::new(None) }
     }
     fn record(&mut self, event: Event) {
-        self.bytes += event.after.json.len();
-        let version = event.version;
-        self.history.push_back(Arc::new(event));
-        while self.history.len() > HISTORY_EVENTS || self.bytes > HISTORY_BYTES {
-            self.drop_oldest();
-        }
-        self.wake.send_replace(version);
+        self.history.record(event);
+        self.wake.send_replace(None);
     }
-    fn drop_oldest(&mut self) {
-        if let Some(old) = self.history.pop_front() {
-            self.bytes = self.bytes.saturating_sub(old.after.json.len());
-            self.compacted = old.version;
-        }
+    /// Ends the open watches after the events so far. Later ones have no events up to this version.
+    fn end_watches(&mut self, version: u64) {
+        let rest = std::mem::replace(&mut self.history, History::new(version));
+        std::mem::replace(&mut self.wake, watch::Sender::new(None)).send_replace(Some(rest));
     }
 }
 
@@ -138,15 +124,12 @@ impl Store {
             let Some(found) = inner.tables.get(table) else {
                 return Ok(Snapshot { version, objects: Vec::new() });
             };
-            if version < found.compacted {
-                return Err(found.compacted);
-            }
-            let newer = found.history.partition_point(|e| e.version <= version);
-            if newer == found.history.len() {
+            let mut newer = found.history.newest_since(version)?.peekable();
+            if newer.peek().is_none() {
                 return Ok(Snapshot { version, objects: in_namespace(&found.objects, namespace) });
             }
             let mut objects = found.objects.clone();
-            for event in found.history.iter().skip(newer).rev() {
+            for event in newer {
                 let key = key(&event.after.namespace, &event.after.name);
                 match &event.before {
                     Some(before) => objects.insert(key, before.clone()),
@@ -157,38 +140,39 @@ impl Store {
         })
     }
 
-    /// Events after a version, up to about this number of bytes. `Err` is the version of compaction, if that is later.
-    pub(crate) fn events_since(&self, table: &str, version: u64, bytes: usize) -> Result<EventBatch, u64> {
+    /// Events for a watch after a version, up to about this number of bytes. `Err` is the version of compaction, if that is
+    /// later.
+    pub(crate) fn events_since(
+        &self,
+        table: &str,
+        watch: &TableWatch,
+        version: u64,
+        bytes: usize,
+    ) -> Result<EventBatch, u64> {
         self.read(|inner| {
-            let Some(found) = inner.tables.get(table) else {
-                return Ok(EventBatch { events: Vec::new(), version: inner.version, is_complete: true });
+            let rest = watch.borrow();
+            let found = rest.as_ref().or_else(|| inner.tables.get(table).map(|found| &found.history));
+            let (events, is_complete) = match found {
+                Some(history) => history.since(version, bytes)?,
+                None => (Vec::new(), true),
             };
-            if version < found.compacted {
-                return Err(found.compacted);
-            }
-            // From the end: readers are rarely far behind.
-            let new = found.history.iter().rev().take_while(|e| e.version > version).count();
-            let known = found.history.len().saturating_sub(new);
-            let mut left = bytes;
-            let mut events = Vec::new();
-            for event in found.history.range(known..) {
-                if left == 0 {
-                    let version = events.last().map_or(version, |event: &Arc<Event>| event.version);
-                    return Ok(EventBatch { events, version, is_complete: false });
-                }
-                left = left.saturating_sub(event.after.json.len().max(1));
-                events.push(event.clone());
-            }
-            Ok(EventBatch { events, version: inner.version, is_complete: true })
+            let last = events.last().map_or(version, |event| event.version);
+            Ok(EventBatch { events, version: if is_complete { inner.version } else { last }, is_complete })
         })
     }
 
     /// Receiver that is notified of changes of a table.
-    pub(crate) fn subscribe(&self, table: &Arc<str>) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe(&self, table: &Arc<str>) -> TableWatch {
+        self.write(|inner| inner.tables.entry(table.clone()).or_insert_with(Table::new).wake.subscribe())
+    }
+
+    /// Ends the open watches of a table. Each one still gets the events so far.
+    pub(crate) fn end_watches(&self, table: &str) {
         self.write(|inner| {
-            // A new table has no compacted events.
-            inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0)).wake.subscribe()
-        })
+            if let Some(found) = inner.tables.get_mut(table) {
+                found.end_watches(inner.version);
+            }
+        });
     }
 
     /// Inserts an object.
@@ -197,7 +181,7 @@ impl Store {
         let key = object.key();
         self.write(|inner| {
             let version = inner.version + 1;
-            let found = inner.tables.entry(table.clone()).or_insert_with(|| Table::new(0));
+            let found = inner.tables.entry(table.clone()).or_insert_with(Table::new);
             let Entry::Vacant(object_key) = found.objects.entry(key.clone()) else {
                 return Err(StoreError::AlreadyExists);
             };
@@ -323,19 +307,20 @@ impl Store {
             inner.version += 1;
             let version = inner.version;
             for table in inner.tables.values_mut() {
-                table.history.clear();
-                table.bytes = 0;
-                table.compacted = version;
-                table.wake.send_replace(version);
+                table.history = History::new(version);
+                table.wake.send_replace(None);
             }
         });
     }
 
-    /// Drops the objects and the history of a table.
+    /// Drops the objects of a table without events, and ends its watches.
     pub(crate) fn drop_table(&self, table: &str) {
         self.write(|inner| {
-            if let Some((name, found)) = inner.tables.remove_entry(table) {
+            if let Some((name, mut found)) = inner.tables.remove_entry(table) {
                 found.objects.iter().for_each(|(key, object)| inner.index.remove(&name, key, object));
+                found.objects.clear();
+                found.end_watches(inner.version);
+                inner.tables.insert(name, found);
             }
         });
     }

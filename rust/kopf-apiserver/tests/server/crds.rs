@@ -1,9 +1,13 @@
 //! Integration tests of CRDs: discovery of their groups, and what their changes do to objects and watches.
 
+use std::sync::Arc;
+
 use kopf_apiserver::Server;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
-use crate::running::{plain, wait_until};
+use crate::running::{lines, plain, send, wait_for_requests, wait_until};
+use crate::support::client::Answer;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const THINGS: &str = "/apis/test.dev/v1/namespaces/default/things";
@@ -32,6 +36,28 @@ async fn patch(server: &Server, path: &str, change: &Value) {
 async fn create_thing(server: &Server, name: &str, finalizers: &Value) {
     let thing = json!({"apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {"name": name, "finalizers": finalizers}});
     server.create(THINGS, &thing).await.expect("created");
+}
+
+/// Opens a watch from the current version.
+async fn watch(server: &Arc<Server>, path: &str) -> JoinHandle<Answer> {
+    let before = server.request_log().entries().len();
+    let path = format!("{path}?watch=1&timeoutSeconds=8&resourceVersion={}", server.resource_version());
+    let other = server.clone();
+    let watching = tokio::spawn(async move { send(&other, "GET", &path, "", &Value::Null).await });
+    wait_for_requests(server, before + 1).await;
+    watching
+}
+
+/// Types, versions and names of the events.
+fn summary(answer: &Answer) -> Vec<String> {
+    let events = lines(answer);
+    let text = |event: &Value, pointer: &str| {
+        event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let summary = events.iter().map(|event| {
+        ["/type", "/object/apiVersion", "/object/metadata/name"].map(|pointer| text(event, pointer)).join(" ")
+    });
+    summary.collect()
 }
 
 #[tokio::test]
@@ -63,4 +89,55 @@ async fn a_crd_that_is_being_deleted_offers_no_changes_but_accepts_them() {
     assert_eq!(resources["resources"][0]["verbs"], verbs);
     patch(&server, &format!("{THINGS}/held"), &json!({"metadata": {"finalizers": null}})).await;
     wait_until(&server, &format!("{CRDS}/things.test.dev"), Result::is_err).await;
+}
+
+#[tokio::test]
+async fn the_objects_of_a_deleted_crd_are_deleted_from_its_watches() {
+    let server = Arc::new(plain().await);
+    create_crd(&server, "things", "Thing", &["v1"]).await;
+    create_thing(&server, "a", &json!([])).await;
+    let watching = watch(&server, THINGS).await;
+    server.call("DELETE", &format!("{CRDS}/things.test.dev"), None).await.expect("deleted");
+    let answer = watching.await.expect("an answer");
+    assert_eq!(summary(&answer), ["DELETED test.dev/v1 a"]);
+}
+
+#[tokio::test]
+async fn a_changed_crd_ends_its_watches() {
+    let server = Arc::new(plain().await);
+    create_crd(&server, "things", "Thing", &["v1", "v1beta1"]).await;
+    let watching = watch(&server, THINGS).await;
+    let crd = format!("{CRDS}/things.test.dev");
+    patch(&server, &crd, &json!({"metadata": {"labels": {"a": "b"}}})).await;
+    create_thing(&server, "before", &json!([])).await;
+    let version = server.resource_version();
+    patch(&server, &crd, &json!({"spec": {"versions": versions(&["v1beta1", "v1"])}})).await;
+    create_thing(&server, "after", &json!([])).await;
+    let answer = watching.await.expect("an answer");
+    assert_eq!(summary(&answer), ["ADDED test.dev/v1 before"]);
+    // Its earlier events are in another version, so watches begin with a new list.
+    let path = format!("{THINGS}?watch=1&timeoutSeconds=1&resourceVersion=");
+    let answer = send(&server, "GET", &format!("{path}{version}"), "", &Value::Null).await;
+    assert_eq!(lines(&answer)[0]["object"]["code"], 410);
+    let list = server.get(THINGS).await.expect("a list");
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
+    create_thing(&server, "later", &json!([])).await;
+    let version = list["metadata"]["resourceVersion"].as_str().expect("a version");
+    let answer = send(&server, "GET", &format!("{path}{version}"), "", &Value::Null).await;
+    assert_eq!(summary(&answer), ["ADDED test.dev/v1 later"]);
+}
+
+#[tokio::test]
+async fn a_version_that_is_not_served_any_more_has_no_watches() {
+    let server = Arc::new(plain().await);
+    create_crd(&server, "things", "Thing", &["v1", "v1beta1"]).await;
+    let old = THINGS.replace("/v1/", "/v1beta1/");
+    let watching = watch(&server, &old).await;
+    let mut changed = versions(&["v1", "v1beta1"]);
+    changed[1]["served"] = false.into();
+    patch(&server, &format!("{CRDS}/things.test.dev"), &json!({"spec": {"versions": changed}})).await;
+    create_thing(&server, "after", &json!([])).await;
+    let answer = watching.await.expect("an answer");
+    assert_eq!((answer.code, summary(&answer)), (200, Vec::new()));
+    assert_eq!(send(&server, "GET", &old, "", &Value::Null).await.code, 404);
 }

@@ -45,6 +45,15 @@ pub(crate) async fn wait_until(
     }
 }
 
+/// Waits until the server has logged this number of requests.
+pub(crate) async fn wait_for_requests(server: &Server, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while server.request_log().entries().len() < count {
+        assert!(Instant::now() < deadline, "there are no {count} requests");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
 pub(crate) fn lines(answer: &Answer) -> Vec<Value> {
     answer.body.lines().map(|l| serde_json::from_str(l).expect("a line of a watch")).collect()
 }

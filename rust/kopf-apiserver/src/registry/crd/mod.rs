@@ -1,5 +1,6 @@
 //! CRDs: defaults, names, status, and their resources in the registry.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -270,7 +271,7 @@ pub(crate) fn unregistered(registry: &Registry, crd: &str) -> Registry {
 }
 
 /// Tables of the resources of a CRD.
-pub(crate) fn tables(registry: &Registry, crd: &str) -> Vec<Arc<str>> {
+pub(crate) fn tables(registry: &Registry, crd: &str) -> BTreeSet<Arc<str>> {
     registry
         .all()
         .filter(|r| r.custom.as_ref().is_some_and(|c| c.crd == crd))

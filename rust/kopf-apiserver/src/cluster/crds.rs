@@ -1,0 +1,149 @@
+//! CRDs of the cluster: their resources in the registry, and what their changes do to objects and watches.
+
+use std::sync::{Arc, PoisonError};
+
+use serde_json::Value;
+
+use super::Cluster;
+use crate::registry::crd;
+use crate::scheme::resources::{Registry, Resource};
+use crate::storage::object::Stored;
+use crate::storage::store::StoreError;
+
+const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
+
+impl Cluster {
+    /// Replaces the registry by one that is made from it. Other changes wait.
+    fn change_registry<T>(&self, change: impl FnOnce(&Registry) -> (Registry, T)) -> T {
+        let mut current = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        let (registry, out) = change(&current);
+        *current = Arc::new(registry);
+        out
+    }
+
+    /// Inserts an object, unless its resource is no longer served.
+    pub(super) fn insert_served(
+        &self,
+        resource: &Resource,
+        value: &Value,
+    ) -> Result<Arc<Stored>, StoreError> {
+        // A CRD cannot be removed until the object is stored.
+        let registry = self.registry.read().unwrap_or_else(PoisonError::into_inner);
+        if resource.custom.is_some() && !registry.serves(&resource.group, &resource.plural) {
+            return Err(StoreError::NotFound);
+        }
+        self.store.insert(&resource.store_key, value)
+    }
+
+    /// Serves the resources of a created or changed CRD, and updates its status. The watches of its objects end if its spec
+    /// has changed: they would send objects in other versions.
+    pub(super) fn on_crd_written(&self, crds: &Resource, old: Option<&Arc<Stored>>, new: &Stored) {
+        let has_new_spec = old.is_some_and(|old| old.value()["spec"] != new.value()["spec"]);
+        let registered = self.change_registry(|registry| {
+            // Concurrent requests may have changed the CRD again.
+            let Some(stored) = self.store.get(TABLE, "", &new.name) else { return (registry.clone(), None) };
+            if has_new_spec {
+                crd::tables(registry, &new.name).iter().for_each(|table| self.store.end_watches(table));
+            }
+            let crd = stored.value();
+            let (registry, conflict) = crd::registered(registry, &new.name, &crd);
+            (registry, Some((crd, conflict)))
+        });
+        let Some((crd, conflict)) = registered else { return };
+        self.set_new_defaults(&new.name);
+        if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_ref()) {
+            self.update(crds, "", &new.name, |crd| {
+                status.write(crd);
+                true
+            });
+        }
+    }
+
+    /// Sets the stored version and the defaults of a changed CRD in its objects, which kube-apiserver does whenever it reads an object.
+    fn set_new_defaults(&self, crd: &str) {
+        let is_stored = |r: &&Arc<Resource>| {
+            r.custom.as_ref().is_some_and(|c| c.crd == crd) && r.is_of_version(&r.storage_api_version)
+        };
+        let registry = self.registry();
+        let Some(resource) = registry.all().find(is_stored) else { return };
+        let schema = resource.schema();
+        self.store.rewrite(&resource.store_key, |value| {
+            let before = value.clone();
+            // Another version may have become the stored one.
+            if !resource.is_converted_by_webhook() {
+                value["apiVersion"] = resource.storage_api_version.as_str().into();
+            }
+            crate::schema::fill_defaults(value, &schema);
+            *value != before
+        });
+    }
+
+    /// Stops serving the resources of a removed CRD and drops their objects. Serves the CRDs whose names were in conflict with it.
+    pub(super) fn on_crd_removed(&self, crds: &Resource, name: &str) {
+        self.change_registry(|registry| {
+            if self.store.get(TABLE, "", name).is_some() {
+                // It was created again.
+                return (registry.clone(), ());
+            }
+            crd::tables(registry, name).iter().for_each(|table| self.store.drop_table(table));
+            (crd::unregistered(registry, name), ())
+        });
+        for stored in self.store.list(TABLE, None).objects {
+            if !self.registry().all().any(|r| r.custom.as_ref().is_some_and(|c| *c.crd == *stored.name)) {
+                self.on_crd_written(crds, None, &stored);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::base::options::ServerOptions;
+
+    fn crds(cluster: &Cluster) -> Arc<Resource> {
+        cluster.builtin("apiextensions.k8s.io", "customresourcedefinitions").unwrap()
+    }
+
+    fn crd(name: &str) -> Value {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{name}.test.dev"), "uid": name},
+            "spec": {"group": "test.dev", "scope": "Cluster", "names": {"plural": name, "kind": name.to_uppercase()},
+                "versions": [{"name": "v1", "served": true, "storage": true}]}})
+    }
+
+    #[test]
+    fn crds_of_concurrent_requests_are_all_served() {
+        const THREADS: usize = 8;
+        const CRDS: usize = 25;
+        let cluster = Cluster::new(ServerOptions::default());
+        let resource = crds(&cluster);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (cluster, resource) = (&cluster, &resource);
+                scope.spawn(move || {
+                    for number in 0..CRDS {
+                        cluster.insert(resource, crd(&format!("t{thread}n{number}"))).unwrap();
+                    }
+                });
+            }
+        });
+        let registry = cluster.registry();
+        assert_eq!(registry.version("test.dev", "v1").map(|served| served.len()), Some(THREADS * CRDS));
+    }
+
+    #[test]
+    fn objects_of_removed_crds_are_not_stored() {
+        let cluster = Cluster::new(ServerOptions::default());
+        let resource = crds(&cluster);
+        let stored = cluster.insert(&resource, crd("things")).unwrap();
+        let things = cluster.resource_of("test.dev/things").unwrap();
+        let stored = cluster.get(&resource, "", &stored.name).unwrap();
+        cluster.remove(&resource, &stored, stored.value()).unwrap();
+        let thing =
+            json!({"apiVersion": "test.dev/v1", "kind": "THINGS", "metadata": {"name": "a", "uid": "thing"}});
+        assert_eq!(cluster.insert(&things, thing).err(), Some(StoreError::NotFound));
+    }
+}
