@@ -17,6 +17,9 @@ use crate::registry::selectors::{FieldSelector, LabelSelector, ShardSelector};
 use crate::storage::object::Stored;
 use crate::webhook::conversion;
 
+/// The longest timeout of a watch in seconds, a century: longer ones may exceed the range of the clock.
+const MAX_TIMEOUT: u64 = 100 * 365 * 24 * 60 * 60;
+
 pub(crate) async fn get(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     call.output_format(false)?;
@@ -236,6 +239,7 @@ pub(crate) fn watch(call: &Call<'_>) -> Result<Response, Status> {
     let timeout = query.number("timeoutSeconds").filter(|s| *s > 0);
     // kube-apiserver closes watches after 30 to 60 minutes.
     let seconds = timeout.unwrap_or_else(|| 1800 + crate::base::random::random_bits() % 1800);
+    let seconds = seconds.min(MAX_TIMEOUT);
     let watch = Watch::new(
         call.cluster,
         &call.resource,

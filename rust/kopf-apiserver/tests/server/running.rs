@@ -365,6 +365,17 @@ async fn a_service_account_without_a_namespace_is_in_that_of_the_binding() {
 }
 
 #[tokio::test]
+async fn watches_have_any_timeout() {
+    let server = std::sync::Arc::new(plain().await);
+    let other = server.clone();
+    let path = format!("{MAPS}?watch=1&timeoutSeconds={}", i64::MAX);
+    let watching = tokio::spawn(async move { send(&other, "GET", &path, "", &Value::Null).await });
+    wait_for_requests(&server, 1).await;
+    server.faults().cut_watches("configmaps");
+    assert_eq!(watching.await.expect("an answer").code, 200);
+}
+
+#[tokio::test]
 async fn malformed_requests_get_a_status() {
     let server = plain().await;
     for body in ["{", "[", "null", "{\"metadata\": 5}", "{\"metadata\":{\"name\":[]}}"] {
