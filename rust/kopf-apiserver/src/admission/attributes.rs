@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 use crate::base::user::User;
 use crate::cluster::Cluster;
 use crate::error::status::Status;
-use crate::scheme::conversion;
+use crate::schema::decode::{self, DecodeWarnings};
 use crate::scheme::resources::Resource;
+use crate::scheme::{builtin, conversion};
 use crate::webhook;
 
 /// Operation of an admission request.
@@ -164,6 +165,18 @@ impl Attributes<'_> {
     /// Whether the object of the request has the kind of the subresource, such as `Scale`.
     pub(super) fn has_other_kind(&self) -> bool {
         matches!(self.subresource, Some("scale" | "eviction" | "binding" | "token"))
+    }
+
+    /// Checks the types in an object of the kind of the subresource. The error is that of Go's decoder.
+    pub(super) fn check_other_kind(&self, object: &Value) -> Result<(), String> {
+        let kind = self.subresource.and_then(|name| self.resource.subresource(name)?.kind.as_ref());
+        let Some((group, version, kind)) = kind else { return Ok(()) };
+        let package = match group.split('.').next().unwrap_or_default() {
+            "" => "core",
+            package => package,
+        };
+        let schema = builtin::schema(&format!("{package}.{version}.{kind}"));
+        decode::decode(object.clone(), &schema, &mut DecodeWarnings::default()).map(|_| ())
     }
 
     /// An object of the request in the version of another resource.

@@ -307,6 +307,7 @@ async fn patched(
     })?;
     let new = request.back_from_version_of(&new, matched).await.map_err(CallError::Rejected)?;
     if request.has_other_kind() {
+        request.check_other_kind(&new).map_err(|why| internal(&why))?;
         return Ok((new != *object).then_some(new));
     }
     let new = if request.resource.custom.is_some() {

@@ -41,12 +41,13 @@ pub(super) async fn mutate(
         body::check_namespace_matches(call, &mut mutated)?;
         return Ok(Some(mutated));
     };
-    let mut mutated = admission::mutate(&attributes, shown.clone(), Some(&old)).await?;
+    let mutated = admission::mutate(&attributes, shown.clone(), Some(&old)).await?;
     if mutated == shown {
         return Ok(None);
     }
     let mut new = new.clone();
-    scale_values::set_replicas(call, &mut new, mutated["spec"]["replicas"].take());
+    let replicas = mutated.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
+    scale_values::set_replicas(call, &mut new, replicas.into());
     Ok(Some(new))
 }
 

@@ -213,3 +213,23 @@ async fn a_rule_for_all_subresources_matches_the_objects_too() {
     called.sort_unstable();
     assert_eq!(called, ["/all", "/any"]);
 }
+
+#[tokio::test]
+async fn a_webhook_that_makes_a_scale_invalid_fails_the_request() {
+    let server = plain().await;
+    let webhook =
+        Webhook::start(|_, _| patched(&json!([{"op": "replace", "path": "/spec", "value": "none"}]))).await;
+    let hooks = [("broken", json!({"rules": [rule("apps", "v1", "deployments/scale")]}))];
+    configure(&server, "mutatingwebhookconfigurations", &webhook, &hooks).await;
+    let template =
+        json!({"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    server.create(path, &deployment).await.expect("created");
+    let change = json!({"spec": {"replicas": 3}});
+    let failed = server.call("PATCH", &format!("{path}/d/scale"), Some(&change)).await;
+    let failed = failed.expect_err("rejected").to_string();
+    assert!(failed.contains("(500)") && failed.contains("cannot unmarshal string"), "{failed}");
+    assert_eq!(server.get(&format!("{path}/d")).await.expect("found")["spec"]["replicas"], 2);
+}
