@@ -240,20 +240,24 @@ fn replicas(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Val
     let desired = usize::try_from(desired).unwrap_or(0);
     let stateful = resource.plural == "statefulsets";
     let pods: Vec<_> = owned(cluster, "pods", &object.namespace, &object.uid);
-    let active: Vec<_> =
-        pods.iter().filter(|p| p.value().pointer("/metadata/deletionTimestamp").is_none()).collect();
-    if active.len() < desired {
-        for ordinal in 0..desired.saturating_sub(active.len()) {
-            let name = if stateful {
-                format!("{}-{}", object.name, active.len() + ordinal)
-            } else {
-                format!("{}-{}", object.name, crate::base::random::name_suffix())
-            };
+    let mut active: Vec<_> = pods.iter().filter(|pod| !pod.is_deleting).collect();
+    if stateful {
+        active.sort_by_key(|pod| ordinal(pod));
+        for missing in (0..desired).filter(|number| !active.iter().any(|pod| ordinal(pod) == *number)) {
+            make_pod(cluster, resource, value, &format!("{}-{missing}", object.name));
+        }
+    } else {
+        for _ in active.len()..desired {
+            let name = format!("{}-{}", object.name, crate::base::random::name_suffix());
             make_pod(cluster, resource, value, &name);
         }
-    } else if let Some(pods_resource) = cluster.builtin("", "pods") {
-        for pod in active.iter().skip(desired) {
-            gc::delete(cluster, &pods_resource, pod, None);
+    }
+    if let Some(pods_resource) = cluster.builtin("", "pods") {
+        for (index, pod) in active.iter().enumerate() {
+            let number = if stateful { ordinal(pod) } else { index };
+            if number >= desired {
+                gc::delete(cluster, &pods_resource, pod, None);
+            }
         }
     }
     let ready = active.iter().filter(|p| is_ready(&p.value())).count();
@@ -285,6 +289,11 @@ fn replicas(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Val
             ));
         }
     }
+}
+
+/// The number of a pod in its stateful set.
+fn ordinal(pod: &Stored) -> usize {
+    pod.name.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(usize::MAX)
 }
 
 fn make_pod(cluster: &Cluster, resource: &Resource, value: &Value, name: &str) {

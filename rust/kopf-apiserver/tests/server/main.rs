@@ -11,4 +11,5 @@ mod faults;
 mod protocol;
 mod running;
 mod support;
+mod workloads;
 mod writes;
