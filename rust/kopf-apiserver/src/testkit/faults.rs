@@ -114,6 +114,16 @@ impl Injection {
         client.clone_into(&mut self.client);
         self
     }
+    /// Whether a request with this verb can have the fault.
+    fn is_possible(&self, verb: &str) -> bool {
+        match self.fault {
+            Fault::Conflict => matches!(verb, "create" | "update" | "patch" | "delete"),
+            Fault::Gone => matches!(verb, "list" | "watch"),
+            // They are not faults of single requests.
+            Fault::Silence | Fault::Stale(_) => false,
+            _ => true,
+        }
+    }
     /// Whether the filter matches. `plural` includes the subresource of the request.
     fn matches(&self, verb: &str, plural: &str, client: RequestClient<'_>) -> bool {
         let matches_filter = |filter: &str, actual: &str| filter.is_empty() || filter == actual;
@@ -228,12 +238,12 @@ impl Faults {
         let mut out =
             FaultEffects { reset: self.is_cut_off() && !client.is_test(), ..FaultEffects::default() };
         let mut active = self.lock();
-        for injection in active.iter_mut().filter(|i| i.matches(verb, plural, client)) {
+        for injection in active.iter_mut().filter(|i| i.is_possible(verb) && i.matches(verb, plural, client))
+        {
             if let Some(left) = injection.skip_first.checked_sub(1) {
                 injection.skip_first = left;
                 continue;
             }
-            let writes = matches!(verb, "create" | "update" | "patch" | "delete");
             match &injection.fault {
                 Fault::Latency(delay) => out.delay += *delay,
                 Fault::Reset => out.reset = true,
@@ -247,15 +257,15 @@ impl Faults {
                 }
                 Fault::TooManyRequests(seconds) => out.status = Some(Status::too_many_requests(*seconds)),
                 Fault::Code(code) => out.status = Some(Status::new(*code, "InternalError", "injected fault")),
-                Fault::Conflict if writes => {
+                Fault::Conflict => {
                     let message = "Operation cannot be fulfilled: the object has been modified; please apply your changes to the \
                                    latest version and try again";
                     out.status = Some(Status::new(409, "Conflict", message));
                 }
-                Fault::Gone if matches!(verb, "list" | "watch") => {
+                Fault::Gone => {
                     out.status = Some(Status::gone("too old resource version: injected fault"));
                 }
-                _ => continue,
+                Fault::Silence | Fault::Stale(_) => {}
             }
             if let Some(times) = &mut injection.times {
                 *times -= 1;

@@ -249,3 +249,14 @@ async fn a_silenced_watch_ends_when_its_resource_is_no_longer_served() {
     let answer = tokio::time::timeout(Duration::from_mins(1), watching).await.expect("the watch ends");
     assert_eq!(answer.expect("an answer").code, 200);
 }
+
+#[tokio::test]
+async fn requests_that_a_fault_cannot_affect_are_not_counted() {
+    let server = plain().await;
+    server.faults().inject(Injection::always(Fault::Conflict).after(1).times(1));
+    for name in ["a", "b"] {
+        assert_eq!(send(&server, "GET", MAPS, &Value::Null).await.code, 200);
+        let expected = if name == "a" { 201 } else { 409 };
+        assert_eq!(send(&server, "POST", MAPS, &map(name)).await.code, expected, "{name}");
+    }
+}
