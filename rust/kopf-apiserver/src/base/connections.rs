@@ -88,7 +88,10 @@ impl Counts {
             requests: AtomicUsize::default(),
             streams: AtomicUsize::default(),
         });
-        lock(&CONNECTIONS).push(Arc::downgrade(&counts));
+        let mut connections = lock(&CONNECTIONS);
+        connections.retain(|known| known.strong_count() > 0);
+        connections.push(Arc::downgrade(&counts));
+        drop(connections);
         counts
     }
 
@@ -260,6 +263,14 @@ mod tests {
         assert_eq!((counts.state().requests, counts.state().streams), (0, 1));
         drop(stream);
         assert_eq!(counts.state().streams, 0);
+    }
+
+    #[test]
+    fn closed_connections_are_forgotten() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let closed = Arc::downgrade(&Counts::new(address, address));
+        let _open = Counts::new(address, address);
+        assert!(lock(&CONNECTIONS).iter().all(|known| !known.ptr_eq(&closed)));
     }
 
     #[test]
