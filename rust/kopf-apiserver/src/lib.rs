@@ -39,7 +39,8 @@
 //! - **Watches** from a version before the start of the server get all events since the start. The history keeps the last 10,000
 //!   events of each resource (or 32 MB), not five minutes.
 //! - **Nesting**: objects may have 127 levels, and results of JSON patches 120; kube-apiserver allows thousands.
-//! - **Access**: anonymous requests are rejected. Users have tokens, not certificates. Cluster roles are not aggregated.
+//! - **Access**: anonymous requests are rejected. Users have tokens, not certificates. Tokens of service accounts do not expire.
+//!   Cluster roles are not aggregated, and there are no default ones. Privilege escalation is not prevented.
 //! - **Priority and fairness, audit, metrics, API aggregation**.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "tests fail loudly"))]
