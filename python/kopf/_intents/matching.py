@@ -38,7 +38,7 @@ def prematch(handler: ResourceHandler, cause: Cause) -> bool:
 
 
 def evaluate(handler: ResourceHandler, cause: Cause) -> tuple[bool, bool]:
-    """Whether the handler is for the object, and whether it is also for the change. Each function is called at most once."""
+    """Whether the handler is for the object, and also for the change. Functions are called at most once."""
     is_for_object = prematch(handler, cause)
     is_for_change = is_for_object and isinstance(cause, ResourceCause) and not _find_in_change(handler, cause)
     return is_for_object, is_for_change

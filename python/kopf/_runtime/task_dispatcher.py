@@ -318,9 +318,8 @@ class TaskDispatcher:
         if cycle is None:
             return
         if host_task.keep_fns:
-            # Those of a failed cycle are not applied, and its handlers are called again.
-            fns = cycle.patch.fns if cycle.error is None else cycle.deferred_fns
-            self._memos.defer_fns(cycle.uid, fns)
+            # The handlers of a failed cycle are called again.
+            self._memos.defer_fns(cycle.uid, cycle.deferred_fns if cycle.error else cycle.patch.fns)
         if cycle.task is not None and not cycle.task.done():
             self._track(cycle.task)  # it is cancelled, but has not ended yet
         cycle.close()

@@ -43,7 +43,9 @@ impl Cluster {
             // Concurrent requests may have changed the CRD again.
             let Some(stored) = self.store.get(TABLE, "", &new.name) else { return (registry.clone(), None) };
             if has_new_spec {
-                crd::tables(registry, &new.name).iter().for_each(|table| self.store.end_watches(table));
+                for table in &crd::tables(registry, &new.name) {
+                    self.store.end_watches(table);
+                }
             }
             let crd = stored.value();
             let (registry, conflict) = crd::registered(registry, &new.name, &crd);
@@ -85,7 +87,9 @@ impl Cluster {
                 // It was created again.
                 return (registry.clone(), ());
             }
-            crd::tables(registry, name).iter().for_each(|table| self.store.drop_table(table));
+            for table in &crd::tables(registry, name) {
+                self.store.drop_table(table);
+            }
             (crd::unregistered(registry, name), ())
         });
         for stored in self.store.list(TABLE, None).objects {
@@ -131,7 +135,7 @@ mod tests {
             }
         });
         let registry = cluster.registry();
-        assert_eq!(registry.version("test.dev", "v1").map(|served| served.len()), Some(THREADS * CRDS));
+        assert_eq!(registry.version("test.dev", "v1").unwrap().len(), THREADS * CRDS);
     }
 
     #[test]

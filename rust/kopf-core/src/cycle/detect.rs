@@ -306,7 +306,16 @@ impl Cycle {
 
     /// The verdict of the filters of a change handler, without callables.
     fn verdict(&mut self, index: usize) -> ChangeVerdict {
-        let Self { known_comparison, comparison, log_messages, object, resource_handlers, config, memory, .. } = self;
+        let Self {
+            known_comparison,
+            comparison,
+            log_messages,
+            object,
+            resource_handlers,
+            config,
+            memory,
+            ..
+        } = self;
         let Some((handler, changing)) =
             config.registry.handlers.get(index).and_then(|handler| Some((handler, handler.changing()?)))
         else {
@@ -315,17 +324,31 @@ impl Cycle {
         filters::on_change(handler, changing, object, |field| {
             let comparison = comparison.get_or_insert_with(|| {
                 EssenceComparison::read(
- known_comparison, object, resource_handlers, config, memory, log_messages)
+                    known_comparison,
+                    object,
+                    resource_handlers,
+                    config,
+                    memory,
+                    log_messages,
+                )
             });
             comparison.field(object, resource_handlers, config, field)
         })
     }
 
     pub(super) fn comparison(&mut self) -> &mut EssenceComparison {
-        let Self { known_comparison, comparison, log_messages, object, resource_handlers, config, memory, .. } = self;
+        let Self {
+            known_comparison,
+            comparison,
+            log_messages,
+            object,
+            resource_handlers,
+            config,
+            memory,
+            ..
+        } = self;
         comparison.get_or_insert_with(|| {
-            EssenceComparison::read(
- known_comparison, object, resource_handlers, config, memory, log_messages)
+            EssenceComparison::read(known_comparison, object, resource_handlers, config, memory, log_messages)
         })
     }
 

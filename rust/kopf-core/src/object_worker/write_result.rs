@@ -91,7 +91,7 @@ impl ObjectWorker {
             }
             // Functions of an earlier cycle are still to be applied.
             let carry = self.memory.remaining_fns;
-            return DecisionResult::Finished(Finished { log, carry, ..Finished::default() });
+            return DecisionResult::Finished(Finished { carry, log, ..Finished::default() });
         }
         self.memory.fully_handled_once |= decision.fully_handled_once;
         self.memory.annotations_removed |= decision.annotations_removed;

@@ -207,11 +207,7 @@ impl PendingState {
             final_progress.clone_from(&self.final_progress);
             missing_patch = self.with_final_records(missing_patch, persistence);
         }
-        let rejected_patch = self.rejected_patch.due().map(|due| {
-            let rejected = unconfirmed(self.rejected_patch.patch());
-            (Patch(subtract(rejected, &self.unwritten)), due)
-        });
-        let rejected_patch = rejected_patch.filter(|(patch, _)| !patch.is_empty());
+        let rejected_patch = self.missing_rejected_patch(unconfirmed);
         // Changes of handlers outside of the status are not overlaid before the API server accepts them: it may reject or
         // change them.
         let mut ours = Patch::default();
@@ -253,6 +249,16 @@ impl PendingState {
             restarted,
             rejected_patch,
         })
+    }
+
+    /// The missing part of the rejected patch, apart from the unwritten one, and when it is sent again.
+    fn missing_rejected_patch(
+        &self,
+        unconfirmed: impl Fn(&Map<String, Value>) -> Map<String, Value>,
+    ) -> Option<(Patch, Timestamp)> {
+        let due = self.rejected_patch.due()?;
+        let rejected = subtract(unconfirmed(self.rejected_patch.patch()), &self.unwritten);
+        (!rejected.is_empty()).then_some((Patch(rejected), due))
     }
 
     /// Adds what follows the final progress: the removal of its records, although they are not on the object yet.

@@ -236,25 +236,25 @@ impl Client {
             let error = match self.attempt(method, url, payload, OnUnauthorized::Replace).await {
                 Ok(body) => {
                     if attempt > 1 {
-                        self.debug(|| format!("Request attempt {} succeeded: {method} {server}{url}", what()));
+                        self.debug(|| {
+                            format!("Request attempt {} succeeded: {method} {server}{url}", what())
+                        });
                     }
                     return Ok(body);
                 }
                 Err(error) if !is_retried(&error) => return Err(error),
                 Err(error) => error,
             };
-            let server = self.credential_store.server();
+            let (what, server) = (what(), self.credential_store.server());
             let Some(delay) = retries.next(retry_after(&error), 0.0) else {
                 self.error(format!(
-                    "Request attempt {} failed; escalating: {method} {server}{url} -> {error}",
-                    what()
+                    "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
                 ));
                 return Err(error);
             };
             self.counts.on_retry(&error);
             self.error(format!(
-                "Request attempt {} failed; will retry: {method} {server}{url} -> {error}",
-                what()
+                "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
             ));
             if let Some(planned) = delay.overridden {
                 self.debug(|| override_text(planned, delay.seconds, &format!("{method} {server}{url}")));

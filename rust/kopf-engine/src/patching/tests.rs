@@ -310,6 +310,8 @@ async fn a_result_of_functions_that_is_rejected_is_no_conflict() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_result_of_functions_does_not_block_the_finalizer() {
+    let is_about_spec = |one: &Value| one["path"].as_str().is_some_and(|path| path.starts_with("/spec"));
+    let released = || json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
     for code in [400, 403, 413, 422] {
         let change = WriteRequest {
             functions: true,
@@ -317,18 +319,12 @@ async fn a_rejected_result_of_functions_does_not_block_the_finalizer() {
             deletion_handled: true,
             ..WriteRequest::default()
         };
-        let outcome = apply(body("1", deleting()), change, move |got| {
-            let is_about_spec =
-                |one: &Value| one["path"].as_str().is_some_and(|path| path.starts_with("/spec"));
-            match &*got.method {
-                "PATCH" if got.body.as_array().unwrap().iter().any(is_about_spec) => {
-                    failure_response(code, Some("spec.x"))
-                }
-                "PATCH" => {
-                    (200, Some(body("2", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))))
-                }
-                _ => listed("1", deleting()),
+        let outcome = apply(body("1", deleting()), change, move |got| match &*got.method {
+            "PATCH" if got.body.as_array().unwrap().iter().any(is_about_spec) => {
+                failure_response(code, Some("spec.x"))
             }
+            "PATCH" => (200, Some(body("2", released()))),
+            _ => listed("1", deleting()),
         })
         .await;
         let PatchFailure { applied, error } = outcome.result.unwrap_err();

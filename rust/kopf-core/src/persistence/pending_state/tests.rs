@@ -6,6 +6,7 @@ use crate::activation::log::LogMessage;
 
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 
+mod condensed;
 mod crashes;
 mod deferred_progress;
 mod other_operators;
@@ -458,8 +459,10 @@ fn a_rejected_status_is_visible_to_handlers() {
     let mut scene = Scene::handled();
     scene.reject(status(json!({"c1": 1})));
     let object = Arc::new(Object::decode(&scene.object.to_string()).unwrap());
-    let amended =
-        scene.memory.overlay(&object, ViewAge::Consistent, &scene.config.settings, &scene.handlers, &mut None).unwrap();
+    let amended = scene
+        .memory
+        .overlay(&object, ViewAge::Consistent, &scene.config.settings, &scene.handlers, &mut None)
+        .unwrap();
     assert_eq!(amended.object.to_value()["status"], json!({"c1": 1}));
     assert!(amended.missing_patch.is_empty() && !amended.urgent);
 }
@@ -582,21 +585,4 @@ fn rejected_fields_are_not_in_the_diffbase() {
     let written = Object::decode(&Value::Object(own).to_string()).unwrap();
     let base = persistence.diffbase_storage.fetch(&written).unwrap();
     assert_eq!(base, Some(json!({"spec": {"x": 1, "other": 2}})));
-}
-
-#[test]
-fn rejected_fields_are_not_in_a_condensed_diffbase() {
-    let mut scene = Scene::handled();
-    scene.object["spec"] = json!({"x": 1, "size": 1, "blob": "y".repeat(300_000)});
-    let object = Object::decode(&scene.object.to_string()).unwrap();
-    let persistence = &scene.config.settings.persistence;
-    let mut patch = Patch::default();
-    persistence.diffbase_storage.store(&object, &mut patch, &essence(&object, persistence, &[]));
-    let rejected = json!({"spec": {"size": -1}});
-    let own =
-        without_rejected(patch.0, rejected.as_object().unwrap(), &object, persistence, &scene.handlers);
-    apply_merge(&mut scene.object, &own);
-    let written = Object::decode(&scene.object.to_string()).unwrap();
-    let compared = crate::persistence::essence::compare(&written, persistence, &[]);
-    assert_eq!(compared, Ok(crate::persistence::essence::Comparison::Same));
 }
