@@ -336,18 +336,18 @@ def test_functions_of_the_patch_are_applied_and_kept(rig, make_watching):
     assert json.loads(done[0])["spec"]["added"] == 1 and json.loads(again[0])["spec"]["added"] == 1
 
 
-def test_functions_of_an_earlier_cycle_are_kept_when_the_next_one_fails(rig, make_watching):
-    async def fn(patch, **_):
+def test_functions_of_an_earlier_cycle_are_kept_when_the_next_one_fails(rig, make_changing):
+    def fn(patch, **_):
         patch.fns.append(lambda body: body["spec"].update(added=body["spec"].get("added", 0) + 1))
 
     def fail(**_):
         raise RuntimeError("boo")
 
     async def main():
-        made = rig(make_watching(fn), make_watching(fn, id="failing", when=fail))
-        await made.play(("watch", [0]), cycle=1)
+        made = rig(make_changing(fn), make_changing(fn, id="failing", when=fail))
+        await made.play(("handle", [0]), cycle=1, reason="create", new={})
         await made.play(("keep_fns", []), cycle=1)
-        failed = await made.play(("watch", [0, 1]), cycle=2)
+        failed = await made.play(("handle", [0]), ("filter", [1]), cycle=2, reason="create", new={})
         await made.play(("keep_fns", []), cycle=2)
         return failed, await made.play(("transform", []), cycle=3)
 

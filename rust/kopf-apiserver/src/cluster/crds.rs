@@ -6,21 +6,13 @@ use serde_json::Value;
 
 use super::Cluster;
 use crate::registry::crd;
-use crate::scheme::resources::{Registry, Resource};
+use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
 use crate::storage::store::StoreError;
 
 const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 impl Cluster {
-    /// Replaces the registry by one that is made from it. Other changes wait.
-    fn change_registry<T>(&self, change: impl FnOnce(&Registry) -> (Registry, T)) -> T {
-        let mut current = self.registry.write().unwrap_or_else(PoisonError::into_inner);
-        let (registry, out) = change(&current);
-        *current = Arc::new(registry);
-        out
-    }
-
     /// Inserts an object, unless its resource is no longer served.
     pub(super) fn insert_served(
         &self,
@@ -35,30 +27,33 @@ impl Cluster {
         self.store.insert(&resource.store_key, value)
     }
 
-    /// Serves the resources of a created or changed CRD, and updates its status. The watches of its objects end if its spec
-    /// has changed: they would send objects in other versions.
-    pub(super) fn on_crd_written(&self, crds: &Resource, old: Option<&Arc<Stored>>, new: &Stored) {
-        let has_new_spec = old.is_some_and(|old| old.value()["spec"] != new.value()["spec"]);
-        let registered = self.change_registry(|registry| {
-            // Concurrent requests may have changed the CRD again.
-            let Some(stored) = self.store.get(TABLE, "", &new.name) else { return (registry.clone(), None) };
-            if has_new_spec {
-                for table in &crd::tables(registry, &new.name) {
-                    self.store.end_watches(table);
-                }
+    /// Stores a CRD, and serves its resources: whoever receives its event finds them. Then updates its status. The watches of its
+    /// objects end if its spec has changed: they would send objects in other versions.
+    pub(super) fn write_crd(
+        &self,
+        crds: &Resource,
+        old: Option<&Arc<Stored>>,
+        write: impl FnOnce() -> Result<Arc<Stored>, StoreError>,
+    ) -> Result<Arc<Stored>, StoreError> {
+        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        let stored = write()?;
+        let crd = stored.value();
+        if old.is_some_and(|old| old.value()["spec"] != crd["spec"]) {
+            for table in &crd::tables(&registry, &stored.name) {
+                self.store.end_watches(table);
             }
-            let crd = stored.value();
-            let (registry, conflict) = crd::registered(registry, &new.name, &crd);
-            (registry, Some((crd, conflict)))
-        });
-        let Some((crd, conflict)) = registered else { return };
-        self.set_new_defaults(&new.name);
+        }
+        let (registered, conflict) = crd::registered(&registry, &stored.name, &crd);
+        *registry = Arc::new(registered);
+        drop(registry);
+        self.set_new_defaults(&stored.name);
         if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_ref()) {
-            self.update(crds, "", &new.name, |crd| {
+            self.update(crds, "", &stored.name, |crd| {
                 status.write(crd);
                 true
             });
         }
+        Ok(stored)
     }
 
     /// Sets the stored version and the defaults of a changed CRD in its objects, which kube-apiserver does whenever it reads an object.
@@ -80,23 +75,27 @@ impl Cluster {
         });
     }
 
-    /// Stops serving the resources of a removed CRD and drops their objects. Serves the CRDs whose names were in conflict with it.
-    pub(super) fn on_crd_removed(&self, crds: &Resource, name: &str) {
-        self.change_registry(|registry| {
-            if self.store.get(TABLE, "", name).is_some() {
-                // It was created again.
-                return (registry.clone(), ());
-            }
-            for table in &crd::tables(registry, name) {
-                self.store.drop_table(table);
-            }
-            (crd::unregistered(registry, name), ())
-        });
+    /// Removes a CRD, stops serving its resources and drops their objects. Serves the CRDs whose names were in conflict with it.
+    pub(super) fn remove_crd(
+        &self,
+        crds: &Resource,
+        remove: impl FnOnce() -> Result<Arc<Stored>, StoreError>,
+    ) -> Result<Arc<Stored>, StoreError> {
+        let mut registry = self.registry.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = remove()?;
+        for table in &crd::tables(&registry, &removed.name) {
+            self.store.drop_table(table);
+        }
+        *registry = Arc::new(crd::unregistered(&registry, &removed.name));
+        drop(registry);
         for stored in self.store.list(TABLE, None).objects {
             if !self.registry().all().any(|r| r.custom.as_ref().is_some_and(|c| *c.crd == *stored.name)) {
-                self.on_crd_written(crds, None, &stored);
+                // It may be removed meanwhile.
+                let read = || self.store.get(TABLE, "", &stored.name).ok_or(StoreError::NotFound);
+                drop(self.write_crd(crds, None, read));
             }
         }
+        Ok(removed)
     }
 }
 

@@ -139,7 +139,11 @@ impl Cluster {
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             crate::registry::meta::sort_members(meta);
         }
-        let stored = self.insert_served(resource, &value)?;
+        let stored = if is_crd(resource) {
+            self.write_crd(resource, None, || self.store.insert(&resource.store_key, &value))?
+        } else {
+            self.insert_served(resource, &value)?
+        };
         self.on_written(resource, None, &stored);
         Ok(stored)
     }
@@ -154,7 +158,9 @@ impl Cluster {
         if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             crate::registry::meta::sort_members(meta);
         }
-        let stored = self.store.replace(&resource.store_key, old.version, &value)?;
+        let replace = || self.store.replace(&resource.store_key, old.version, &value);
+        let stored =
+            if is_crd(resource) { self.write_crd(resource, Some(old), replace)? } else { replace()? };
         self.on_written(resource, Some(old), &stored);
         Ok(stored)
     }
@@ -166,10 +172,8 @@ impl Cluster {
         mut last: Value,
     ) -> Result<Arc<Stored>, StoreError> {
         conversion::to_storage(&mut last, resource);
-        let stored = self.store.remove(&resource.store_key, old.version, &last)?;
-        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            self.on_crd_removed(resource, &stored.name);
-        }
+        let remove = || self.store.remove(&resource.store_key, old.version, &last);
+        let stored = if is_crd(resource) { self.remove_crd(resource, remove)? } else { remove()? };
         if self.options.garbage_collection {
             if self.store.has_dependents(&stored.uid) {
                 self.enqueue(WorkItem::OwnerDeleted(stored.uid.clone()));
@@ -186,9 +190,6 @@ impl Cluster {
     }
 
     fn on_written(&self, resource: &Resource, old: Option<&Arc<Stored>>, new: &Arc<Stored>) {
-        if resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-            self.on_crd_written(resource, old, new);
-        }
         if self.options.garbage_collection {
             self.enqueue_changed_owners(resource, old, new);
         }
@@ -254,4 +255,8 @@ impl Cluster {
         }
         false
     }
+}
+
+fn is_crd(resource: &Resource) -> bool {
+    resource.is("apiextensions.k8s.io", "customresourcedefinitions")
 }
