@@ -13,6 +13,7 @@ mod consumer;
 mod cycles;
 mod effects;
 mod event;
+mod inspecting;
 mod lists;
 mod measured;
 mod metrics;

@@ -8,70 +8,20 @@ use kopf_core::handler::reconciling::{InitialTriggers, Reconciling};
 use kopf_core::object::Object;
 use kopf_core::persistence::consistency::contains;
 use kopf_core::persistence::finalizer::Edit;
-use kopf_core::predicate::{Changed, Digests};
+use kopf_core::predicate::Digests;
 use kopf_core::relations::{ObjectName, TriggerDecision};
 use kopf_core::schedule::{PrimaryState, Priority};
 use kopf_core::time::Timestamp;
 
 use super::PrimaryName;
-use super::effects::{Effects, FinalizerEdit, Inspect};
+use super::effects::{Effects, FinalizerEdit};
 use super::event::{FeedId, Listed, PrimaryEvent, Trigger, described, name_of};
-use super::state::{Inspected, Primary, Reconciler, State, kept};
+use super::state::{Primary, Reconciler, State, kept};
 use crate::host::reconcile::Inspection;
-use crate::object_key::key_of;
 
 impl State {
-    /// Takes an event of an object that can be a primary.
-    pub(super) fn on_primary(
-        &mut self,
-        index: usize,
-        event: PrimaryEvent,
-        now: Timestamp,
-        effects: &mut Effects,
-    ) {
-        let key = key_of(&event.object);
-        let reconciler = &mut self.reconcilers[index];
-        if let Some(inspected) = reconciler.inspected.get_mut(&key) {
-            inspected.pending = Some(event);
-            return;
-        }
-        let Some(handler) = self.rules.registry.handlers.get(reconciler.handler) else { return };
-        let verdict = filters::on_object(handler, &event.object);
-        let has_functions = reconciler.changed.contains(&Changed::Function);
-        if verdict == FilterVerdict::No || (verdict == FilterVerdict::Yes && !has_functions) {
-            let inspection = Inspection { matches: verdict == FilterVerdict::Yes, ..Inspection::default() };
-            return self.settle_primary(index, &key, &event, &inspection, now, effects);
-        }
-        effects.inspections.push(Inspect {
-            reconciler: index,
-            related: None,
-            handler: reconciler.handler,
-            key: Arc::clone(&key),
-            resource: Arc::clone(&event.resource),
-            object: Arc::clone(&event.object),
-        });
-        reconciler.inspected.insert(key, Inspected { event, pending: None });
-    }
-
-    /// Takes the results of the functions for a primary. Without results, which are logged, it does not match.
-    pub(super) fn on_primary_inspected(
-        &mut self,
-        index: usize,
-        key: &Arc<str>,
-        inspection: Option<Inspection>,
-        now: Timestamp,
-        effects: &mut Effects,
-    ) {
-        let Some(inspected) = self.reconcilers[index].inspected.remove(key) else { return };
-        let inspection = inspection.unwrap_or_default();
-        self.settle_primary(index, key, &inspected.event, &inspection, now, effects);
-        if let Some(pending) = inspected.pending {
-            self.on_primary(index, pending, now, effects);
-        }
-    }
-
     /// Takes an event of which it is known whether the object matches.
-    fn settle_primary(
+    pub(super) fn settle_primary(
         &mut self,
         index: usize,
         key: &Arc<str>,

@@ -19,6 +19,7 @@ use kopf_core::time::Timestamp;
 use super::OwnWrites;
 use super::cycles::Cycles;
 use super::event::{FeedId, PrimaryEvent};
+use super::inspecting::Inspected;
 use super::lists::CompleteLists;
 use super::measured::Measured;
 use super::relation::Relation;
@@ -111,14 +112,6 @@ pub(super) struct Primary {
     pub(super) cause: Option<String>,
     /// The triggers by own writes; none if its calls have not written recently.
     pub(super) write_triggers: Option<Box<WriteTriggers>>,
-}
-
-/// A primary whose functions are being called by the host.
-pub(super) struct Inspected {
-    /// The event whose state is inspected.
-    pub(super) event: PrimaryEvent,
-    /// The newest event since then.
-    pub(super) pending: Option<PrimaryEvent>,
 }
 
 /// A running call.
