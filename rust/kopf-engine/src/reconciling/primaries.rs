@@ -10,6 +10,7 @@ use kopf_core::persistence::consistency::contains;
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::predicate::Digests;
 use kopf_core::relations::{ObjectName, TriggerDecision};
+use kopf_core::resource::Resource;
 use kopf_core::schedule::{PrimaryState, Priority};
 use kopf_core::time::Timestamp;
 
@@ -273,6 +274,20 @@ impl State {
                 edit,
             }),
         }
+    }
+
+    /// The resource and the newest known state of the object of an edit; none if no reconciler requires the edit any more.
+    pub(super) fn editable(&self, edit: &FinalizerEdit) -> Option<(Arc<Resource>, Arc<Object>)> {
+        self.reconcilers.iter().filter(|reconciler| reconciler.finalizer == edit.finalizer).find_map(
+            |reconciler| {
+                let primary = reconciler.primaries.get(&edit.uid)?;
+                let next = primary.schedule.next(reconciler.options.deletion, &reconciler.policy);
+                let is_held =
+                    reconciler.shares_finalizer() && edit.edit == Edit::Allow && self.holds(&edit.uid);
+                let is_required = next.edit == Some(edit.edit) && !is_held;
+                is_required.then(|| (Arc::clone(&primary.resource), Arc::clone(&primary.object)))
+            },
+        )
     }
 
     /// Whether a reconciler needs the operator's finalizer of the object.

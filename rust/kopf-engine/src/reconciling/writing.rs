@@ -5,6 +5,8 @@ use std::sync::Arc;
 use kopf_core::backoff::Backoff;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
+use kopf_core::object::Object;
+use kopf_core::persistence::finalizer::Edit;
 use kopf_core::schedule::ReconcileResult;
 use kopf_core::writes::{WriteOutcome, WriteRequest};
 
@@ -18,7 +20,19 @@ use crate::patching::Patching;
 use crate::time::duration::seconds;
 
 /// The delays before a failed edit of a finalizer is sent again.
-const EDIT_RETRIES: Backoff = Backoff::limited(&[1.0, 2.0, 5.0, 10.0, 30.0]);
+const EDIT_RETRIES: Backoff = Backoff::endless(&[1.0, 2.0, 5.0, 10.0, 30.0]);
+
+impl FinalizerEdit {
+    /// Whether the server has accepted the edit, but its response does not contain the result.
+    fn is_lost(&self, response: &Object) -> bool {
+        let has_finalizer = response.has_finalizer(&self.finalizer);
+        match self.edit {
+            // Objects that are being deleted get no finalizers.
+            Edit::Block => !has_finalizer && response.deletion_timestamp().is_none(),
+            Edit::Allow => has_finalizer,
+        }
+    }
+}
 
 impl Reconcilers {
     /// Writes the patch of a call, and ends the call.
@@ -87,26 +101,29 @@ impl Reconcilers {
     }
 
     /// Edits the finalizer of a primary, and repeats that until it succeeds or is not needed any more, but not at the exit.
-    pub(super) fn edit_finalizer(self: &Arc<Self>, edit: FinalizerEdit) {
+    pub(super) fn edit_finalizer(self: &Arc<Self>, mut edit: FinalizerEdit) {
         let shared = Arc::clone(self);
         let editing = async move {
-            // Objects with the finalizer exist. If others have removed it, the resource version in the patch does not match.
-            let patching = shared.patching(&edit.resource, &edit.finalizer, &|| false);
             let mut retries = EDIT_RETRIES.retries();
             let latest = loop {
+                // Objects with the finalizer exist. If others have removed it, the resource version in the patch does not match.
+                let patching = shared.patching(&edit.resource, &edit.finalizer, &|| false);
                 let id = shared.base.next_id();
                 let request = WriteRequest { finalizer: Some(edit.edit), ..WriteRequest::default() };
                 let written = patching.apply(&edit.object, id, request).await;
                 let error = match written.failure {
-                    Some(failure) => Some(failure),
+                    // The loss of the lease is logged.
+                    Some(failure) => (!failure.is_fenced()).then(|| failure.to_string()),
                     // The watch delivers the deletion.
                     None if written.deleted => return,
                     None if written.gone || written.carry || written.must_retry => None,
+                    None if written.latest.as_ref().is_some_and(|latest| edit.is_lost(latest)) => Some(
+                        "the change is not in the response; an admission webhook may revert it".to_owned(),
+                    ),
                     None => break written.latest,
                 };
                 let Some(delay) = retries.next(None, 0.0) else { break None };
-                // The loss of the lease is logged.
-                if let Some(error) = error.filter(|error| !error.is_fenced()) {
+                if let Some(error) = error {
                     let repetition = if shared.base.stopping.is_cancelled() {
                         "after the next start".to_owned()
                     } else {
@@ -125,6 +142,8 @@ impl Reconcilers {
                 if shared.pause.is_standby() {
                     break None;
                 }
+                let Some(newest) = shared.state().editable(&edit) else { break None };
+                (edit.resource, edit.object) = newest;
             };
             shared.with_state(|state, now, effects| {
                 state.on_edited(&edit.uid, &edit.finalizer, latest.as_ref(), now, effects);
@@ -161,5 +180,68 @@ impl Reconcilers {
             let _cancelled = giving_up.run_until_cancelled(task).await;
         };
         self.writers.spawn_on(self.base.failing.guard(name, task), &self.runtime);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use kopf_core::resource::Resource;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::reconciling::event::{Listed, PrimaryEvent};
+    use crate::testing::{Fixture, Got, resource};
+
+    const FINALIZER: &str = "example.com/cleanup";
+
+    fn shop() -> Value {
+        json!({"metadata": {"uid": "u1", "name": "one", "namespace": "ns", "resourceVersion": "7"}})
+    }
+
+    fn event(body: &Value) -> PrimaryEvent {
+        let object = Arc::new(Object::decode(&body.to_string()).unwrap());
+        let resource: Arc<Resource> = resource("example.com", "shops", true);
+        PrimaryEvent { feed: 1, resource, object, listed: Listed::First, cycles: None }
+    }
+
+    /// The reconcilers of a server that accepts edits without their changes. After many of them, it does not respond.
+    fn reconcilers() -> (Fixture, Arc<Reconcilers>) {
+        let handler = json!({
+            "id": "sync", "kind": "reconciling", "selector": {"any_name": "shops"}, "deletion": true,
+            "finalizer": FINALIZER,
+        });
+        let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let fixture = Fixture::with_handlers(vec![handler], &json!({}), move |_: &Got| {
+            let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            (200, (number < 50).then(shop))
+        });
+        let (base, health) = (&fixture.shared.base, &fixture.health);
+        let reconcilers = Reconcilers::of(base, health, &fixture.shared.pause).unwrap();
+        (fixture, reconcilers)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_edit_whose_result_the_server_does_not_keep_is_repeated_with_delays() {
+        let (fixture, reconcilers) = reconcilers();
+        let observe = |body: &Value| {
+            reconcilers.with_state(|state, now, effects| state.on_primary(0, event(body), now, effects));
+        };
+        let times = || fixture.requests().iter().map(|got| got.at).collect::<Vec<_>>();
+        observe(&shop());
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(times(), [0, 1, 3, 8, 18, 48, 78]);
+        let lines = fixture.lines("Cannot edit the finalizer");
+        assert_eq!(lines.len(), 7);
+        let text = "the change is not in the response; an admission webhook may revert it. \
+                    It is repeated in 1 seconds.";
+        assert!(lines[0].ends_with(text), "{lines:?}");
+        // Objects that are being deleted need no finalizer.
+        let mut deleted = shop();
+        deleted["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
+        observe(&deleted);
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(times().len(), 7);
     }
 }
