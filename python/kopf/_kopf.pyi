@@ -480,7 +480,7 @@ class InspectObject:
     def object(self) -> Object: ...
     def complete(
         self,
-        matches: bool,
+        matches: bool | None,
         functions: list[int | None],
         mapped: list[tuple[str | None, str, str | None]] | None = None,
         *,

@@ -370,8 +370,8 @@ class Reconcilers:
             try:
                 matches = matching.match(declared, cause)
             except Exception as e:
-                self._report(job, f"A filter of {handler} has failed, and the object is ignored: {e}", e)
-                return job.complete(False, [])
+                self._report(job, f"A filter of {handler} has failed: {e}", e)
+                return job.complete(None, [])
             changed = handler.changed if related is None else related.changed
             functions, error = hash_values(changed, cause.kwargs)
             if error is None:

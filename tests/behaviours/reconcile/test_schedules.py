@@ -349,6 +349,42 @@ def test_1_2_a_primary_that_begins_to_match_is_reconciled(run, make, cluster):
     assert running.of("sync") == [2, 3]
 
 
+FAILING_FILTER = """
+import kopf
+
+def matches(name, memo, **_):
+    if name in memo.failing:
+        raise ValueError("boo")
+    return True
+
+@kopf.on.reconcile("widgets", when=matches, deletion=True)
+def sync(name, memo, **_):
+    memo.calls.append(("sync", name))
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_2_while_a_filter_fails_primaries_stay_and_new_objects_wait(run, make, frozen, finalizer, caplog):
+    failing = set()
+    running = run(source=FAILING_FILTER, share={"failing": failing}, strict=False)
+    make()
+    running.settle()
+    failing.update(["one", "two"])
+    frozen.patch("widgets", "one", {"spec": {"size": 2}})
+    make("two")
+    running.settle()
+    assert running.of("sync") == ["one", "one"]
+    finalizers = [frozen.get("widgets", name)["metadata"].get("finalizers") for name in ("one", "two")]
+    assert finalizers == [[finalizer], None]
+    frozen.advance(60)
+    assert running.of("sync") == ["one", "one"]
+    lines = [it.getMessage() for it in caplog.records if "has failed: boo" in it.getMessage()]
+    assert len(lines) == 2
+    failing.clear()
+    frozen.advance(300)
+    assert running.of("sync") == ["one", "one", "two"]
+
+
 INITIAL = """
 import kopf
 

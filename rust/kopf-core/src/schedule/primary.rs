@@ -176,6 +176,11 @@ impl PrimarySchedule {
         self.state.is_some_and(|state| self.finalization.needs_finalizer(has_deletion, state, is_running))
     }
 
+    /// Whether the newest observed state matches; none before the first one, and after the object is gone.
+    pub fn matches(&self) -> Option<bool> {
+        self.state.map(|state| state.matches)
+    }
+
     /// The schedule entry.
     pub fn entry(&self) -> &ScheduleEntry {
         &self.entry

@@ -1,4 +1,7 @@
 //! Primaries whose filters and functions in `changed` are evaluated by the host.
+//!
+//! While a function fails, a known primary matches or not as before, and an unknown object is none. The functions are called again for
+//! the next event of the object, or after a delay.
 
 use std::sync::Arc;
 
@@ -7,26 +10,30 @@ use kopf_core::predicate::Changed;
 use kopf_core::time::Timestamp;
 
 use super::effects::{Effects, Inspect};
-use super::event::{Listed, PrimaryEvent};
-use super::state::State;
+use super::event::{FeedId, PrimaryEvent};
+use super::inspections::Inspected;
+use super::state::{Reconciler, State, kept};
 use crate::host::reconcile::Inspection;
 use crate::object_key::key_of;
 
-/// A primary whose functions are being called by the host.
-pub(super) struct Inspected {
-    /// The event whose state is inspected.
-    pub(super) event: PrimaryEvent,
-    /// The newest event since then.
-    pub(super) pending: Option<PrimaryEvent>,
-}
+impl Reconciler {
+    /// Ends the evaluation of an object that is gone from a feed, unless another feed has it.
+    pub(super) fn end_inspection(&mut self, feed: FeedId, key: &Arc<str>) {
+        let inspected = self.inspected.get(key).map(|it| it.pending.as_ref().unwrap_or(&it.event));
+        let newest = inspected.or_else(|| self.failed.event(key));
+        if newest.is_some_and(|newest| newest.feed == feed) {
+            self.inspected.remove(key);
+            self.failed.remove(key);
+        }
+    }
 
-impl Inspected {
-    /// Replaces the pending event by a newer one. The trigger of the list after a pause is kept.
-    fn set_pending(&mut self, newer: PrimaryEvent) {
-        let is_after_pause =
-            self.pending.as_ref().is_some_and(|pending| pending.listed == Listed::AfterPause);
-        let listed = if is_after_pause { Listed::AfterPause } else { newer.listed };
-        self.pending = Some(PrimaryEvent { listed, ..newer });
+    /// Ends the evaluation of the objects that the list of a feed does not contain.
+    pub(super) fn retain_inspections(&mut self, feed: FeedId, is_listed: impl Fn(&str) -> bool) {
+        let keys = self.inspected.keys().chain(self.failed.keys());
+        let gone: Vec<_> = keys.filter(|key| !is_listed(key)).cloned().collect();
+        for key in gone {
+            self.end_inspection(feed, &key);
+        }
     }
 }
 
@@ -40,15 +47,37 @@ impl State {
         effects: &mut Effects,
     ) {
         let key = key_of(&event.object);
-        let reconciler = &mut self.reconcilers[index];
-        if let Some(inspected) = reconciler.inspected.get_mut(&key) {
-            inspected.set_pending(event);
+        let Reconciler { inspected, failed, .. } = &mut self.reconcilers[index];
+        if let Some(Inspected { pending, .. }) = inspected.get_mut(&key) {
+            *pending = Some(event.replacing(pending.as_ref()));
             return;
         }
+        let event = event.replacing(failed.take(&key).as_ref());
+        self.inspect(index, (key, event, false), now, effects);
+    }
+
+    /// Calls the functions again that have failed, for the objects whose time has come.
+    pub(super) fn repeat_inspections(&mut self, now: Timestamp, effects: &mut Effects) {
+        for index in 0..self.reconcilers.len() {
+            while let Some(event) = self.reconcilers[index].failed.take_due(now) {
+                self.inspect(index, (key_of(&event.object), event, true), now, effects);
+            }
+        }
+    }
+
+    fn inspect(
+        &mut self,
+        index: usize,
+        (key, event, is_repeated): (Arc<str>, PrimaryEvent, bool),
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let reconciler = &mut self.reconcilers[index];
         let Some(handler) = self.rules.registry.handlers.get(reconciler.handler) else { return };
         let verdict = filters::on_object(handler, &event.object);
         let has_functions = reconciler.changed.contains(&Changed::Function);
         if verdict == FilterVerdict::No || (verdict == FilterVerdict::Yes && !has_functions) {
+            reconciler.failed.remove(&key);
             let inspection = Inspection { matches: verdict == FilterVerdict::Yes, ..Inspection::default() };
             return self.settle_primary(index, &key, &event, &inspection, now, effects);
         }
@@ -60,10 +89,10 @@ impl State {
             resource: Arc::clone(&event.resource),
             object: Arc::clone(&event.object),
         });
-        reconciler.inspected.insert(key, Inspected { event, pending: None });
+        reconciler.inspected.insert(key, Inspected { event, is_repeated, pending: None });
     }
 
-    /// Takes the results of the functions for a primary. Without results, which are logged, it does not match.
+    /// Takes the results of the functions for a primary. Without results, a filter has failed, which is logged.
     pub(super) fn on_primary_inspected(
         &mut self,
         index: usize,
@@ -72,10 +101,25 @@ impl State {
         now: Timestamp,
         effects: &mut Effects,
     ) {
-        let Some(inspected) = self.reconcilers[index].inspected.remove(key) else { return };
-        let inspection = inspection.unwrap_or_default();
-        self.settle_primary(index, key, &inspected.event, &inspection, now, effects);
-        if let Some(pending) = inspected.pending {
+        let reconciler = &mut self.reconcilers[index];
+        let Some(Inspected { event, is_repeated, pending }) = reconciler.inspected.remove(key) else {
+            return;
+        };
+        if let Some(inspection) = inspection {
+            reconciler.failed.remove(key);
+            self.settle_primary(index, key, &event, &inspection, now, effects);
+        } else {
+            let known = reconciler.primaries.get(key).and_then(|primary| primary.schedule.matches());
+            if let Some(matches) = known.filter(|_| !is_repeated) {
+                let inspection = Inspection { matches, ..Inspection::default() };
+                self.settle_primary(index, key, &event, &inspection, now, effects);
+            }
+            if pending.is_none() {
+                let event = PrimaryEvent { object: kept(&event.object), ..event };
+                self.reconcilers[index].failed.add(key, event, now);
+            }
+        }
+        if let Some(pending) = pending {
             self.on_primary(index, pending, now, effects);
         }
     }
@@ -88,8 +132,8 @@ mod tests {
     use kopf_core::schedule::Priority;
     use serde_json::json;
 
-    use super::super::event::FeedId;
     use super::*;
+    use crate::reconciling::event::Listed;
     use crate::testing::{Fixture, resource};
 
     const FEED: FeedId = 1;
@@ -145,5 +189,45 @@ mod tests {
             state.on_primary_inspected(0, &key, Some(matching()), START, &mut effects);
             assert_eq!(queued(&state), expected, "{first:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn objects_whose_filters_fail_match_as_before_and_are_inspected_again() {
+        let key: Arc<str> = Arc::from("u1");
+        let (mut state, mut effects) = (state(&json!({"when": true, "deletion": true})), Effects::default());
+        let later = START.plus(2.0);
+        state.on_primary(0, event(1, Listed::First), START, &mut effects);
+        state.on_primary_inspected(0, &key, None, START, &mut effects);
+        assert!(state.reconcilers[0].primaries.is_empty());
+        assert!(state.next_time(None).is_some_and(|next| next > START && next < later));
+        state.repeat_inspections(START, &mut effects);
+        assert_eq!(effects.inspections.len(), 1, "it is not the time yet");
+        state.repeat_inspections(later, &mut effects);
+        assert_eq!(effects.inspections.len(), 2);
+        state.on_primary_inspected(0, &key, Some(matching()), later, &mut effects);
+        assert_eq!((effects.edits.len(), state.next_time(None)), (1, None), "the finalizer is added");
+
+        state.on_primary(0, event(2, Listed::No), later, &mut effects);
+        state.on_primary_inspected(0, &key, None, later, &mut effects);
+        let matches = |state: &State| state.reconcilers[0].primaries["u1"].schedule.matches();
+        assert_eq!(matches(&state), Some(true));
+        assert!(state.next_time(None).is_some());
+        // The next event comes earlier.
+        state.on_primary(0, event(3, Listed::No), later, &mut effects);
+        assert_eq!((effects.inspections.len(), state.next_time(None)), (4, None));
+        state.on_primary_inspected(0, &key, Some(Inspection::default()), later, &mut effects);
+        assert_eq!(matches(&state), Some(false));
+    }
+
+    #[tokio::test]
+    async fn objects_of_feeds_that_have_ended_are_not_inspected_again() {
+        let key: Arc<str> = Arc::from("u1");
+        let (mut state, mut effects) = (state(&json!({"when": true})), Effects::default());
+        state.on_primary(0, event(1, Listed::First), START, &mut effects);
+        state.on_primary_inspected(0, &key, None, START, &mut effects);
+        state.retain_primaries(0, FEED + 1, |_| false, START, &mut effects);
+        assert!(state.next_time(None).is_some());
+        state.retain_primaries(0, FEED, |_| false, START, &mut effects);
+        assert_eq!(state.next_time(None), None);
     }
 }

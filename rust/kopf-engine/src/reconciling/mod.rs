@@ -14,6 +14,7 @@ mod cycles;
 mod effects;
 mod event;
 mod inspecting;
+mod inspections;
 mod lists;
 mod measured;
 mod metrics;
@@ -166,6 +167,7 @@ impl Reconcilers {
         let (next, tasks) = {
             let mut state = self.state();
             state.expire(now, &mut effects);
+            state.repeat_inspections(now, &mut effects);
             state.warn(&self.health, now, &mut effects);
             state.next_step = self.start_due(&mut state, now, &mut effects);
             (state.next_step, state.submissions.put(effects.take_tasks(self)))

@@ -105,7 +105,7 @@ impl State {
         effects: &mut Effects,
     ) {
         let reconciler = &mut self.reconcilers[index];
-        reconciler.inspected.remove(key);
+        reconciler.end_inspection(feed, key);
         let Some(primary) = reconciler.primaries.get_mut(key).filter(|primary| primary.feed == feed) else {
             return;
         };
@@ -136,7 +136,7 @@ impl State {
         effects: &mut Effects,
     ) {
         let reconciler = &mut self.reconcilers[index];
-        reconciler.inspected.retain(|key, inspected| inspected.event.feed != feed || is_listed(key));
+        reconciler.retain_inspections(feed, &is_listed);
         let primaries = reconciler.primaries.iter();
         let gone = primaries.filter(|(key, primary)| primary.feed == feed && !is_listed(key));
         let gone: Vec<_> = gone.map(|(key, _)| Arc::clone(key)).collect();

@@ -19,7 +19,7 @@ use kopf_core::time::Timestamp;
 use super::OwnWrites;
 use super::cycles::Cycles;
 use super::event::{FeedId, PrimaryEvent};
-use super::inspecting::Inspected;
+use super::inspections::{FailedInspections, Inspected};
 use super::lists::CompleteLists;
 use super::measured::Measured;
 use super::relation::Relation;
@@ -81,6 +81,7 @@ pub(super) struct Reconciler {
     pub(super) names: BTreeMap<ObjectName, Arc<str>>,
     /// The primaries whose functions are being called by the host.
     pub(super) inspected: HashMap<Arc<str>, Inspected>,
+    pub(super) failed: FailedInspections,
     pub(super) relations: Vec<Relation>,
     pub(super) lists: CompleteLists,
     /// The resources of the primaries.
@@ -173,7 +174,8 @@ impl State {
             }
         });
         let deadline = self.deadlines.keys().next().map(|(at, _)| *at);
-        due.chain(deadline).min()
+        let failed = self.reconcilers.iter().filter_map(|reconciler| reconciler.failed.next_due());
+        due.chain(deadline).chain(failed.filter(|_| !self.is_closing)).min()
     }
 
     /// Whether a call that began before the deletion of the object is running. Cancelled calls do not count.
@@ -235,6 +237,7 @@ impl Reconciler {
             numbers: HashMap::new(),
             names: BTreeMap::new(),
             inspected: HashMap::new(),
+            failed: FailedInspections::default(),
             relations,
             lists: CompleteLists::default(),
             kinds: Vec::new(),

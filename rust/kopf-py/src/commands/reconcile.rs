@@ -192,13 +192,13 @@ impl InspectObject {
         visit.call(&self.object)
     }
 
-    /// Replies with the results: whether the filters match; the hashes of the functions in `changed`, none for failed ones; and
+    /// Replies with the results: whether the filters match, none if one has failed; the hashes of the functions in `changed`, none for failed ones; and
     /// the primaries that `map` has returned: pairs of a namespace and a name, or triples with a uid. `everything` are all
     /// primaries; without `mapped`, the function has failed, or there is none.
     #[pyo3(signature = (matches, functions, mapped=None, *, everything=false))]
     fn complete(
         &self,
-        matches: bool,
+        matches: Option<bool>,
         functions: Vec<Option<u64>>,
         mapped: Option<Vec<PrimaryTuple>>,
         everything: bool,
@@ -217,7 +217,7 @@ impl InspectObject {
         };
         let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(reply) = reply {
-            reply.send(Some(Inspection { matches, functions, mapped }));
+            reply.send(matches.map(|matches| Inspection { matches, functions, mapped }));
         }
     }
 }
