@@ -522,3 +522,32 @@ def sync(name, namespace, memo, **_):
     cluster.create({**widget, "metadata": {"name": "w", "namespace": "team-b"}})
     running.settle()
     assert set(running.of("sync")) == {"team-a", "team-b"}
+
+
+SEVERAL = """
+import kopf
+
+same = kopf.watch("configmaps", map=kopf.same_name())
+
+@kopf.on.reconcile("behaviours.example.com", kopf.EVERYTHING, watches=[same])
+def sync(resource, memo, **_):
+    memo.calls.append(("sync", resource.plural))
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_12_primaries_of_several_kinds_are_triggered_by_the_same_name(run, make, cluster):
+    cluster.apply(GADGETS)
+    make("one")
+    gadget = {"apiVersion": "behaviours.example.com/v1", "kind": "Gadget", "metadata": {"name": "one"}}
+    cluster.create(gadget)
+    running = run(source=SEVERAL)
+    running.until("sync", 2)
+    for count, kind in enumerate(["widgets", "gadgets"], start=3):
+        kopf.trigger((kind, "one", cluster.namespace), registry=running.operator.registry)
+        running.until("sync", count)
+    assert running.of("sync")[2:] == ["widgets", "gadgets"]
+    cluster.create(config_map("one"))
+    running.until("sync", 6)
+    running.settle()
+    assert sorted(running.of("sync")[4:]) == ["gadgets", "widgets"]

@@ -67,7 +67,7 @@ impl State {
             reconciler.numbers.insert(number, Arc::clone(key));
             reconciler.primaries.insert(Arc::clone(key), Primary::new(number, event, digests));
         }
-        reconciler.names.insert(name_of(&event.object), Arc::clone(key));
+        reconciler.names.insert((name_of(&event.object), Arc::clone(key)));
         for relation in &mut reconciler.relations {
             relation.observe_primary(key, inspection.matches.then_some(&event.object));
         }
@@ -111,10 +111,7 @@ impl State {
         };
         primary.schedule.remove();
         primary.is_gone = true;
-        let name = name_of(&primary.object);
-        if reconciler.names.get(&name) == Some(key) {
-            reconciler.names.remove(&name);
-        }
+        reconciler.names.remove(&(name_of(&primary.object), Arc::clone(key)));
         for relation in &mut reconciler.relations {
             relation.observe_primary(key, None);
         }
@@ -208,16 +205,17 @@ impl State {
             };
             let name: ObjectName =
                 (requested.namespace.as_deref().map(Box::from), requested.name.as_str().into());
-            let key = match &requested.uid {
-                Some(uid) => Some(Arc::from(uid.as_str())),
+            let keys = match &requested.uid {
+                Some(uid) => vec![Arc::from(uid.as_str())],
                 None => reconciler.named(&name),
             };
-            let found = key.filter(|key| {
+            let is_requested = |key: &Arc<str>| {
                 reconciler.primaries.get(key).is_some_and(|primary| {
                     requested.kind.as_ref().is_none_or(|kind| kind.check(&primary.resource))
                 })
-            });
-            if let Some(key) = found {
+            };
+            let keys: Vec<_> = keys.into_iter().filter(is_requested).collect();
+            for key in keys {
                 is_known = true;
                 self.trigger(index, &key, trigger, now, effects);
             }

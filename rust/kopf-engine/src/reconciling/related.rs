@@ -202,11 +202,11 @@ impl State {
             Affected::These(primaries) => primaries,
         };
         for primary in primaries {
-            let key = match primary {
-                PrimaryRef::Uid(uid) => Some(uid),
+            let keys = match primary {
+                PrimaryRef::Uid(uid) => vec![uid],
                 PrimaryRef::Name(name) => self.reconcilers[index].named(&name),
             };
-            if let Some(key) = key {
+            for key in keys {
                 self.trigger(index, &key, trigger, now, effects);
             }
         }

@@ -78,7 +78,8 @@ pub(super) struct Reconciler {
     /// By their keys, which are uids.
     pub(super) primaries: HashMap<Arc<str>, Primary>,
     pub(super) numbers: HashMap<u64, Arc<str>>,
-    pub(super) names: BTreeMap<ObjectName, Arc<str>>,
+    /// The names of the primaries with their keys. Several kinds, or several objects one after another, can have one name.
+    pub(super) names: BTreeSet<(ObjectName, Arc<str>)>,
     /// The primaries whose functions are being called by the host.
     pub(super) inspected: HashMap<Arc<str>, Inspected>,
     pub(super) failed: FailedInspections,
@@ -235,7 +236,7 @@ impl Reconciler {
             queue: WorkQueue::new(options.concurrency),
             primaries: HashMap::new(),
             numbers: HashMap::new(),
-            names: BTreeMap::new(),
+            names: BTreeSet::new(),
             inspected: HashMap::new(),
             failed: FailedInspections::default(),
             relations,
@@ -248,9 +249,11 @@ impl Reconciler {
         })
     }
 
-    /// The key of the primary of this name.
-    pub(super) fn named(&self, name: &ObjectName) -> Option<Arc<str>> {
-        self.names.get(name).cloned()
+    /// The keys of the primaries of this name.
+    pub(super) fn named(&self, name: &ObjectName) -> Vec<Arc<str>> {
+        let from = (name.clone(), Arc::from(""));
+        let named = self.names.range(from..).take_while(|(other, _)| other == name);
+        named.map(|(_, key)| Arc::clone(key)).collect()
     }
 
     /// Whether another reconciler or the handlers can use the same finalizer.
