@@ -249,6 +249,49 @@ def test_1_14_10_owners_can_be_cluster_scoped_and_of_another_version(run, cluste
     assert running.of("sync") == ["z"] * before
 
 
+REQUEUED = """
+import kopf
+
+@kopf.on.reconcile("parts", initial=False)
+def sync(body, memo, **_):
+    memo.calls.append(("sync", body["apiVersion"]))
+    return kopf.Requeue(60)
+"""
+
+
+def parts(*served):
+    """The CRD of parts with the versions v1 and v2, of which these are served."""
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [
+        {"name": name, "served": name in served, "storage": name == served[-1], "schema": schema}
+        for name in ("v1", "v2")
+    ]
+    names = {"plural": "parts", "singular": "part", "kind": "Part", "listKind": "PartList"}
+    spec = {"group": "example.org", "scope": "Cluster", "names": names, "versions": versions}
+    metadata = {"name": "parts.example.org"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": spec,
+    }
+
+
+@pytest.mark.kopf_embedded_only
+def test_primaries_are_reconciled_again_when_another_version_is_watched(run, cluster):
+    cluster.freeze()
+    cluster.apply(parts("v1"))
+    running = run(source=REQUEUED)
+    running.settle()
+    cluster.create({"apiVersion": "example.org/v1", "kind": "Part", "metadata": {"name": "one"}})
+    running.until("sync")
+    cluster.apply(parts("v2"))
+    running.until("sync", 2)
+    running.settle()
+    cluster.advance(60)
+    assert running.of("sync") == ["example.org/v1", "example.org/v2", "example.org/v2"]
+
+
 BOTH = """
 import kopf
 

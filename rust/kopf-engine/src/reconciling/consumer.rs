@@ -36,6 +36,8 @@ pub struct ReconcileConsumer {
     list: FeedList,
     /// Whether primaries name the objects.
     is_named: bool,
+    /// It replaces a feed of the same resource, whose events after its end are missed.
+    is_successor: bool,
     listing: Listed,
     /// The number of pauses and terms at the start of the stream.
     pauses: u64,
@@ -45,12 +47,13 @@ pub struct ReconcileConsumer {
 
 impl ReconcileConsumer {
     /// The consumer of the feed of this resource. `owner` decides about the operator's finalizer, if the objects have handling
-    /// cycles.
+    /// cycles. With `is_successor`, the feed replaces another one of the resource, such as that of another version.
     pub fn new(
         reconcilers: &Arc<Reconcilers>,
         (name, namespace): (String, Option<String>),
         plan: &ResourceHandlers,
         owner: Option<Arc<dyn ObjectOwner>>,
+        is_successor: bool,
     ) -> Self {
         let mut state = reconcilers.state();
         let position =
@@ -78,6 +81,7 @@ impl ReconcileConsumer {
             cycles,
             list: FeedList::new(feed, namespace),
             is_named,
+            is_successor,
             listing: Listed::First,
             pauses,
             listed_pauses: pauses,
@@ -93,6 +97,9 @@ impl ReconcileConsumer {
         effects: &mut Effects,
     ) {
         let listed = if kind == EventType::Listed { self.listing } else { Listed::No };
+        // The schedules of the primaries have ended with the previous feed, with their retries and requeues.
+        let of_primary =
+            if listed == Listed::First && self.is_successor { Listed::AfterPause } else { listed };
         for &index in &self.primaries {
             if kind == EventType::Deleted {
                 state.remove_primary(index, self.feed, &key_of(object), now, effects);
@@ -102,7 +109,7 @@ impl ReconcileConsumer {
                 feed: self.feed,
                 resource: Arc::clone(&self.resource),
                 object: Arc::clone(object),
-                listed,
+                listed: of_primary,
                 cycles: self.cycles.clone(),
             };
             state.on_primary(index, event, now, effects);

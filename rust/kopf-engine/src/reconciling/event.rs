@@ -32,7 +32,7 @@ pub(super) enum Listed {
     No,
     /// The first list of the feed.
     First,
-    /// The list after a pause of the operator.
+    /// The list after a pause of the operator; for primaries, also the first list of a feed that replaces another one.
     AfterPause,
     /// Another list: events may have been missed.
     Again,

@@ -37,8 +37,9 @@ impl Orchestrator {
         ChildrenDeletion::new(self.api.clone(), deleted_owners, resource, finalizers, pause)
     }
 
-    /// The feed of a stream, with the consumers that need its events.
-    pub(super) fn feed(&self, stream: Stream, dispatcher: &Arc<Dispatcher>) -> Feed {
+    /// The feed of a stream, with the consumers that need its events. With `is_successor`, it replaces the feed of another version of
+    /// the resource.
+    pub(super) fn feed(&self, stream: Stream, dispatcher: &Arc<Dispatcher>, is_successor: bool) -> Feed {
         let plan = &dispatcher.resource_handlers;
         let name = stream.name();
         let namespace = stream.namespace.clone();
@@ -58,7 +59,7 @@ impl Orchestrator {
         let owner = plan.has_cycles().then(|| Arc::<Dispatcher>::clone(dispatcher) as Arc<dyn ObjectOwner>);
         // First: the handling cycle of an event depends on whether reconcilers hold the object.
         let stream = (name, namespace);
-        let feed = feed.with(ReconcileConsumer::new(reconcilers, stream, plan, owner));
+        let feed = feed.with(ReconcileConsumer::new(reconcilers, stream, plan, owner, is_successor));
         if plan.has_cycles() { feed.with(DispatchConsumer::new(Arc::clone(dispatcher))) } else { feed }
     }
 

@@ -239,7 +239,8 @@ impl Orchestrator {
                 (&other.group, &other.plural) == (&resource.group, &resource.plural)
                     && *other_namespace == namespace
             };
-            if let Some(position) = leaving.iter().position(is_same) {
+            let predecessor = leaving.iter().position(is_same);
+            if let Some(position) = predecessor {
                 leaving.swap_remove(position).1.hand_over(&dispatcher);
             }
             let mut stream = self.stream(&shared, namespace.as_deref());
@@ -249,7 +250,7 @@ impl Orchestrator {
                 Projection::of(&dispatcher.resource_handlers, &self.shared.base.startup_config.registry);
             stream.derived.clone_from(&dispatcher.derived);
             self.select_on_server(&mut stream, &dispatcher.resource_handlers);
-            let feed = self.feed(stream, &dispatcher);
+            let feed = self.feed(stream, &dispatcher, predecessor.is_some());
             let task = self.tasks.spawn(run_restarting(feed));
             self.streams.insert((resource, namespace), (task, dispatcher));
         }
