@@ -24,9 +24,14 @@ const SUBJECT: &str = "discover the resources";
 #[derive(Default)]
 pub(super) struct Discovery {
     known: Mutex<Known>,
-    /// Held while resources are loaded, so that concurrent calls share the requests.
-    loading: tokio::sync::Mutex<()>,
+    /// By the groups and versions, and one for all of them: held while resources are loaded, so that concurrent calls share the
+    /// requests. An API that does not respond delays only calls for its own resources.
+    loading: Mutex<HashMap<Option<GroupVersion>, Loading>>,
 }
+
+/// A group and a version.
+type GroupVersion = (String, String);
+type Loading = Arc<tokio::sync::Mutex<()>>;
 
 #[derive(Default)]
 struct Known {
@@ -38,6 +43,12 @@ struct Known {
 impl Discovery {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_of(&self, group_version: Option<(&str, &str)>) -> Loading {
+        let key = group_version.map(|(group, version)| (group.to_owned(), version.to_owned()));
+        let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(loading.entry(key).or_default())
     }
 
     fn named(&self, kind: &str) -> Option<Arc<Resource>> {
@@ -65,11 +76,12 @@ impl Discovery {
         if let Some(resource) = self.named(kind) {
             return Ok(resource);
         }
-        let _loading = self.loading.lock().await;
+        let name = KindName::parse(kind);
+        let loading = self.lock_of(name.group_version());
+        let _loading = loading.lock().await;
         if let Some(resource) = self.named(kind) {
             return Ok(resource);
         }
-        let name = KindName::parse(kind);
         let cached = self.known().all.clone();
         let found = cached.and_then(|all| name.select(&all).ok());
         let found = match (found, name.group_version()) {
@@ -93,7 +105,8 @@ impl Discovery {
         api: &Api,
         options: &CallOptions,
     ) -> Result<Vec<Arc<Resource>>, CallError> {
-        let _loading = self.loading.lock().await;
+        let loading = self.lock_of(None);
+        let _loading = loading.lock().await;
         let Loaded { resources, .. } = load_all(api, options).await?;
         self.known().all = Some(resources.clone());
         Ok(resources)

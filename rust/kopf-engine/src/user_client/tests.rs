@@ -259,6 +259,29 @@ async fn kinds_are_discovered_once_and_unknown_ones_are_errors() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_api_that_does_not_respond_to_discovery_delays_no_calls_for_others() {
+    let fixture = Fixture::new(&json!({}), |got: &Got| match &*got.path {
+        "/apis/down.example.com/v1" => (0, None),
+        "/api/v1" => {
+            let pods = json!({"name": "pods", "kind": "Pod", "namespaced": true});
+            response(200, json!({"kind": "APIResourceList", "resources": [pods]}))
+        }
+        _ => response(200, json!({})),
+    });
+    let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+    let other = api.clone();
+    let waiting =
+        tokio::spawn(async move { other.resolve("down.example.com/v1/things", &options()).await.is_ok() });
+    while fixture.requests().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let resolved = tokio::time::timeout(Duration::from_secs(5), api.resolve("v1/pods", &options())).await;
+    assert_eq!(resolved.unwrap().unwrap().plural, "pods");
+    assert!(!waiting.is_finished());
+    waiting.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_whose_task_panics_ends_with_the_error() {
     let (_fixture, api) = api("GET", vec![response(200, json!({}))]);
     let stream = api.open_stream(&Handle::current(), |_| async { panic!("an injected panic") }).unwrap();
