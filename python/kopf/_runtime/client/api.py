@@ -375,7 +375,7 @@ class Api(AsyncStreams):
 
         Args:
             method: The HTTP method.
-            path: The path in the server.
+            path: The path in the server. It may end with a slash, except with `DELETE`.
             body: The body: bytes, or anything that can be JSON.
             params: The parameters of the query.
             content_type: The type of the body; `None`: JSON.

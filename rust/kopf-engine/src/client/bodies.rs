@@ -83,6 +83,7 @@ pub(super) fn head_of<'r>(method: &'r Method, url: &'r str, payload: RequestBody
         accept: payload.accept(),
         content_type: payload.content_type(),
         is_idempotent: matches!(*method, Method::GET | Method::PATCH),
+        may_end_with_slash: false,
     }
 }
 

@@ -61,6 +61,8 @@ pub struct RequestHead<'r> {
     pub content_type: Option<&'r str>,
     /// Whether it may be sent again if a reused connection fails before the response.
     pub is_idempotent: bool,
+    /// Whether a slash at the end of the path is intended. Otherwise, it is a sign of an empty name, and the request is rejected.
+    pub may_end_with_slash: bool,
 }
 
 /// The TCP connections that a request uses.
@@ -248,8 +250,8 @@ impl Connection {
     }
 
     fn request(&self, head: RequestHead<'_>) -> Result<Request<()>, RequestError> {
-        let RequestHead { method, url, accept, content_type, .. } = head;
-        check_path(url)?;
+        let RequestHead { method, url, accept, content_type, may_end_with_slash, .. } = head;
+        check_path(url, may_end_with_slash)?;
         let malformed =
             |error: &dyn std::fmt::Display| RequestError::Malformed(format!("{method} {url}: {error}"));
         let path = PathAndQuery::from_maybe_shared(Bytes::from(format!("{}{url}", self.base)));
@@ -312,11 +314,11 @@ pub(super) fn too_long(limit: usize) -> RequestError {
 }
 
 /// Rejects paths with a segment that is empty, `.`, or `..`: servers and proxies would normalise them to other paths.
-fn check_path(url: &str) -> Result<(), RequestError> {
+fn check_path(url: &str, may_end_with_slash: bool) -> Result<(), RequestError> {
     let path = url.split('?').next().unwrap_or_default();
-    let mut segments = path.split('/');
-    let is_absolute = segments.next() == Some("");
-    if is_absolute && segments.all(|segment| !matches!(segment, "" | "." | "..")) {
+    let names = if may_end_with_slash { path.strip_suffix('/').unwrap_or(path) } else { path };
+    let mut segments = names.split('/').skip(1);
+    if path.starts_with('/') && segments.all(|segment| !matches!(segment, "" | "." | "..")) {
         return Ok(());
     }
     let shown = python_repr(&Value::String(path.to_owned()));

@@ -185,8 +185,14 @@ async fn fetch(
     accept: &str,
     options: &CallOptions,
 ) -> Result<bytes::Bytes, CallError> {
-    let head =
-        RequestHead { method: &Method::GET, url: path, accept, content_type: None, is_idempotent: true };
+    let head = RequestHead {
+        method: &Method::GET,
+        url: path,
+        accept,
+        content_type: None,
+        is_idempotent: true,
+        may_end_with_slash: false,
+    };
     let options = CallOptions { headers: http::HeaderMap::new(), ..options.clone() };
     let response = api
         .send_with_retries(head, b"", (Idempotency::Safe, SUBJECT), &options, &Progress::default())

@@ -74,6 +74,7 @@ impl Reading<'_> {
                 accept: request.accept,
                 content_type: None,
                 is_idempotent: true,
+                may_end_with_slash: false,
             };
             let error = match client.send_for_stream(head).await {
                 Ok(body) => {

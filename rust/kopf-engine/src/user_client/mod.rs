@@ -228,6 +228,8 @@ impl Api {
             accept,
             content_type: body.map(|(_, content_type)| content_type),
             is_idempotent: idempotency.is_idempotent(),
+            // An empty name at the end would delete all objects.
+            may_end_with_slash: method != Method::DELETE,
         };
         let progress = Progress::default();
         let body = body.map(|(body, _)| body).unwrap_or_default();
@@ -270,6 +272,7 @@ impl Api {
             accept: request.accept,
             content_type: request.content_type,
             is_idempotent: request.idempotency.is_idempotent(),
+            may_end_with_slash: false,
         };
         self.send_with_retries(
             head,

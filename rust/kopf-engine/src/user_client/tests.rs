@@ -259,6 +259,23 @@ async fn kinds_are_discovered_once_and_unknown_ones_are_errors() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_paths_of_requests_may_end_with_a_slash_unless_they_delete() {
+    let (fixture, api) = api("GET", vec![response(200, json!({}))]);
+    for path in ["/apis/", "/api/v1/namespaces/ns/services/web:80/proxy/?a=b"] {
+        for method in ["GET", "POST", "DELETE"] {
+            let result = api.request((method, path), None, "*/*", &options()).await;
+            assert_eq!(
+                matches!(result, Err(CallError::Misuse(_))),
+                method == "DELETE",
+                "{method} {result:?}"
+            );
+            let last = fixture.requests().pop().map(|got| got.path);
+            assert_eq!(last.as_deref(), Some(path));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_api_that_does_not_respond_to_discovery_delays_no_calls_for_others() {
     let fixture = Fixture::new(&json!({}), |got: &Got| match &*got.path {
         "/apis/down.example.com/v1" => (0, None),

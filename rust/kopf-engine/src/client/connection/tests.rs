@@ -69,6 +69,15 @@ fn the_header_is_that_of_the_user_else_of_the_token() {
     }
 }
 
+const HEAD: RequestHead<'static> = RequestHead {
+    method: &Method::GET,
+    url: "/x",
+    accept: "a",
+    content_type: None,
+    is_idempotent: true,
+    may_end_with_slash: false,
+};
+
 #[tokio::test]
 async fn requests_have_the_headers_and_the_base_path() {
     let given = credentials(json!({"server": "http://example.com:8080/base/", "token": "t"}));
@@ -79,6 +88,7 @@ async fn requests_have_the_headers_and_the_base_path() {
         accept: "application/json",
         content_type: Some("application/merge-patch+json"),
         is_idempotent: true,
+        may_end_with_slash: false,
     };
     let request = connection.request(head).unwrap();
     assert_eq!(request.uri(), "/base/apis/x?y=z");
@@ -102,17 +112,34 @@ async fn paths_with_empty_or_relative_names_are_never_requested() {
         }),
     );
     let none = HeaderMap::new();
-    let send = |url: &'static str| {
-        let head =
-            RequestHead { method: &Method::GET, url, accept: "a", content_type: None, is_idempotent: true };
+    let send = |url: &'static str, may_end_with_slash: bool| {
+        let head = RequestHead { url, may_end_with_slash, ..HEAD };
         connection.send(head, &none, b"", None, (Pool::Shared, None, None))
     };
-    for url in ["", "x", "/apis//x", "/apis/x/", "/apis/./x", "/apis/../x", "/apis/x/..", "/apis/x/..?a=b"] {
-        let failure = send(url).await.err().unwrap();
+    let wrong = [
+        "",
+        "x",
+        "x/",
+        "//",
+        "/x//y",
+        "/x//",
+        "/x/./y",
+        "/x/../y",
+        "/x/..",
+        "/x/../",
+        "/x/..?a=b",
+        "/x//?a=b",
+    ];
+    let rejected = wrong.into_iter().flat_map(|url| [(url, false), (url, true)]);
+    for (url, may_end_with_slash) in rejected.chain([("/", false), ("/apis/x/", false)]) {
+        let failure = send(url, may_end_with_slash).await.err().unwrap();
         assert!(matches!(failure.error, RequestError::Malformed(_)), "{url:?}");
     }
-    assert!(send("/apis/x/a..b?c=../d").await.is_ok());
-    assert_eq!(*lock(&paths), ["/apis/x/a..b?c=../d"]);
+    let accepted = [("/apis/x/a..b?c=../d", false), ("/apis/x/", true), ("/", true), ("/x/?a=b/", true)];
+    for (url, may_end_with_slash) in accepted {
+        assert!(send(url, may_end_with_slash).await.is_ok(), "{url:?}");
+    }
+    assert_eq!(*lock(&paths), accepted.map(|(url, _)| url));
 }
 
 fn kubeconfig(cluster: &str, user: &str) -> Kubeconfig {
@@ -169,8 +196,7 @@ async fn impersonation_is_sent() {
 #[tokio::test]
 async fn bodies_are_limited_and_joined() {
     let connection = Connection::fake("k", connector(|_, _, _| (200, Some(vec![b'x'; 1_000_000]))));
-    let head =
-        RequestHead { method: &Method::GET, url: "/x", accept: "a", content_type: None, is_idempotent: true };
+    let head = HEAD;
     let response =
         connection.send(head, &HeaderMap::new(), b"", None, (Pool::Shared, None, None)).await.unwrap();
     assert_eq!(read_body(response.into_body(), 2_000_000).await.unwrap().len(), 1_000_000);
