@@ -34,13 +34,19 @@ impl CallError {
         self
     }
 
-    /// The error with the information whether the server may have executed the request.
+    /// The error with the information whether the server may have executed the request. If it may, the error is that of a request,
+    /// even if the last attempt was not sent.
     #[must_use]
-    pub fn uncertain(mut self, is_uncertain: bool) -> Self {
-        if let Self::Failed(failure) = &mut self {
-            failure.is_uncertain = is_uncertain;
-        }
-        self
+    pub fn uncertain(self, is_uncertain: bool) -> Self {
+        let mut failure = match self {
+            Self::Failed(failure) => failure,
+            Self::Misuse(text) | Self::Login(text) if is_uncertain => {
+                Box::new(Failure::unanswered(Class::Unreachable, &text))
+            }
+            other => return other,
+        };
+        failure.is_uncertain = is_uncertain;
+        Self::Failed(failure)
     }
 }
 

@@ -320,7 +320,7 @@ impl Api {
             let is_uncertain = was_unknown && idempotency != Idempotency::Safe;
             progress.set(is_uncertain);
             let attempt = match attempt {
-                None => return Err(failed(&error).about(subject).uncertain(is_uncertain)),
+                None => return Err(failed(&error).uncertain(is_uncertain).about(subject)),
                 Some(FailedAttempt::Rejected) => {
                     return rejected(&error, head, idempotency, is_uncertain).map_err(|it| it.about(subject));
                 }
@@ -329,7 +329,7 @@ impl Api {
             let may_retry = options.retries && idempotency.is_retried_after(attempt);
             let delay = if may_retry { retries.next(retry_after(&error), 0.0) } else { None };
             let Some(delay) = delay else {
-                return Err(failed(&error).about(subject).uncertain(is_uncertain));
+                return Err(failed(&error).uncertain(is_uncertain).about(subject));
             };
             let text = format!(
                 "Request attempt #{} failed; will retry in {} seconds: {subject}: {error}",

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::*;
-use crate::testing::{Fixture, Got};
+use crate::host::HostTask;
+use crate::testing::{Fixture, Got, lock};
 
 fn response(code: u16, body: Value) -> (u16, Option<Value>) {
     (code, Some(body))
@@ -214,6 +215,44 @@ async fn conflicts_after_unknown_attempts_are_uncertain() {
         assert!(error.class == Class::Conflict && error.is_uncertain, "{error:?}");
         let (_stage, rejected) = api(method, vec![status(409, "Conflict")]);
         assert!(!failure(rejected.call("v1/pods", &call, &options()).await).is_uncertain);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_login_after_an_unknown_attempt_is_an_uncertain_failure() {
+    for (first, is_uncertain) in [(504, true), (429, false)] {
+        let patches = Arc::new(AtomicUsize::new(0));
+        let settings = json!({"networking": {"error_backoffs": [1.0]}});
+        let fixture = Fixture::new(&settings, move |got: &Got| match &*got.path {
+            "/api/v1" => {
+                let pods = json!({"name": "pods", "kind": "Pod", "namespaced": true});
+                response(200, json!({"kind": "APIResourceList", "resources": [pods]}))
+            }
+            "/version" => status(401, "Unauthorized"),
+            _ if patches.fetch_add(1, Ordering::Relaxed) == 0 => status(first, ""),
+            _ => status(401, "Unauthorized"),
+        });
+        let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+        let calling =
+            tokio::spawn(async move { api.call("v1/pods", &call(Verb::MergePatch), &options()).await });
+        let login = tokio::time::timeout(Duration::from_secs(30), async {
+            loop {
+                let task = lock(&fixture.host.tasks).pop();
+                if let Some(HostTask::Login(task)) = task {
+                    return task;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let _gone = login.await.unwrap().reply.send(Err("no credentials".to_owned()));
+        match calling.await.unwrap() {
+            Err(CallError::Failed(failure)) => {
+                assert!(is_uncertain && failure.is_uncertain && failure.class == Class::Unreachable);
+                assert!(failure.text().contains("no credentials"), "{}", failure.text());
+            }
+            Err(CallError::Login(_)) => assert!(!is_uncertain),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
