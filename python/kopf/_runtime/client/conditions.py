@@ -21,7 +21,7 @@ def exists(body: Body | None) -> bool:
 
 
 def gone(body: Body | None) -> bool:
-    """The object does not exist any more; another one of the same name counts as gone.
+    """The object does not exist any more; for `wait_for`, another one of the same name counts as gone.
 
     Args:
         body: The object, or None if there is none.

@@ -9,7 +9,6 @@ from kopf._objects.apierrors import TimedOut
 from kopf._objects.bodies import Body
 from kopf._objects.changes import ChangeEvent
 from kopf._runtime.bridge import CallFailure
-from kopf._runtime.client import conditions
 from kopf._runtime.client.failures import to_exception
 from kopf._runtime.client.operations import Kind, kind_name
 
@@ -27,18 +26,23 @@ class Wait:
         self._condition = condition
         self._timeout = timeout
         self._uid = uid
-        self._is_first = True
+        self._last_uid: str | None = None
         self._listed = False
         self._seen = False
         self.body: Body | None = None
 
     def update(self, body: Body | None) -> bool:
         """Take a state of the object; whether the condition holds."""
-        if self._is_first and body is not None and self._condition is conditions.gone:
-            self._uid = self._uid or body.metadata.uid
-        self._is_first = False
         if body is not None and self._uid is not None and body.metadata.uid != self._uid:
             body = None
+        if body is not None:
+            uid, self._last_uid = self._last_uid, body.metadata.uid
+            # Between two objects of the name, there was none, although no event has shown that.
+            if uid is not None and body.metadata.uid != uid and self._holds(None):
+                return True
+        return self._holds(body)
+
+    def _holds(self, body: Body | None) -> bool:
         self.body = body
         return bool(self._condition(body))
 
@@ -50,7 +54,8 @@ class Wait:
             return missing and self.update(None)
         self._seen = True
         if change.type == "DELETED":
-            is_other = self._uid is not None and change.body.metadata.uid != self._uid
+            expected = self._uid or self._last_uid
+            is_other = expected is not None and change.body.metadata.uid != expected
             return False if is_other else self.update(None)
         return self.update(change.body)
 
