@@ -27,7 +27,7 @@ impl Cluster {
         self.store.insert(&resource.store_key, value)
     }
 
-    /// Stores a CRD, and serves its resources: whoever receives its event finds them. Then updates its status. The watches of its
+    /// Stores a CRD and serves its resources: a client that receives its event finds them. Updates its status. The watches of its
     /// objects end if its spec has changed: they would send objects in other versions.
     pub(super) fn write_crd(
         &self,
