@@ -37,7 +37,7 @@ def grow(patch, spec, memo, **_):
     memo.calls.append(("grow", spec["size"]))
     if spec["size"] == 9:
         patch.spec["replicas"] = 90
-    patch.meta.annotations["example.com/grown"] = str(spec["size"])
+    patch.status["grown"] = spec["size"]
 
 @kopf.on.delete("widgets")
 def delete(memo, name, **_):
@@ -74,7 +74,7 @@ def test_a_patch_that_a_policy_denies_holds_up_neither_changes_nor_the_deletion(
     cluster.patch("widgets", "one", {"spec": {"size": 9}})
     running.until("grow")
     cluster.patch("widgets", "one", {"spec": {"size": 2}})
-    cluster.wait_for("widgets", "one", {"metadata": {"annotations": {"example.com/grown": "2"}}}, timeout=60)
+    cluster.wait_for("widgets", "one", {"status": {"grown": 2}}, timeout=60)
     cluster.delete("widgets", "one")
     cluster.wait_until_gone("widgets", "one", timeout=60)
     assert (running.of("grow"), running.of("delete")) == ([9, 2], ["one"])
