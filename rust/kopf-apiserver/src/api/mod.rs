@@ -32,6 +32,7 @@ use crate::http::request::{Request, WriteOptions};
 use crate::http::response::Response;
 use crate::http::route::{self, Route, Target};
 use crate::scheme::resources::Resource;
+use crate::registry::selectors;
 use crate::storage::object::Stored;
 use crate::webhook::conversion;
 
@@ -72,13 +73,18 @@ impl Call<'_> {
             resource: self.resource.plural.clone(),
             subresource: self.subresource.clone().unwrap_or_default(),
             namespace: self.namespace.clone(),
-            name: self.name.clone().unwrap_or_default(),
+            name: self.name.clone().or_else(|| self.selected_name(verb)).unwrap_or_default(),
             path: String::new(),
         }
     }
     /// Whether the request is about a collection.
     fn is_collection(&self) -> bool {
         matches!(route::parse(&self.request.path), Route::Resource(target) if target.name.is_none())
+    /// The name that a list or a watch selects: it is authorized as a request for this object.
+    fn selected_name(&self, verb: &str) -> Option<String> {
+        let selector = matches!(verb, "list" | "watch").then(|| self.request.query.get("fieldSelector"))?;
+        selectors::required_name(selector)
+    }
     }
     /// Adds the warnings about a valid object.
     fn add_warnings(&self, value: &Value, old: Option<&Value>) {

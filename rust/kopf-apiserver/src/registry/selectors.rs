@@ -258,18 +258,29 @@ fn selectable_fields(resource: &Resource) -> Vec<String> {
     out
 }
 
+/// The path, the value, and whether they must be equal; none if it is malformed.
+fn field_term(term: &str) -> Option<(&str, &str, bool)> {
+    if let Some((path, value)) = term.split_once("!=") {
+        return Some((path, value, false));
+    }
+    let (path, value) = term.split_once("==").or_else(|| term.split_once('='))?;
+    Some((path, value, true))
+}
+
+/// The `metadata.name` that a field selector requires, for the authorization of the request. Nothing else of the selector is checked.
+pub(crate) fn required_name(text: &str) -> Option<String> {
+    let terms: Option<Vec<_>> = text.split(',').filter(|term| !term.is_empty()).map(field_term).collect();
+    let required = terms?.into_iter().find(|(path, _, equal)| *equal && *path == "metadata.name");
+    let is_name = |name: &&str| !matches!(*name, "." | "..") && !name.contains(['/', '%']);
+    required.map(|(_, name, _)| name).filter(is_name).map(str::to_owned)
+}
+
 impl FieldSelector {
     pub(crate) fn parse(text: &str, resource: &Resource) -> Result<Self, Status> {
         let mut out = Vec::new();
         let known = selectable_fields(resource);
         for term in text.split(',').filter(|t| !t.is_empty()) {
-            let (path, value, equal) = if let Some((path, value)) = term.split_once("!=") {
-                (path, value, false)
-            } else if let Some((path, value)) = term.split_once("==") {
-                (path, value, true)
-            } else if let Some((path, value)) = term.split_once('=') {
-                (path, value, true)
-            } else {
+            let Some((path, value, equal)) = field_term(term) else {
                 return Err(Status::bad_request(format!(
                     "invalid selector: '{text}'; can't understand '{term}'"
                 )));

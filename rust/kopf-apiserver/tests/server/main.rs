@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test may stop, and prints measurements")]
 
 mod admission;
+mod authorization;
 mod conversion;
 mod crds;
 mod deletion;
