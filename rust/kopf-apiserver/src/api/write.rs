@@ -55,6 +55,7 @@ pub(super) async fn create_object(
     let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
     clear_system_fields(&mut value);
     check_namespace_active(call, &value)?;
+    check_crd_active(call, &value)?;
     let given_name = text(&value, "/metadata/name").to_owned();
     let entries = if let Some(entry) = applied {
         vec![entry]
@@ -211,6 +212,17 @@ fn check_namespace_active(call: &Call<'_>, value: &Value) -> Result<(), Status> 
         ));
     }
     Ok(())
+}
+
+/// Checks that the CRD of a custom resource is not being deleted.
+fn check_crd_active(call: &Call<'_>, value: &Value) -> Result<(), Status> {
+    let Some(custom) = &call.resource.custom else { return Ok(()) };
+    let crd = call.cluster.store.get("apiextensions.k8s.io/customresourcedefinitions", "", &custom.crd);
+    if !crd.is_some_and(|crd| crd.is_deleting) {
+        return Ok(());
+    }
+    let why = "create not allowed while custom resource definition is terminating";
+    Err(Status::forbidden(call.resource.group_resource(), text(value, "/metadata/name"), why, &[]))
 }
 
 pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {

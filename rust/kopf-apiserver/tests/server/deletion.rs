@@ -219,3 +219,37 @@ async fn references_with_another_name_or_kind_keep_no_object() {
     }
     server.get(&format!("{MAPS}/owner")).await.expect("still there");
 }
+
+#[tokio::test]
+async fn no_custom_resources_are_created_while_their_crd_is_deleted() {
+    let server = plain().await;
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let names = json!({"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"});
+    let version = json!({"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object"}}});
+    let crd = json!({"metadata": {"name": "things.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "names": names, "versions": [version]}});
+    server.create(crds, &crd).await.expect("created");
+    let things = "/apis/test.dev/v1/namespaces/default/things";
+    wait_until(&server, things, Result::is_ok).await;
+    let thing = |name: &str| {
+        json!({"apiVersion": "test.dev/v1", "kind": "Thing",
+            "metadata": {"name": name, "finalizers": ["test.dev/x"]}})
+    };
+    server.create(things, &thing("a")).await.expect("created");
+    server.call("DELETE", &format!("{crds}/things.test.dev"), None).await.expect("deleted");
+    let apply = format!("{things}/b?fieldManager=x");
+    for (method, path, media) in
+        [("POST", things, ""), ("PATCH", apply.as_str(), "application/apply-patch+yaml")]
+    {
+        let answer = send(&server, method, path, media, &thing("b")).await;
+        let status: Value = serde_json::from_str(&answer.body).expect("a Status");
+        assert_eq!((answer.code, &status["reason"]), (403, &json!("Forbidden")), "{method}");
+        let text = "things.test.dev \"b\" is forbidden: create not allowed while custom resource definition is terminating";
+        assert_eq!(status["message"], text);
+        assert_eq!(status["details"], json!({"name": "b", "group": "test.dev", "kind": "things"}));
+    }
+    // Others are updated, so that their finalizers can be removed.
+    patch(&server, &format!("{things}/a"), &json!({"metadata": {"finalizers": null}})).await;
+    wait_until(&server, &format!("{crds}/things.test.dev"), Result::is_err).await;
+}
