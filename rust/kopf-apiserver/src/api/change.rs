@@ -111,11 +111,8 @@ fn restore_after_mutation(call: &Call<'_>, old: &Stored, before: &Value, new: &m
 
 /// Writes an updated object, or removes it if nothing holds its deletion any longer. `None` means a write conflict.
 async fn store(call: &Call<'_>, old: &Arc<Stored>, new: Value) -> Result<Option<WriteResult>, Status> {
-    let is_released = !deletion::is_held(&call.resource, &new);
     let is_deleting = at(&new, "/metadata/deletionTimestamp").is_some();
-    let grace = at(&new, "/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
-    let has_grace_period = grace.is_some_and(|seconds| seconds > 0);
-    if is_deleting && is_released && !has_grace_period {
+    if is_deleting && !deletion::remains(&call.resource, &new) {
         // Watches get the stored state: this update is not stored.
         return match call.cluster.remove(&call.resource, old, old.value()) {
             Ok(_) => Ok(Some(WriteResult::Unstored(new))),

@@ -1,21 +1,17 @@
 //! Delete and deletecollection. Dependents and contents of namespaces are deleted in the background.
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
 
+use super::deletion::{DeleteResult, Deletion, try_delete};
 use super::write::{admit_subresource, created};
 use super::{Call, body, read};
 use crate::admission::{self, Operation};
 use crate::base::json::text;
-use crate::cluster::work_queue::WorkItem;
 use crate::error::status::{Cause, Status};
 use crate::http::render;
 use crate::http::render::Page;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
-use crate::registry::deletion;
-use crate::schema::formats;
 use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
 use crate::storage::store::StoreError;
@@ -86,13 +82,6 @@ fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
         uid: precondition("uid"),
         version: precondition("resourceVersion"),
     })
-}
-
-/// Result of a deletion.
-enum DeleteResult {
-    Deleted(Value),
-    /// Marked for deletion: finalizers, a grace period or the contents of a namespace are pending.
-    Pending(Value),
 }
 
 impl DeleteResult {
@@ -187,7 +176,12 @@ async fn delete(
             admission::validate(&attributes, None, Some(&before)).await?;
         }
         let before = conversion::to_storage(&call.resource, before).await?;
-        match try_delete(call, &old, before, delete_options) {
+        let deletion = Deletion {
+            propagation: delete_options.propagation.as_deref(),
+            grace: delete_options.grace,
+            dry_run: delete_options.write.dry_run,
+        };
+        match try_delete(call.cluster, &call.resource, &old, before, &deletion) {
             Ok(result) => return result.in_version(&call.resource).await,
             Err(StoreError::NotFound) => return Err(Status::not_found(call.resource.group_resource(), name)),
             Err(_) => {}
@@ -213,139 +207,6 @@ fn preconditions(call: &Call<'_>, old: &Stored, delete_options: &DeleteOptions) 
         return Ok(());
     };
     Err(Status::conflict_of_kind(&call.resource.group, &call.resource.kind, &old.name, &message))
-}
-
-/// Tries the deletion once. Fails if another request has updated the object.
-fn try_delete(
-    call: &Call<'_>,
-    old: &Arc<Stored>,
-    mut value: Value,
-    delete_options: &DeleteOptions,
-) -> Result<DeleteResult, StoreError> {
-    let is_deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-    let changed = set_propagation(&mut value, delete_options, orphans_by_default(call));
-    if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !is_deleting {
-        add_crd_cleanup(&mut value);
-    }
-    let is_namespace = call.resource.is("", "namespaces");
-    let is_held = deletion::is_held(&call.resource, &value);
-    let grace = grace_period(call, &value, delete_options);
-    if !is_held && (grace == 0 || (is_deleting && delete_options.grace == Some(0))) {
-        if call.resource.is("", "pods") {
-            set_deletion_timestamp(call, &mut value, 0, !is_deleting);
-        }
-        if delete_options.write.dry_run {
-            return Ok(DeleteResult::Deleted(value));
-        }
-        let stored = call.cluster.remove(&call.resource, old, value)?;
-        return Ok(DeleteResult::Deleted(render::object_value(&stored, &call.resource)));
-    }
-    if is_deleting && !changed {
-        return Ok(DeleteResult::Pending(value));
-    }
-    if !is_deleting {
-        set_deletion_timestamp(
-            call,
-            &mut value,
-            grace,
-            call.resource.tracks_generation() && call.resource.group != "apiextensions.k8s.io",
-        );
-        if is_namespace {
-            value["status"]["phase"] = "Terminating".into();
-        }
-    }
-    if delete_options.write.dry_run {
-        return Ok(DeleteResult::Pending(value));
-    }
-    let stored = call.cluster.replace(&call.resource, old, value)?;
-    enqueue_work(call, &stored);
-    Ok(DeleteResult::Pending(render::object_value(&stored, &call.resource)))
-}
-
-/// Resources whose default propagation policy is `Orphan`.
-fn orphans_by_default(call: &Call<'_>) -> bool {
-    call.resource.is("", "replicationcontrollers") || call.resource.is("batch", "jobs")
-}
-
-/// Adds the finalizer of custom resource cleanup, and the `Terminating` condition.
-fn add_crd_cleanup(value: &mut Value) {
-    let mut finalizers = crate::base::json::strings(value.pointer("/metadata/finalizers"));
-    finalizers.push(crate::registry::crd::CLEANUP.to_owned());
-    value["metadata"]["finalizers"] = finalizers.into();
-    let condition = json!({"type": "Terminating", "status": "True", "lastTransitionTime": formats::now(),
-        "reason": "InstanceDeletionPending", "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"});
-    if let Some(conditions) = value.pointer_mut("/status/conditions").and_then(Value::as_array_mut) {
-        conditions.push(condition);
-    }
-}
-
-/// Enqueues the background work for an object that is marked for deletion.
-fn enqueue_work(call: &Call<'_>, stored: &Stored) {
-    if call.resource.is("", "namespaces") {
-        call.cluster.enqueue(WorkItem::NamespaceDeletion(stored.name.clone()));
-    } else if call.resource.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        call.cluster.enqueue(WorkItem::CrdDeletion(stored.name.clone()));
-    }
-    if call.cluster.options.garbage_collection {
-        call.cluster.enqueue(WorkItem::DeletionStarted(
-            call.resource.store_key.clone(),
-            stored.namespace.clone(),
-            stored.name.clone(),
-        ));
-    }
-}
-
-fn set_deletion_timestamp(call: &Call<'_>, value: &mut Value, grace: i64, count: bool) {
-    let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-    let due = crate::base::clock::now()
-        .saturating_add(jiff::SignedDuration::from_secs(grace))
-        .unwrap_or(jiff::Timestamp::MAX);
-    meta.insert("deletionTimestamp".into(), formats::stamp(due, false).into());
-    if !call.resource.is("", "namespaces") && call.resource.group != "apiextensions.k8s.io" {
-        meta.insert("deletionGracePeriodSeconds".into(), grace.into());
-    }
-    if count && let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
-        meta.insert("generation".into(), (generation + 1).into());
-    }
-}
-
-/// Grace period in seconds. Only running pods on a node have one.
-fn grace_period(call: &Call<'_>, value: &Value, delete_options: &DeleteOptions) -> i64 {
-    if !call.resource.is("", "pods") || text(value, "/spec/nodeName").is_empty() {
-        return 0;
-    }
-    if matches!(text(value, "/status/phase"), "Succeeded" | "Failed") {
-        return 0;
-    }
-    let own = value.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    delete_options.grace.unwrap_or(own).max(0)
-}
-
-/// Sets the finalizer of the propagation policy. Returns whether the finalizers have changed.
-fn set_propagation(value: &mut Value, delete_options: &DeleteOptions, orphans_by_default: bool) -> bool {
-    let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return false };
-    let before = crate::base::json::strings(meta.get("finalizers"));
-    let mut after = before.clone();
-    let finalizer = match delete_options.propagation.as_deref() {
-        Some("Orphan") => Some("orphan"),
-        Some("Foreground") => Some("foregroundDeletion"),
-        Some(_) => None,
-        None if orphans_by_default => Some("orphan"),
-        None => return false,
-    };
-    after.retain(|f| !matches!(f.as_str(), "orphan" | "foregroundDeletion") || Some(f.as_str()) == finalizer);
-    if let Some(finalizer) = finalizer.filter(|w| !after.iter().any(|f| f == w)) {
-        after.push(finalizer.to_owned());
-    }
-    if after == before {
-        return false;
-    }
-    if after.is_empty() {
-        meta.shift_remove("finalizers")
-    } else {
-        meta.insert("finalizers".into(), after.into())
-    };
-    true
 }
 
 pub(crate) async fn delete_collection(call: &Call<'_>) -> Result<Response, Status> {

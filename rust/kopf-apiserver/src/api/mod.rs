@@ -4,6 +4,7 @@ mod apply;
 mod body;
 mod change;
 mod delete;
+mod deletion;
 mod discovery;
 mod logs;
 mod mutation;
@@ -31,10 +32,12 @@ use crate::http::accept::{Endpoint, OutputFormat};
 use crate::http::request::{Request, WriteOptions};
 use crate::http::response::Response;
 use crate::http::route::{self, Route, Target};
-use crate::scheme::resources::Resource;
 use crate::registry::selectors;
+use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
 use crate::webhook::conversion;
+
+pub(crate) use deletion::{delete_as, delete_stored};
 
 /// Context of a request to one resource.
 pub(crate) struct Call<'a> {
@@ -77,14 +80,14 @@ impl Call<'_> {
             path: String::new(),
         }
     }
-    /// Whether the request is about a collection.
-    fn is_collection(&self) -> bool {
-        matches!(route::parse(&self.request.path), Route::Resource(target) if target.name.is_none())
     /// The name that a list or a watch selects: it is authorized as a request for this object.
     fn selected_name(&self, verb: &str) -> Option<String> {
         let selector = matches!(verb, "list" | "watch").then(|| self.request.query.get("fieldSelector"))?;
         selectors::required_name(selector)
     }
+    /// Whether the request is about a collection.
+    fn is_collection(&self) -> bool {
+        matches!(route::parse(&self.request.path), Route::Resource(target) if target.name.is_none())
     }
     /// Adds the warnings about a valid object.
     fn add_warnings(&self, value: &Value, old: Option<&Value>) {

@@ -6,8 +6,8 @@
 mod crds;
 pub(crate) mod work_queue;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde_json::{Value, json};
 
@@ -39,6 +39,8 @@ pub(crate) struct Cluster {
     registry: RwLock<Arc<Registry>>,
     pub(crate) queue: WorkQueue,
     pub(crate) tasks: Tasks,
+    /// The uids of the objects whose collection waits for admission.
+    collecting: Mutex<HashSet<Box<str>>>,
     /// Tokens of service accounts.
     issued: Mutex<HashMap<String, Arc<User>>>,
     /// Configured tokens.
@@ -62,6 +64,7 @@ impl Cluster {
             options,
             queue: WorkQueue::default(),
             tasks: Tasks::default(),
+            collecting: Mutex::default(),
             issued: Mutex::default(),
         });
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
@@ -125,6 +128,9 @@ impl Cluster {
         let registry = self.registry();
         let group = registry.groups.get(group)?;
         group.versions.iter().find_map(|(_, resources)| resources.get(plural).cloned())
+    }
+    pub(crate) fn collecting(&self) -> MutexGuard<'_, HashSet<Box<str>>> {
+        self.collecting.lock().unwrap_or_else(PoisonError::into_inner)
     }
     pub(crate) fn enqueue(&self, work: WorkItem) {
         self.queue.add(work);
@@ -241,7 +247,7 @@ impl Cluster {
             }
             let deleting = value.pointer("/metadata/deletionTimestamp").is_some();
             let is_released =
-                !deletion::is_held(resource, &value) && deletion::is_held(resource, &old.value());
+                !deletion::remains(resource, &value) && deletion::remains(resource, &old.value());
             let result = if deleting && is_released {
                 self.remove(resource, &old, old.value())
             } else {

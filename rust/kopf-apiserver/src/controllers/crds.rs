@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::gc::delete;
+use crate::api::delete_stored;
 use crate::base::json::strings;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
@@ -27,7 +27,7 @@ pub(super) fn finalize_crd(cluster: &Arc<Cluster>, name: &str) {
     let mut remaining = false;
     for resource in registry.all().filter(|r| r.custom.as_ref().is_some_and(|c| c.crd == name)) {
         for object in cluster.store.list(&resource.store_key, None).objects {
-            delete(cluster, resource, &object, None);
+            delete_stored(cluster, resource, &object, None);
         }
         remaining |= !cluster.store.list(&resource.store_key, None).objects.is_empty();
     }

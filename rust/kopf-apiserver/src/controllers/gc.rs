@@ -1,67 +1,26 @@
 //! Garbage collector: dependents of deleted owners, and propagation policies.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use crate::admission;
+use crate::api::{delete_as, delete_stored};
 use crate::apply::managed_fields;
 use crate::base::json::{strings, text};
 use crate::base::names::split_api_version;
+use crate::base::user::User;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
-use crate::registry::deletion;
-use crate::schema::formats;
 use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
 
-/// Deletes an object: removes it, or marks it for deletion if it has finalizers. `finalizer` is added first.
-pub(super) fn delete(cluster: &Cluster, resource: &Resource, object: &Stored, finalizer: Option<&str>) {
-    for _ in 0..50 {
-        let Some(old) =
-            cluster.get(resource, &object.namespace, &object.name).filter(|o| o.uid == object.uid)
-        else {
-            return;
-        };
-        let mut value = old.value();
-        let is_deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-        let mut finalizers = strings(value.pointer("/metadata/finalizers"));
-        if let Some(finalizer) = finalizer.filter(|f| !finalizers.iter().any(|have| have == f)) {
-            finalizers.push(finalizer.to_owned());
-            value["metadata"]["finalizers"] = finalizers.into();
-        } else if is_deleting && deletion::is_held(resource, &value) {
-            return;
-        }
-        if !deletion::is_held(resource, &value) {
-            if cluster.remove(resource, &old, value).is_ok() {
-                return;
-            }
-            continue;
-        }
-        let is_namespace = resource.is("", "namespaces");
-        if !is_deleting {
-            value["metadata"]["deletionTimestamp"] = formats::now().into();
-            if is_namespace {
-                value["status"]["phase"] = "Terminating".into();
-            } else {
-                value["metadata"]["deletionGracePeriodSeconds"] = 0.into();
-            }
-        }
-        if let Ok(stored) = cluster.replace(resource, &old, value) {
-            if is_namespace {
-                cluster.enqueue(WorkItem::NamespaceDeletion(stored.name.clone()));
-            }
-            cluster.enqueue(WorkItem::DeletionStarted(
-                resource.store_key.clone(),
-                stored.namespace.clone(),
-                stored.name.clone(),
-            ));
-            return;
-        }
-    }
-}
+/// The delay after a rejected deletion. That of kube-controller-manager grows.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Collects the dependents of a deleted owner.
-pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
+pub(super) fn collect_dependents(cluster: &Arc<Cluster>, uid: &str) {
     for (table, object) in cluster.store.dependents(uid) {
         if let Some(resource) = cluster.resource_of(&table) {
             collect(cluster, &resource, &object);
@@ -70,7 +29,7 @@ pub(super) fn collect_dependents(cluster: &Cluster, uid: &str) {
 }
 
 /// Deletes an object with owners, or only removes its references to some of them if another one keeps it.
-fn collect(cluster: &Cluster, resource: &Resource, object: &Stored) {
+fn collect(cluster: &Arc<Cluster>, resource: &Arc<Resource>, object: &Arc<Stored>) {
     if object.is_deleting || object.owners().is_empty() {
         return;
     }
@@ -90,10 +49,52 @@ fn collect(cluster: &Cluster, resource: &Resource, object: &Stored) {
     }
     let is_foreground = owners.iter().any(|(_, state)| *state == OwnerState::WaitingForDependents)
         && has_dependents(cluster, object);
-    if is_foreground && is_in_circle(cluster, object) {
-        unblock_owners(cluster, resource, object);
+    let mut object = Arc::clone(object);
+    if is_foreground && is_in_circle(cluster, &object) {
+        unblock_owners(cluster, resource, &object);
+        let Some(latest) = cluster.get(resource, &object.namespace, &object.name) else { return };
+        object = latest;
     }
-    delete(cluster, resource, object, is_foreground.then_some("foregroundDeletion"));
+    // The policy of an earlier request is kept.
+    let propagation = match () {
+        () if is_foreground => "Foreground",
+        () if has_finalizer(&value, "orphan") => "Orphan",
+        () if has_finalizer(&value, "foregroundDeletion") => "Foreground",
+        () => "Background",
+    };
+    delete(cluster, resource, &object, propagation);
+}
+
+/// Deletes an object as kube-controller-manager does: by a request, which webhooks and policies can reject. Then it is tried again.
+fn delete(cluster: &Arc<Cluster>, resource: &Arc<Resource>, object: &Arc<Stored>, propagation: &'static str) {
+    if !admission::is_configured(cluster) {
+        return delete_stored(cluster, resource, object, Some(propagation));
+    }
+    if !cluster.collecting().insert(object.uid.clone()) {
+        return;
+    }
+    let (cluster, resource, object) = (cluster.clone(), resource.clone(), object.clone());
+    cluster.tasks.clone().spawn(async move {
+        let deleted = delete_as(&user(), &cluster, &resource, &object, propagation).await;
+        cluster.collecting().remove(&object.uid);
+        if deleted.is_err() {
+            tokio::time::sleep(RETRY_DELAY).await;
+            cluster.enqueue(WorkItem::OwnersChanged(
+                resource.store_key.clone(),
+                object.namespace.clone(),
+                object.name.clone(),
+            ));
+        }
+    });
+}
+
+/// The user of the garbage collector of kube-controller-manager.
+fn user() -> User {
+    let groups = ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"];
+    User {
+        name: "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
+        groups: groups.map(str::to_owned).to_vec(),
+    }
 }
 
 /// State of an owner, as its dependent sees it.
@@ -205,7 +206,7 @@ fn disown_reference(meta: &mut Map<String, Value>, uid: &str, all: bool) {
 }
 
 /// Collects an object whose owners have changed.
-pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
+pub(super) fn check_owners(cluster: &Arc<Cluster>, table: &str, namespace: &str, name: &str) {
     let Some(resource) = cluster.resource_of(table) else { return };
     if let Some(object) = cluster.get(&resource, namespace, name) {
         collect(cluster, &resource, &object);
@@ -213,7 +214,7 @@ pub(super) fn check_owners(cluster: &Cluster, table: &str, namespace: &str, name
 }
 
 /// Handles the propagation policies `Foreground` (deletes dependents first) and `Orphan` (removes their references).
-pub(super) fn wait_for_dependents(cluster: &Cluster, table: &str, namespace: &str, name: &str) {
+pub(super) fn wait_for_dependents(cluster: &Arc<Cluster>, table: &str, namespace: &str, name: &str) {
     let Some(resource) = cluster.resource_of(table) else { return };
     let Some(object) = cluster.get(&resource, namespace, name) else { return };
     let value = object.value();
@@ -249,7 +250,7 @@ fn remove_finalizer(cluster: &Cluster, resource: &Resource, object: &Stored, fin
 }
 
 /// Rechecks an owner that waits for its dependents, after one was deleted or does not block the owner any more.
-pub(super) fn recheck_owner(cluster: &Cluster, uid: &str) {
+pub(super) fn recheck_owner(cluster: &Arc<Cluster>, uid: &str) {
     if cluster.store.is_blocked(uid) {
         return;
     }
@@ -272,7 +273,7 @@ mod tests {
     }
 
     /// How often the owners of objects are read until an owner with so many dependents is deleted with all of them.
-    fn reads_for_deletion(dependents: usize, finalizer: Option<&str>) -> usize {
+    fn reads_for_deletion(dependents: usize, propagation: &'static str) -> usize {
         let cluster = Cluster::new(ServerOptions::default());
         let maps = cluster.builtin("", "configmaps").unwrap();
         let object = |name: &str, uid: &str, owners: Value| {
@@ -291,7 +292,7 @@ mod tests {
         }
         process_all(&cluster);
         let before = READS_OF_OWNERS.get();
-        delete(&cluster, &maps, &owner, finalizer);
+        delete(&cluster, &maps, &owner, propagation);
         process_all(&cluster);
         assert!(cluster.store.list(&maps.store_key, None).objects.is_empty());
         READS_OF_OWNERS.get() - before
@@ -299,10 +300,10 @@ mod tests {
 
     #[test]
     fn the_cost_of_deletions_is_proportional_to_the_number_of_dependents() {
-        for finalizer in [None, Some("foregroundDeletion")] {
-            let [few, many] = [100, 1_000].map(|dependents| reads_for_deletion(dependents, finalizer));
+        for propagation in ["Background", "Foreground"] {
+            let [few, many] = [100, 1_000].map(|dependents| reads_for_deletion(dependents, propagation));
             assert!(few >= 100, "the reads are counted: {few}");
-            assert!(many <= 11 * few, "{finalizer:?}: {few} reads for 100 dependents, {many} for 1,000");
+            assert!(many <= 11 * few, "{propagation}: {few} reads for 100 dependents, {many} for 1,000");
         }
     }
 

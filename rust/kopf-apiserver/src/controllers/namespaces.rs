@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::gc::delete;
+use crate::api::delete_stored;
 use crate::base::json::strings;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
@@ -19,7 +19,7 @@ pub(super) fn finalize_namespace(cluster: &Cluster, name: &str) {
     for (table, objects) in cluster.store.namespace_contents(name) {
         let Some(resource) = cluster.resource_of(&table) else { continue };
         for object in objects {
-            delete(cluster, &resource, &object, None);
+            delete_stored(cluster, &resource, &object, Some("Background"));
         }
     }
     if !cluster.store.namespace_contents(name).is_empty() {

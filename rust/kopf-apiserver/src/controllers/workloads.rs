@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::gc;
+use crate::api::delete_stored;
 use crate::base::json::strings;
 use crate::cluster::Cluster;
 use crate::cluster::work_queue::WorkItem;
@@ -256,7 +256,7 @@ fn replicas(cluster: &Cluster, resource: &Resource, object: &Stored, value: &Val
         for (index, pod) in active.iter().enumerate() {
             let number = if stateful { ordinal(pod) } else { index };
             if number >= desired {
-                gc::delete(cluster, &pods_resource, pod, None);
+                delete_stored(cluster, &pods_resource, pod, None);
             }
         }
     }

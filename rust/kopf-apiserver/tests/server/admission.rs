@@ -1,10 +1,12 @@
 //! Integration tests of admission: which webhooks and policies are called, in which order, and with which objects.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kopf_apiserver::{Server, ServerOptions, start};
 use serde_json::{Value, json};
 
+use crate::running::wait_until;
 use crate::support::client::{Answer, Client};
 use crate::support::webhook::{Webhook, patched};
 
@@ -232,4 +234,35 @@ async fn a_webhook_that_makes_a_scale_invalid_fails_the_request() {
     let failed = failed.expect_err("rejected").to_string();
     assert!(failed.contains("(500)") && failed.contains("cannot unmarshal string"), "{failed}");
     assert_eq!(server.get(&format!("{path}/d")).await.expect("found")["spec"]["replicas"], 2);
+}
+
+#[tokio::test]
+async fn webhooks_decide_about_the_deletions_of_the_garbage_collector() {
+    let server = plain().await;
+    // The first attempt is denied.
+    let denied = AtomicUsize::new(0);
+    let webhook = Webhook::start(move |_, request| {
+        let is_of_collector = request["operation"] == "DELETE" && request["name"] == "child";
+        json!({"allowed": !is_of_collector || denied.fetch_add(1, Ordering::Relaxed) > 0})
+    })
+    .await;
+    let owner = server.create(MAPS, &map("owner", &json!({}))).await.expect("created");
+    let mut child = map("child", &json!({"a": "1"}));
+    child["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+    let child = server.create(MAPS, &child).await.expect("created");
+    configure(&server, "validatingwebhookconfigurations", &webhook, &[("hook", json!({}))]).await;
+    server.call("DELETE", &format!("{MAPS}/owner"), None).await.expect("deleted");
+    wait_until(&server, &format!("{MAPS}/child"), Result::is_err).await;
+    let calls: Vec<Value> = webhook.take_calls().into_iter().map(|(_, review)| review).collect();
+    let names: Vec<&Value> = calls.iter().map(|review| &review["name"]).collect();
+    assert_eq!(names, ["owner", "child", "child"]);
+    let review = &calls[1];
+    assert_eq!(review["operation"], "DELETE");
+    let user = "system:serviceaccount:kube-system:generic-garbage-collector";
+    assert_eq!(review["userInfo"]["username"], user);
+    assert_eq!((&review["object"], &review["oldObject"]["data"]), (&Value::Null, &json!({"a": "1"})));
+    let (uid, version) = (&child["metadata"]["uid"], &child["metadata"]["resourceVersion"]);
+    assert_eq!(review["options"]["preconditions"], json!({"uid": uid, "resourceVersion": version}));
+    assert_eq!(review["options"]["propagationPolicy"], "Background");
 }

@@ -19,8 +19,8 @@ async fn with_rule(rule: &Value) -> Server {
     };
     let server = start(options).await.expect("a server");
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
-    let role = json!({"metadata": {"name": "role"}, "rules": [rule]});
-    server.create(&format!("{rbac}/roles"), &role).await.expect("created");
+    let granting = json!({"metadata": {"name": "role"}, "rules": [rule]});
+    server.create(&format!("{rbac}/roles"), &granting).await.expect("created");
     let binding = json!({"metadata": {"name": "jane"}, "subjects": [{"kind": "User", "name": "jane"}],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "role"}});
     server.create(&format!("{rbac}/rolebindings"), &binding).await.expect("created");

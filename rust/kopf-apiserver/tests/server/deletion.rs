@@ -148,6 +148,85 @@ async fn the_last_event_of_a_released_object_has_its_stored_state() {
     assert_eq!(meta["resourceVersion"], json!(server.resource_version().to_string()));
 }
 
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// A pod on a node, or on none, with the given owners.
+fn pod(name: &str, node: Option<&str>, owners: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "ownerReferences": owners},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "image": "any"}]}})
+}
+
+/// The seconds until a pod is due to be removed, and its grace period.
+fn grace(pod: &Value, since: jiff::Timestamp) -> (i64, &Value) {
+    let due: jiff::Timestamp =
+        pod["metadata"]["deletionTimestamp"].as_str().expect("a time").parse().expect("a time");
+    (due.as_second() - since.as_second(), &pod["metadata"]["deletionGracePeriodSeconds"])
+}
+
+#[tokio::test]
+async fn a_pod_on_a_node_remains_for_its_grace_period_which_can_only_be_shortened() {
+    let server = plain().await;
+    server.create(PODS, &pod("a", Some("node"), &json!([]))).await.expect("created");
+    let path = format!("{PODS}/a");
+    let since = jiff::Timestamp::now();
+    let first = server.call("DELETE", &path, None).await.expect("deleted");
+    let (left, seconds) = grace(&first, since);
+    assert!((30..35).contains(&left) && *seconds == 30, "{first}");
+    for later in [json!({}), json!({"gracePeriodSeconds": 30}), json!({"gracePeriodSeconds": 60})] {
+        let again = server.call("DELETE", &path, Some(&later)).await.expect("pending");
+        assert_eq!(again["metadata"], first["metadata"], "{later}");
+    }
+    let shorter = json!({"gracePeriodSeconds": 5});
+    let again = server.call("DELETE", &path, Some(&shorter)).await.expect("pending");
+    assert_eq!(grace(&again, since), (left - 25, &json!(5)));
+    // A pod does not go with the end of its grace period, but when the kubelet deletes it.
+    let now = json!({"gracePeriodSeconds": 0});
+    let last = server.call("DELETE", &path, Some(&now)).await.expect("deleted");
+    assert_eq!(grace(&last, since), (left - 30, &json!(0)));
+    assert!(server.get(&path).await.is_err());
+}
+
+#[tokio::test]
+async fn pods_without_a_node_and_ended_ones_are_removed_at_once() {
+    let server = plain().await;
+    server.create(PODS, &pod("waiting", None, &json!([]))).await.expect("created");
+    server.create(PODS, &pod("ended", Some("node"), &json!([]))).await.expect("created");
+    patch(&server, &format!("{PODS}/ended/status"), &json!({"status": {"phase": "Succeeded"}})).await;
+    for name in ["waiting", "ended"] {
+        let path = format!("{PODS}/{name}?gracePeriodSeconds=60");
+        server.call("DELETE", &path, None).await.expect("deleted");
+        assert!(server.get(&format!("{PODS}/{name}")).await.is_err(), "{name}");
+    }
+    server.create(PODS, &pod("odd", Some("node"), &json!([]))).await.expect("created");
+    let negative = json!({"gracePeriodSeconds": -7});
+    let odd = server.call("DELETE", &format!("{PODS}/odd"), Some(&negative)).await.expect("pending");
+    assert_eq!(odd["metadata"]["deletionGracePeriodSeconds"], 1);
+}
+
+#[tokio::test]
+async fn pods_are_deleted_gracefully_with_their_owner_and_with_their_namespace() {
+    let server = plain().await;
+    let owner = server.create(MAPS, &map("owner")).await.expect("created");
+    let dependent = pod("owned", Some("node"), &json!([reference(&owner)]));
+    server.create(PODS, &dependent).await.expect("created");
+    server.call("DELETE", &format!("{MAPS}/owner"), None).await.expect("deleted");
+    is_deleting(&server, &format!("{PODS}/owned")).await;
+    let found = server.get(&format!("{PODS}/owned")).await.expect("it is terminating");
+    assert_eq!(found["metadata"]["deletionGracePeriodSeconds"], 30);
+
+    server.create("/api/v1/namespaces", &json!({"metadata": {"name": "gone"}})).await.expect("created");
+    let inside = format!("{GONE}/pods");
+    server.create(&inside, &pod("a", Some("node"), &json!([]))).await.expect("created");
+    server.create(&inside, &pod("b", None, &json!([]))).await.expect("created");
+    server.call("DELETE", GONE, None).await.expect("deleted");
+    is_deleting(&server, &format!("{inside}/a")).await;
+    wait_until(&server, &format!("{inside}/b"), Result::is_err).await;
+    server.get(GONE).await.expect("it has contents");
+    let now = json!({"gracePeriodSeconds": 0});
+    server.call("DELETE", &format!("{inside}/a"), Some(&now)).await.expect("deleted");
+    wait_until(&server, GONE, Result::is_err).await;
+}
+
 #[tokio::test]
 async fn a_foreground_deletion_waits_for_blocking_dependents_only() {
     let server = plain().await;
