@@ -35,6 +35,13 @@ impl ErrorBackoff {
         self.until = None;
     }
 
+    /// Ends the current delay early. It still has to be released.
+    pub fn cut_short(&mut self) {
+        if let Some(until) = &mut self.until {
+            *until = Timestamp::from_micros(0);
+        }
+    }
+
     /// Whether a delay was started and not yet released, even if its time is over.
     pub fn is_held(&self) -> bool {
         self.until.is_some()
@@ -84,6 +91,17 @@ mod tests {
         assert_eq!(throttle.remaining(at(7.0)), Some(0.0));
         throttle.release();
         assert_eq!(throttle.remaining(at(2.0)), None);
+    }
+
+    #[test]
+    fn a_delay_can_end_early() {
+        let mut throttle = ErrorBackoff::default();
+        throttle.cut_short();
+        assert!(!throttle.is_held());
+        throttle.fail(&[5.0, 9.0], at(1.0));
+        throttle.cut_short();
+        assert_eq!((throttle.is_held(), throttle.remaining(at(2.0))), (true, Some(0.0)));
+        assert_eq!(throttle.fail(&[5.0, 9.0], at(2.0)), Some(9.0), "the sequence goes on");
     }
 
     #[test]

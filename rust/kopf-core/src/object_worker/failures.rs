@@ -75,7 +75,12 @@ impl ObjectWorker {
         }
     }
 
+    /// Starts the error back-off; returns its seconds. There is none for an object that does not exist any more; Kopf 1.45 has one.
     fn fail(&mut self, context: WorkerContext<'_>, now: Timestamp) -> Option<f64> {
+        let is_deleted = self.gone || self.pending().any(|event| event.kind == EventType::Deleted);
+        if is_deleted && !context.startup_config.settings.compat {
+            return None;
+        }
         let delays = &context.live_config.settings.queueing.error_delays;
         self.backoff.get_or_insert_with(|| Box::new(ErrorBackoff::default())).fail(delays, now)
     }

@@ -259,8 +259,7 @@ impl ObjectWorker {
 
     /// Why the object waits although it has no events: for a delay, or after an unexpected error.
     pub fn waits_for(&self, now: Timestamp) -> Option<SleepKind> {
-        let backoff = self.backoff.as_ref().and_then(|backoff| backoff.remaining(now));
-        if backoff.is_some_and(|left| left > 0.0) {
+        if self.is_held(now) {
             return Some(SleepKind::Backoff);
         }
         self.queue.as_ref()?.sleep.is_some().then_some(SleepKind::Delay)

@@ -73,7 +73,7 @@ pub enum NextAction {
 pub enum SleepKind {
     /// Delayed handlers. New events end it, and a pause or the end of the operator.
     Delay,
-    /// The back-off after an error. Only the end of the operator ends it.
+    /// The back-off after an error. The deletion of the object ends it, or its hand-over, and the end of the operator.
     Backoff,
 }
 
@@ -99,10 +99,17 @@ pub struct OperatorState {
 impl ObjectWorker {
     /// Takes an event.
     pub fn on_event(&mut self, event: QueuedEvent, context: WorkerContext<'_>) -> Reaction {
+        let settings = &context.startup_config.settings;
+        // Kopf 1.45 handles the deletion after the back-off.
+        if event.kind == EventType::Deleted
+            && !settings.compat
+            && let Some(backoff) = &mut self.backoff
+        {
+            backoff.cut_short();
+        }
         if self.phase == Phase::Idle {
             return self.start(event);
         }
-        let settings = &context.startup_config.settings;
         let most = settings.queueing.max_pending_events.max(1);
         let queue = self.queue.get_or_insert_default();
         let mut skipped = None;
@@ -223,6 +230,13 @@ impl ObjectWorker {
         self.gone || self.queue.as_ref().is_some_and(|queue| queue.leaving || !queue.pending.is_empty())
     }
 
+    /// Whether the error back-off lasts: the driver sleeps until its end.
+    pub fn is_held(&self, now: Timestamp) -> bool {
+        let is_ending = self.gone || self.queue.as_ref().is_some_and(|queue| queue.leaving);
+        let left = self.backoff.as_ref().and_then(|backoff| backoff.remaining(now));
+        !is_ending && left.is_some_and(|left| left > 0.0)
+    }
+
     /// The waiting events.
     pub fn pending(&self) -> impl Iterator<Item = &QueuedEvent> {
         self.queue.iter().flat_map(|queue| &queue.pending)
@@ -326,7 +340,12 @@ impl ObjectWorker {
         };
         if let Some(backoff) = self.backoff.as_mut().filter(|backoff| backoff.is_held()) {
             let left = backoff.remaining(now).unwrap_or(0.0);
-            if left > 0.0 {
+            if left > 0.0 && queue.leaving {
+                // The next worker waits for the rest, and gets the latest state.
+                self.on_idle();
+                return NextAction::Idle;
+            }
+            if left > 0.0 && !self.gone {
                 return NextAction::Sleep { until: now.plus(left), kind: SleepKind::Backoff };
             }
             backoff.release();

@@ -220,6 +220,7 @@ impl Worker {
         let _nap = (shared.sleeping(), self.signals.wait_outside());
         let sleep = shared.base.clock.sleep(seconds(until.seconds_since(shared.base.clock.now())));
         if kind == SleepKind::Backoff {
+                () = self.early_end_of_backoff() => Some(false),
             return tokio::select! {
                 () = sleep => Some(true),
                 () = shared.base.stopping.cancelled() => None,
@@ -242,6 +243,17 @@ impl Worker {
             () = shared.base.stopping.cancelled() => {}
         }
         Some(false)
+    /// Waits until nothing is to be awaited any more: the object does not exist, or another worker continues with it.
+    async fn early_end_of_backoff(&self) {
+        let is_held = || {
+            let now = self.shared().base.clock.now();
+            self.dispatcher.slots().get(&self.key).is_some_and(|slot| slot.worker.is_held(now))
+        };
+        while is_held() {
+            self.signals.arrived.notified().await;
+        }
+    }
+
     }
 
     /// Waits for the next event of the object.

@@ -1,4 +1,4 @@
-//! An object whose deletion is known from a write, before its deletion event arrives.
+//! Objects that are deleted or handed over: before the deletion event arrives, and after errors.
 
 use super::*;
 
@@ -83,4 +83,77 @@ fn change_handlers_are_not_called_for_waiting_states_of_an_object_that_a_listing
         }
         assert_eq!(matches!(running.effect(), Some(CycleEffect::Run(_))), !gone);
     }
+}
+
+/// A worker that is held after an error, for three seconds from zero.
+fn held(kind: &str, compat: bool) -> Scene {
+    let mut scene = Scene::new(kind, &json!({"compat": compat, "queueing": {"error_delays": [3.0]}}));
+    let first = started(scene.take(event(1)));
+    scene.conclude(first, Decision { error: Some("boo".to_owned()), ..Decision::default() }, 0.0);
+    scene.next(0.0);
+    assert!(scene.worker.is_held(at(1.0)) && !scene.worker.is_held(at(3.0)));
+    scene
+}
+
+#[test]
+fn a_deletion_event_ends_the_error_back_off() {
+    for compat in [false, true] {
+        let mut scene = held("watching", compat);
+        scene.take(event(2));
+        scene.take(QueuedEvent::of(EventType::Deleted, object(3)));
+        // Kopf 1.45 handles it after the back-off.
+        assert_eq!(scene.worker.is_held(at(1.0)), compat);
+        let step = scene.next(if compat { 3.0 } else { 1.0 });
+        assert_eq!((version(&step.next), messages(&step)), (Some("3"), vec![WorkerMessage::BackoffOver]));
+    }
+}
+
+#[test]
+fn an_object_that_a_listing_does_not_have_is_not_held_after_an_error() {
+    let mut scene = held("watching", false);
+    scene.take(event(2));
+    scene.worker.gone = true;
+    assert!(!scene.worker.is_held(at(1.0)) && scene.worker.waits_for(at(1.0)).is_none());
+    let NextAction::Start(last) = scene.next(1.0).next else { panic!("event handlers get the last state") };
+    // Its cycle fails, too.
+    scene.conclude(last, Decision { error: Some("boo".to_owned()), ..Decision::default() }, 1.0);
+    assert!(matches!(scene.next(1.0).next, NextAction::Idle));
+}
+
+#[test]
+fn a_cycle_that_fails_after_the_deletion_of_its_object_is_followed_by_the_deletion_at_once() {
+    for compat in [false, true] {
+        let settings = json!({"compat": compat, "queueing": {"error_delays": [3.0]}});
+        let mut scene = Scene::new("watching", &settings);
+        let first = started(scene.take(event(1)));
+        scene.take(QueuedEvent::of(EventType::Deleted, object(2)));
+        scene.conclude(first, Decision { error: Some("boo".to_owned()), ..Decision::default() }, 0.0);
+        assert_eq!(version(&scene.next(0.0).next), (!compat).then_some("2"));
+    }
+}
+
+#[test]
+fn a_panic_in_the_cycle_of_a_deletion_is_followed_by_the_back_off() {
+    let mut scene = Scene::new("watching", &json!({"queueing": {"error_delays": [3.0]}}));
+    let deleted = started(scene.take(QueuedEvent::of(EventType::Deleted, object(1))));
+    let (resource_handlers, config) = scene.context();
+    let context = WorkerContext {
+        resource_handlers: &resource_handlers,
+        startup_config: &config,
+        live_config: &config,
+    };
+    scene.worker.on_internal_error(deleted, "boo".to_owned(), false, context, at(0.0));
+    assert!(matches!(scene.next(0.0).next, NextAction::Sleep { kind: SleepKind::Backoff, .. }));
+    assert_eq!(version(&scene.next(3.0).next), Some("1"));
+}
+
+#[test]
+fn the_next_worker_waits_for_the_rest_of_the_error_back_off() {
+    let mut scene = held("changing", false);
+    scene.worker.leave();
+    assert!(!scene.worker.is_held(at(1.0)), "the sleep is interrupted");
+    assert!(matches!(scene.next(1.0).next, NextAction::Idle) && scene.worker.is_idle());
+    assert!(matches!(scene.take(event(2)), Reaction::Held));
+    assert!(matches!(scene.next(1.0).next, NextAction::Sleep { until, .. } if until == at(3.0)));
+    assert_eq!(version(&scene.next(3.0).next), Some("2"));
 }

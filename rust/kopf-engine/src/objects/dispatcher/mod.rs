@@ -365,6 +365,8 @@ impl Dispatcher {
 #[cfg(test)]
 mod costs;
 #[cfg(test)]
+mod endings;
+#[cfg(test)]
 mod lost_terms;
 #[cfg(test)]
 mod pauses;

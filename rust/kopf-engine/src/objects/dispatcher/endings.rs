@@ -1,0 +1,81 @@
+//! Objects in an error back-off that are deleted or handed over, and hand-overs of objects with daemons.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use kopf_core::activation::Completion;
+use kopf_core::cause::EventType;
+use kopf_core::handler::registry::ResourceHandlers;
+use kopf_core::object::Object;
+use serde_json::json;
+use tokio::time::{Duration, advance};
+
+use super::pauses::{Scene, reply_to};
+use crate::host::HostTask;
+use crate::objects::dispatcher::Dispatcher;
+use crate::testing::lock;
+
+/// A scene with one object, which is held after an error for a long time.
+async fn held(kinds: &[&str]) -> Scene {
+    let scene = Scene::new(kinds, &json!({"queueing": {"error_delays": [600.0]}}));
+    for task in scene.after(EventType::Added, "one").await {
+        task.reply.send(Some(Completion { error: Some("boo".to_owned()), ..Completion::default() }));
+    }
+    assert!(scene.activations().await.is_empty() && !scene.is_idle());
+    scene
+}
+
+fn successor(scene: &Scene, resource_handlers: ResourceHandlers) -> Arc<Dispatcher> {
+    let shared = Arc::clone(&scene.fixture.shared);
+    Dispatcher::new(shared, &crate::worker::Pool, Arc::new(resource_handlers), None)
+}
+
+/// Lets all handlers succeed; returns whether the host was notified of the end of the object.
+async fn is_forgotten(scene: &Scene) -> bool {
+    let mut is_forgotten = false;
+    for _ in 0..300 {
+        tokio::task::yield_now().await;
+        let tasks = std::mem::take(&mut *lock(&scene.fixture.host.tasks));
+        for task in tasks {
+            match task {
+                HostTask::Activation(activation) => reply_to(vec![activation], &json!({})),
+                HostTask::ObjectDeleted(key) => is_forgotten |= *key == *"one",
+                _ => {}
+            }
+        }
+    }
+    is_forgotten
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slot_of_an_object_in_an_error_back_off_is_removed_with_its_deletion_event() {
+    for kinds in [&["changing"][..], &["watching"]] {
+        let scene = held(kinds).await;
+        let text = r#"{"metadata": {"name": "one", "uid": "one", "resourceVersion": "2"}}"#;
+        scene.dispatcher.dispatch(EventType::Deleted, Arc::new(Object::decode(text).unwrap()));
+        assert!(is_forgotten(&scene).await && scene.is_idle() && scene.dispatcher.slots().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slot_of_an_object_in_an_error_back_off_is_removed_if_a_listing_does_not_have_it() {
+    let scene = held(&["changing"]).await;
+    scene.dispatcher.slots().begin_listing(0, 0);
+    let vanished = scene.dispatcher.slots().end_listing();
+    scene.dispatcher.terminate_daemons(vanished);
+    assert!(is_forgotten(&scene).await && scene.is_idle() && scene.dispatcher.slots().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_in_an_error_back_off_is_handed_over_at_once_and_handled_after_it() {
+    let scene = held(&["changing"]).await;
+    let next = successor(&scene, (*scene.dispatcher.resource_handlers).clone());
+    scene.dispatcher.hand_over(&next);
+    assert!(scene.activations().await.is_empty());
+    assert_eq!((scene.dispatcher.slots().len(), next.slots().len()), (0, 1));
+    let scene = Scene { dispatcher: next, ..scene };
+    assert!(scene.after(EventType::Listed, "one").await.is_empty(), "the back-off lasts");
+    advance(Duration::from_secs(601)).await;
+    assert_eq!(scene.activations().await.len(), 1);
+}
