@@ -248,7 +248,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn objects_that_wait_for_the_gate_are_indexed_in_the_next_version_of_their_resource() {
-        let fixture = Fixture::new(&serde_json::json!({}), |_| (200, None));
+        let handler = serde_json::json!({"id": "see", "kind": "indexing", "selector": {"plural": "things"}});
+        let fixture = Fixture::with_handlers(vec![handler], &serde_json::json!({}), |_| (200, None));
         let [first, second] = [dispatcher(&fixture), dispatcher(&fixture)];
         let index_gate = Arc::new(IndexGate::default());
         let [(indexing, mut received), (next, mut received_next)] = ["v1", "v2"].map(|what| {

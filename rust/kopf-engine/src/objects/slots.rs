@@ -255,7 +255,7 @@ impl Slots {
     /// The watch has ended, and a successor continues with the same objects, in another version of their resource. Busy objects
     /// are finished here and handed over then; until then, their events wait in the successor.
     pub fn hand_over(&mut self, successor: &mut Self) {
-        successor.terms = self.terms;
+        (successor.pauses, successor.terms) = (self.pauses, self.terms);
         self.map.retain(|key, slot| {
             // The listing of the successor delivers these objects.
             slot.drop_waiting(&mut self.backlog);

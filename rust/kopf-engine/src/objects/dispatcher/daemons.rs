@@ -34,7 +34,11 @@ impl ObjectOwner for Dispatcher {
     fn record_write(&self, key: &Arc<str>, accepted: Accepted<'_>) {
         if let Some(slot) = self.slots().get(key) {
             let current = self.shared.base.live_config.get();
-            slot.worker.on_daemon_write(accepted, self.worker_context(&current));
+            return slot.worker.on_daemon_write(accepted, self.worker_context(&current));
+        }
+        // Until the next cycle of the object, its daemons know only this dispatcher.
+        if let Some(successor) = self.successor.get() {
+            successor.record_write(key, accepted);
         }
     }
 

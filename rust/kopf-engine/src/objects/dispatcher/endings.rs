@@ -79,3 +79,30 @@ async fn an_object_in_an_error_back_off_is_handed_over_at_once_and_handled_after
     advance(Duration::from_secs(601)).await;
     assert_eq!(scene.activations().await.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_objects_are_removed_if_the_successor_only_fills_caches() {
+    let scene = Scene::new(&["changing"], &json!({}));
+    reply_to(scene.after(EventType::Added, "one").await, &json!({}));
+    let next = successor(&scene, scene.dispatcher.resource_handlers.restricted(vec![0], vec![], false));
+    assert!(!is_forgotten(&scene).await);
+    scene.dispatcher.hand_over(&next);
+    assert!(is_forgotten(&scene).await && scene.is_idle());
+    assert!(scene.dispatcher.slots().is_empty() && next.slots().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_after_a_pause_keeps_the_memory() {
+    let scene = Scene::new(&["changing"], &json!({}));
+    let pause = &scene.fixture.shared.pause;
+    pause.turn("a test", true);
+    pause.turn("a test", false);
+    scene.dispatcher.slots().begin_listing(pause.count(), pause.terms());
+    reply_to(scene.after(EventType::Added, "one").await, &json!({}));
+    assert!(scene.activations().await.is_empty());
+    let memory = format!("{:?}", scene.dispatcher.slots().get("one").unwrap().worker.memory);
+    let next = successor(&scene, (*scene.dispatcher.resource_handlers).clone());
+    scene.dispatcher.hand_over(&next);
+    next.slots().begin_listing(pause.count(), pause.terms());
+    assert_eq!(format!("{:?}", next.slots().get("one").unwrap().worker.memory), memory);
+}

@@ -11,12 +11,16 @@ use crate::objects::slots::{RemovedObject, Slot};
 
 impl Dispatcher {
     /// The watch has ended, and a successor continues with the same objects. Busy objects are handed over when their work is
-    /// done; until then, their events wait in the successor.
-    pub fn hand_over(&self, successor: &Arc<Self>) {
-        // This comes first: cycles that end from now on hand over by themselves.
-        let _only = self.successor.set(Arc::clone(successor));
+    /// done; until then, their events wait in the successor. If the successor only fills caches, the objects are removed.
+    pub fn hand_over(self: &Arc<Self>, successor: &Arc<Self>) {
+        if !successor.resource_handlers.has_cycles() {
+            return self.shutdown();
+        }
         drop(self.take_gate_guard());
-        self.slots().hand_over(&mut successor.slots());
+        let mut slots = self.slots();
+        // Cycles that end from now on hand over by themselves. With the lock, each of them has a waiting slot in the successor.
+        let _only = self.successor.set(Arc::clone(successor));
+        slots.hand_over(&mut successor.slots());
     }
 
     /// Takes over an object of a predecessor.
@@ -47,7 +51,8 @@ impl Dispatcher {
     }
 
     /// The watch has ended for good: all slots are removed.
-    pub fn shutdown(&self) {
+    pub fn shutdown(self: &Arc<Self>) {
+        self.end_lookups();
         drop(self.take_gate_guard());
         let vanished = self.slots().end();
         self.terminate_daemons(vanished);
