@@ -156,13 +156,18 @@ impl ObjectWorker {
             self.memory.remaining_fns = outcome.carry;
             self.memory.deletion_handled = write.deletion_handled;
             self.memory.rejected_fns = 0;
-            self.memory.record_write(
-                &object,
-                outcome.accepted(),
-                handling_status,
-                settings,
-                context.resource_handlers,
-            );
+            // Such a 404 does not name the object: its version may not be served any more, and another one continues.
+            if outcome.gone && !outcome.deleted && !outcome.unwritten.is_empty() {
+                self.keep_unwritten(&object, &mut outcome, false, handling_status, context);
+            } else {
+                self.memory.record_write(
+                    &object,
+                    outcome.accepted(),
+                    handling_status,
+                    settings,
+                    context.resource_handlers,
+                );
+            }
             let retry_delay = self.record_rejected(&outcome, context, now);
             self.backoff = None;
             let delay = if outcome.must_retry { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
@@ -182,12 +187,7 @@ impl ObjectWorker {
                 context.resource_handlers,
             );
         } else {
-            let unwritten = Unwritten {
-                patch: std::mem::take(&mut outcome.unwritten),
-                final_progress: std::mem::take(&mut outcome.final_progress),
-                is_rejected: failure.is_rejection(),
-            };
-            self.memory.failed(&object, unwritten, handling_status, settings, context.resource_handlers);
+            self.keep_unwritten(&object, &mut outcome, failure.is_rejection(), handling_status, context);
             self.memory.record_part(&object, outcome.accepted(), settings, context.resource_handlers);
         }
         if failure.is_outcome_unknown() {
@@ -197,6 +197,24 @@ impl ObjectWorker {
         let text = format!("{failure}{given_up}");
         let log = Some(self.requeue_failed(event, text, failure.is_exception(), context, now));
         Finished::of(outcome, delay, log)
+    }
+
+    /// Keeps the changes that were not written, for the next cycle.
+    fn keep_unwritten(
+        &mut self,
+        object: &Object,
+        outcome: &mut WriteOutcome,
+        is_rejected: bool,
+        handling_status: HandlingStatus,
+        context: WorkerContext<'_>,
+    ) {
+        let unwritten = Unwritten {
+            patch: std::mem::take(&mut outcome.unwritten),
+            final_progress: std::mem::take(&mut outcome.final_progress),
+            is_rejected,
+        };
+        let settings = &context.startup_config.settings;
+        self.memory.failed(object, unwritten, handling_status, settings, context.resource_handlers);
     }
 
     /// Records the result of writing the touch annotation: see [`super::NextAction::Touch`]. If its watch event will come, the sleep is

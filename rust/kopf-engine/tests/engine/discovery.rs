@@ -68,6 +68,18 @@ async fn create_gadget(fixture: &Fixture, name: &str) {
     fixture.server.create(&path, &body).await.unwrap();
 }
 
+/// Serves gadgets as v2 instead of v1.
+async fn replace_version(fixture: &Fixture) {
+    let schema = json!({"openAPIV3Schema": {"type": "object"}});
+    let version = |name: &str, served: bool| json!({"name": name, "served": served, "storage": served, "schema": schema});
+    let change = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
+    let path = format!("{CRDS_PATH}/gadgets.{GROUP}");
+    fixture.server.call("PATCH", &path, Some(&change)).await.unwrap();
+    while fixture.server.get(&format!("/apis/{GROUP}/v2")).await.is_err() {
+        fixture.settle().await;
+    }
+}
+
 /// The number of the operator's requests for the resources of the other group.
 fn scans(fixture: &Fixture) -> usize {
     let entries = fixture.server.request_log().entries();
@@ -228,14 +240,7 @@ async fn a_version_that_is_replaced_without_an_event_is_watched_no_more() {
         entries.iter().any(|one| one.method == "PATCH" && one.path.ends_with("/gadgets/one"))
     };
     fixture.until("the handling and its record", is_written).await;
-    let schema = json!({"openAPIV3Schema": {"type": "object"}});
-    let version = |name: &str, served: bool| json!({"name": name, "served": served, "storage": served, "schema": schema});
-    let change = json!({"spec": {"versions": [version("v1", false), version("v2", true)]}});
-    let path = format!("{CRDS_PATH}/gadgets.{GROUP}");
-    fixture.server.call("PATCH", &path, Some(&change)).await.unwrap();
-    while fixture.server.get(&format!("/apis/{GROUP}/v2")).await.is_err() {
-        fixture.settle().await;
-    }
+    replace_version(&fixture).await;
     fixture.server.faults().cut_watches("gadgets");
     let body = json!({"apiVersion": format!("{GROUP}/v2"), "kind": "Gadget", "metadata": {"name": "two"}});
     fixture.server.create(&format!("/apis/{GROUP}/v2/namespaces/default/gadgets"), &body).await.unwrap();
@@ -243,6 +248,33 @@ async fn a_version_that_is_replaced_without_an_event_is_watched_no_more() {
     let failures = fixture.host.count_logged("The resource is not served any more.");
     fixture.pass(60.0).await;
     assert_eq!(fixture.host.count_logged("The resource is not served any more."), failures);
+}
+
+#[tokio::test]
+async fn a_handler_that_runs_while_its_version_is_replaced_is_called_once() {
+    let mut fixture = with_gadgets().await;
+    fixture.start(of_any_group(), |_| {}).await;
+    fixture.host.hold();
+    create_gadget(&fixture, "one").await;
+    fixture.until("the call", |fixture| fixture.host.called(1) == 1).await;
+    replace_version(&fixture).await;
+    let v2 = format!("/apis/{GROUP}/v2/gadgets");
+    let is_watched = |fixture: &Fixture| {
+        let entries = fixture.server.request_log().entries();
+        entries.iter().any(|one| one.path == v2 && one.query.contains("watch=true"))
+    };
+    fixture.pass_until("the watch of the next version", 0.5, 60.0, is_watched).await;
+    fixture.host.release();
+    let is_written = |fixture: &Fixture| {
+        let entries = fixture.server.request_log().entries();
+        let path = format!("/apis/{GROUP}/v2/namespaces/default/gadgets/one");
+        entries.iter().any(|one| one.method == "PATCH" && one.path == path && one.code == 200)
+    };
+    fixture.pass_until("the record", 0.5, 60.0, is_written).await;
+    for _ in 0..20 {
+        fixture.pass(1.0).await;
+    }
+    assert_eq!(fixture.host.called(1), 1, "{:?}", fixture.host.calls());
 }
 
 const NO_CRDS: &str = "Not enough permissions to watch for resources: ";

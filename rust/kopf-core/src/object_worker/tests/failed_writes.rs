@@ -98,3 +98,16 @@ fn the_final_progress_of_a_failed_write_is_written_with_its_repetition() {
     let decision = decided(&mut scene, event(1), 2.0);
     assert_eq!(decision.final_progress, final_progress);
 }
+
+#[test]
+fn a_patch_is_kept_if_its_404_does_not_prove_that_the_object_is_deleted() {
+    for deleted in [false, true] {
+        let mut scene = Scene::new("changing", &json!({}));
+        let first = started(scene.take(event(1)));
+        let write = write_of(scene.conclude(first, patch(), 0.0));
+        let unwritten = write.request.patch.0.clone();
+        let outcome = WriteOutcome { gone: true, deleted, unwritten, ..WriteOutcome::default() };
+        scene.written(write, outcome, 0.0);
+        assert_eq!(scene.worker.memory.pending_state.is_some(), !deleted);
+    }
+}
