@@ -122,8 +122,8 @@ pub struct CrdConsumer {
     pub is_started: bool,
     /// The groups and plurals that existed when the cluster was scanned.
     pub scanned: BTreeSet<(String, String)>,
-    /// The groups and plurals of the existing CRDs.
-    pub known: BTreeSet<(String, String)>,
+    /// The groups and plurals of the existing CRDs, with their versions.
+    pub known: BTreeMap<(String, String), Option<String>>,
     /// Those of the current listing, while it is in progress.
     pub listed: Option<BTreeSet<(String, String)>>,
 }
@@ -135,15 +135,20 @@ impl WatchConsumer for CrdConsumer {
         // Only the name is needed, so that schemas of any size and depth are accepted.
         let Some((plural, group)) = object.name().and_then(|name| name.split_once('.')) else { return };
         let crd = (group.to_owned(), plural.to_owned());
+        let mut is_known = false;
         if kind == EventType::Deleted {
             self.known.remove(&crd);
         } else {
-            self.known.insert(crd.clone());
+            let version = object.resource_version().map(str::to_owned);
+            is_known = version.is_some() && self.known.get(&crd) == Some(&version);
+            self.known.insert(crd.clone(), version);
             if let Some(listed) = &mut self.listed {
                 listed.insert(crd.clone());
             }
         }
-        if kind == EventType::Listed && !self.settled && self.scanned.contains(&crd) {
+        // A new listing has all CRDs, most of them unchanged: their groups are not to be scanned.
+        let is_scanned = is_known || (!self.settled && self.scanned.contains(&crd));
+        if kind == EventType::Listed && is_scanned {
             return;
         }
         let (group, plural) = crd;
@@ -169,10 +174,14 @@ impl WatchConsumer for CrdConsumer {
     fn on_init_done(&mut self) {
         if let Some(listed) = self.listed.take() {
             // These were deleted while there was no watch.
-            for (group, _) in self.known.difference(&listed) {
-                self.events.send(DiscoveryEvent::Group(group.clone(), None));
-            }
-            self.known = listed;
+            let events = &self.events;
+            self.known.retain(|crd, _| {
+                let exists = listed.contains(crd);
+                if !exists {
+                    events.send(DiscoveryEvent::Group(crd.0.clone(), None));
+                }
+                exists
+            });
         }
         self.settled = true;
         self.scanned.clear();
@@ -284,11 +293,11 @@ mod tests {
 
     use super::*;
 
-    /// Lists these CRDs; returns the groups that are to be scanned afterwards.
-    fn listed(consumer: &mut CrdConsumer, names: &[&str]) -> Vec<String> {
+    /// Lists these CRDs with their versions; returns the groups that are to be scanned afterwards.
+    fn listed(consumer: &mut CrdConsumer, crds: &[(&str, u64)]) -> Vec<String> {
         consumer.on_init();
-        for name in names {
-            let text = format!(r#"{{"metadata": {{"name": "{name}"}}}}"#);
+        for (name, version) in crds {
+            let text = format!(r#"{{"metadata": {{"name": "{name}", "resourceVersion": "{version}"}}}}"#);
             consumer.event(EventType::Listed, &Arc::new(Object::decode(&text).unwrap()));
         }
         consumer.on_init_done();
@@ -301,16 +310,27 @@ mod tests {
         let scanned = [("first", "things"), ("second", "things")];
         let scanned = scanned.map(|(group, plural)| (group.to_owned(), plural.to_owned()));
         let mut consumer = CrdConsumer { scanned: BTreeSet::from(scanned), ..CrdConsumer::default() };
-        assert!(listed(&mut consumer, &["things.first", "things.second"]).is_empty());
-        assert_eq!(listed(&mut consumer, &["things.second"]), ["first", "second"]);
-        assert_eq!(listed(&mut consumer, &["things.second"]), ["second"], "it is gone for long");
+        assert!(listed(&mut consumer, &[("things.first", 1), ("things.second", 2)]).is_empty());
+        assert_eq!(listed(&mut consumer, &[("things.second", 2)]), ["first"]);
+        assert!(listed(&mut consumer, &[("things.second", 2)]).is_empty(), "it is gone for long");
     }
+
+    #[test]
+    fn a_new_listing_leads_to_scans_of_changed_crds_only() {
+        let scanned = BTreeSet::from([("first".to_owned(), "things".to_owned())]);
+        let mut consumer = CrdConsumer { scanned, ..CrdConsumer::default() };
+        assert_eq!(listed(&mut consumer, &[("things.first", 1), ("things.second", 2)]), ["second"]);
+        let changed = [("things.first", 3), ("things.second", 2), ("things.third", 4)];
+        assert_eq!(listed(&mut consumer, &changed), ["first", "third"]);
+        assert!(listed(&mut consumer, &changed).is_empty());
+    }
+
     #[test]
     fn the_groups_of_crds_are_scanned_if_their_first_listing_failed() {
         let scanned = BTreeSet::from([("first".to_owned(), "things".to_owned())]);
         let mut consumer = CrdConsumer { scanned, ..CrdConsumer::default() };
         consumer.on_start(0);
         consumer.on_start(0);
-        assert_eq!(listed(&mut consumer, &["things.first"]), ["first"]);
+        assert_eq!(listed(&mut consumer, &[("things.first", 1)]), ["first"]);
     }
 }

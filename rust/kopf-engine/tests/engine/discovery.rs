@@ -251,6 +251,31 @@ async fn a_version_that_is_replaced_without_an_event_is_watched_no_more() {
 }
 
 #[tokio::test]
+async fn the_groups_of_unchanged_crds_are_not_scanned_after_a_new_listing() {
+    let mut fixture = with_gadgets().await;
+    fixture.start(of_any_group(), |_| {}).await;
+    let is_watched = |fixture: &Fixture, lists: usize| {
+        let entries = fixture.server.request_log().entries();
+        let of_crds =
+            || entries.iter().filter(|one| one.path == CRDS_PATH && one.user_agent == "engine-tests");
+        let watches = of_crds().filter(|one| one.query.contains("watch=true")).count();
+        watches > 0 && of_crds().count() - watches == lists
+    };
+    fixture.until("the watch of CRDs", |fixture| is_watched(fixture, 1)).await;
+    fixture.pass(10.0).await;
+    let before = scans(&fixture);
+    // The version of the watch becomes too old.
+    create_gadget(&fixture, "one").await;
+    fixture.server.compact();
+    fixture.server.faults().cut_watches("customresourcedefinitions");
+    fixture.pass_until("the new listing", 0.5, 30.0, |fixture| is_watched(fixture, 2)).await;
+    for _ in 0..10 {
+        fixture.pass(1.0).await;
+    }
+    assert_eq!(scans(&fixture), before);
+}
+
+#[tokio::test]
 async fn a_handler_that_runs_while_its_version_is_replaced_is_called_once() {
     let mut fixture = with_gadgets().await;
     fixture.start(of_any_group(), |_| {}).await;
