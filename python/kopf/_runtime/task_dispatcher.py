@@ -1,7 +1,4 @@
-"""TaskDispatcher of work items: executes the steps of each item, and completes it.
-
-`steps` executes single steps, `invocation` calls the handlers, `cycle` has their arguments.
-"""
+"""The dispatcher of activations: executes the commands of each, and completes it."""
 
 from __future__ import annotations
 

@@ -109,7 +109,11 @@ impl ReadinessBarrier {
     }
 
     fn open_if_ready(&mut self) {
-        self.is_open = self.is_open || self.missing().is_empty();
+        let is_missing = |stream: &(Requirement, StreamState)| {
+            !matches!(stream, (_, StreamState::Listed) | (Requirement::Cache, StreamState::NoSuchKind))
+        };
+        // There may be thousands of streams: nothing is formatted, and the first missing one is sufficient.
+        self.is_open = self.is_open || (self.are_handlers_ready && !self.streams.values().any(is_missing));
     }
 }
 

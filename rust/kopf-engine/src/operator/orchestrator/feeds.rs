@@ -85,27 +85,36 @@ impl Orchestrator {
             plan.caching.iter().filter_map(|index| Some((*index, &self.caching(*index)?.namespaces)));
         let related = plan.related.iter().filter_map(|key| Some((*key, &self.related(*key)?.namespaces)));
         let (caching, related): (Vec<_>, Vec<_>) = (caching.collect(), related.collect());
-        let served: Vec<Option<String>> =
+        let served: BTreeSet<Option<String>> =
             self.stream_keys(resource).into_iter().map(|(_, namespace)| namespace).collect();
         let declared = || caching.iter().map(|(_, it)| *it).chain(related.iter().map(|(_, it)| *it));
         let needs_served = plan.has_primaries() || declared().any(|it| *it == DeclaredNamespaces::Served);
         let has_everything = (needs_served && served.contains(&None))
             || !resource.namespaced
             || declared().any(|it| *it == DeclaredNamespaces::All);
-        let scopes_of = |declared: &DeclaredNamespaces| match declared {
-            DeclaredNamespaces::Served => served.clone(),
-            DeclaredNamespaces::Named(names) if !has_everything => names.iter().cloned().map(Some).collect(),
-            _ => vec![None],
+        let names_of = |declared: &DeclaredNamespaces| match declared {
+            DeclaredNamespaces::Named(names) if !has_everything => Some(names.clone()),
+            _ => None,
         };
-        let mut scopes: BTreeSet<Option<String>> = declared().flat_map(scopes_of).collect();
+        let mut scopes: BTreeSet<Option<String>> =
+            declared().filter_map(names_of).flatten().map(Some).collect();
+        if declared().any(|it| *it != DeclaredNamespaces::Served && names_of(it).is_none()) {
+            scopes.insert(None);
+        }
         if needs_served {
             scopes.extend(served.iter().cloned());
         }
         let plans = scopes.into_iter().map(|scope| {
-            let needs = |declared: &DeclaredNamespaces| scopes_of(declared).contains(&scope);
+            let is_served = served.contains(&scope);
+            let needs = |declared: &DeclaredNamespaces| match declared {
+                DeclaredNamespaces::Served => is_served,
+                DeclaredNamespaces::Named(names) if !has_everything => {
+                    scope.as_ref().is_some_and(|scope| names.contains(scope))
+                }
+                _ => scope.is_none(),
+            };
             let caching = caching.iter().filter(|(_, declared)| needs(declared)).map(|(index, _)| *index);
             let related = related.iter().filter(|(_, declared)| needs(declared)).map(|(key, _)| *key);
-            let is_served = served.contains(&scope);
             let plan = plan.restricted(caching.collect(), related.collect(), is_served);
             (((**resource).clone(), scope), plan)
         });

@@ -3,8 +3,7 @@
 //! The only module that starts and stops watches.
 
 use crate::admission::AdmissionRouter;
-use crate::worker::Pool;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use kopf_core::admission::AdmissionResources;
@@ -26,7 +25,7 @@ use crate::host::{HostTask, LogRecord, MatchResourcesTask};
 use crate::objects::dispatcher::Dispatcher;
 use crate::operator::OperatorContext;
 use crate::peering::{self, MISSING, Peering, Tasks};
-use crate::supervision::{joined, run_restarting, supervised};
+use crate::supervision::{joined, supervised};
 use crate::user_client::Api;
 use crate::watch::{self, FatalRejections, Stream};
 
@@ -34,6 +33,7 @@ mod feeds;
 mod observing;
 mod refresh;
 mod required_peering;
+mod streams;
 mod unavailable;
 
 use refresh::Scan;
@@ -207,57 +207,7 @@ impl Orchestrator {
             chosen.served.iter().flat_map(|resource| self.plans_of(resource, &selected)).collect();
         self.require_streams(&chosen.served, &plans);
         self.require_caches(&plans);
-        let is_kept = |key: &StreamKey, dispatcher: &Dispatcher| {
-            let known = &dispatcher.resource_handlers;
-            plans.iter().any(|(other, plan)| {
-                other == key && *plan == **known && plan.resource.is_served_like(&known.resource)
-            })
-        };
-        let stale = self.streams.iter().filter(|(key, (_, dispatcher))| !is_kept(key, dispatcher));
-        let stale: Vec<_> = stale.map(|(key, _)| key.clone()).collect();
-        let mut leaving = vec![];
-        for key in stale {
-            if let Some((task, dispatcher)) = self.streams.remove(&key) {
-                task.abort();
-                leaving.push((key, dispatcher));
-            }
-        }
-        for ((resource, namespace), plan) in plans {
-            if self.streams.contains_key(&(resource.clone(), namespace.clone())) {
-                continue;
-            }
-            let shared = Arc::clone(&plan.resource);
-            let resource_handlers = Arc::new(plan);
-            let dispatcher = Dispatcher::new(
-                Arc::clone(&self.shared.dispatch),
-                &Pool,
-                resource_handlers,
-                namespace.as_deref(),
-            );
-            // Another version of the same resource, or the same version with other subresources.
-            let is_same = |((other, other_namespace), _): &((Resource, _), _)| {
-                (&other.group, &other.plural) == (&resource.group, &resource.plural)
-                    && *other_namespace == namespace
-            };
-            let predecessor = leaving.iter().position(is_same);
-            if let Some(position) = predecessor {
-                leaving.swap_remove(position).1.hand_over(&dispatcher);
-            }
-            let mut stream = self.stream(&shared, namespace.as_deref());
-            stream.pause = Some(Arc::clone(&self.shared.dispatch.pause));
-            stream.on_missing = Some(self.rescan_hook(&shared));
-            stream.projection =
-                Projection::of(&dispatcher.resource_handlers, &self.shared.base.startup_config.registry);
-            stream.derived.clone_from(&dispatcher.derived);
-            self.select_on_server(&mut stream, &dispatcher.resource_handlers);
-            let feed = self.feed(stream, &dispatcher, predecessor.is_some());
-            let task = self.tasks.spawn(run_restarting(feed));
-            self.streams.insert((resource, namespace), (task, dispatcher));
-        }
-        for (_, dispatcher) in leaving {
-            dispatcher.end_lookups();
-            dispatcher.shutdown();
-        }
+        self.adjust_streams(plans);
         // Before, the streams of the namespaces are missing, and the operator is not ready.
         if self.is_located {
             let all_keys = self.streams.keys().chain(self.peerings.keys());
@@ -282,7 +232,8 @@ impl Orchestrator {
             .filter(|resource| peering::is_peering(resource, clusterwide))
             .cloned()
             .collect();
-        let keys: Vec<StreamKey> = resources.iter().flat_map(|resource| self.stream_keys(resource)).collect();
+        let keys: HashSet<StreamKey> =
+            resources.iter().flat_map(|resource| self.stream_keys(resource)).collect();
         self.peerings.retain(|key, (peering, tasks)| {
             let is_kept = keys.contains(key);
             if !is_kept {
