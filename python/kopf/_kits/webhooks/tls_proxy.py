@@ -89,6 +89,7 @@ class TlsProxy:
         if self._has_files():
             certfile, pkeyfile = sources["certfile"], sources["pkeyfile"]
             self._context.load_cert_chain(certfile, pkeyfile, sources["password"])
+            self._server.report_certificate(pathlib.Path(certfile).read_bytes())
             self._authority = sources["cadata"] or pathlib.Path(sources["cafile"] or certfile).read_bytes()
             return
         certificate, key = bridge.build_certificate(sources["hostnames"], None)
@@ -96,6 +97,7 @@ class TlsProxy:
             file.write(certificate + key)
             file.flush()
             self._context.load_cert_chain(file.name)
+        self._server.report_certificate(certificate)
         self._authority = certificate
 
     def _verify(self) -> None:

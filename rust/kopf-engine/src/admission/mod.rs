@@ -14,6 +14,7 @@ use kopf_core::handler::registry::Registry;
 use kopf_core::handler::{Handler, Kind};
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
+use kopf_core::time::Timestamp;
 use tokio::sync::watch;
 
 use crate::admission::server::{Backend, Call};
@@ -37,6 +38,19 @@ pub struct AdmissionState {
     metrics: Arc<[Arc<ReviewMetrics>]>,
     /// The `clientConfig` of the webhook server; none before the server is started.
     pub client: Option<Arc<Value>>,
+    /// The end of the validity of its certificate; none without encryption.
+    certificate_expiry: Option<Timestamp>,
+}
+
+impl AdmissionState {
+    /// Why the API server cannot call the webhooks now, if it cannot.
+    pub fn problem(&self, now: Timestamp) -> Option<String> {
+        if self.client.is_none() {
+            return Some("the webhook server does not listen yet".to_owned());
+        }
+        let expiry = self.certificate_expiry.filter(|expiry| *expiry < now)?;
+        Some(format!("the certificate of the webhook server has expired at {expiry}"))
+    }
 }
 
 /// Routes admission reviews to handlers.
@@ -108,6 +122,15 @@ impl AdmissionRouter {
     /// Sets the `clientConfig` by which the API server reaches the webhook server.
     pub fn publish_endpoint(&self, client: Value) {
         self.site.send_modify(|site| site.client = Some(Arc::new(client)));
+    }
+
+    /// Sets the end of the validity of the certificate of the webhook server.
+    pub fn set_certificate_expiry(&self, expiry: Option<Timestamp>) {
+        self.site.send_if_modified(|site| {
+            site.certificate_expiry = expiry;
+            // The webhook configurations do not depend on it.
+            false
+        });
     }
 
     /// A receiver of changes of the state.

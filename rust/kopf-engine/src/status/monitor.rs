@@ -210,7 +210,8 @@ impl HealthMonitor {
         trackers.rejected.observe(is_rejected.then_some(((), ())), now);
         trackers.was_logged_in |= base.client.is_logged_in();
         let has_webhooks = self.handlers().iter().any(|handler| matches!(handler.kind, Kind::Webhook(_)));
-        let is_listening = admission.subscribe().borrow().client.is_some();
+        let webhooks =
+            has_webhooks.then(|| admission.subscribe().borrow().problem(base.clock.now())).flatten();
         self.sample_workers(trackers, now);
         Signals {
             heartbeat,
@@ -231,8 +232,7 @@ impl HealthMonitor {
                 .collect(),
             call: heartbeats.call_age(now),
             starting: (!trackers.was_logged_in).then(|| "the operator is not logged in".to_owned()),
-            webhooks: (has_webhooks && !is_listening)
-                .then(|| "the webhook server does not listen yet".to_owned()),
+            webhooks,
             rejected: trackers.rejected.age(&(), now).unwrap_or_default(),
             is_stopping: base.stopping.is_cancelled(),
             leadership: self.monitored.replica.as_ref().map(|replica| LeadershipSignal {

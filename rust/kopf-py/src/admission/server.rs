@@ -6,9 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kopf_core::time::Timestamp;
+use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::admission::server::{Backend, Call as ReceivedRequest, Server};
 use kopf_engine::admission::tls::client_auth::{ClientAuth, ClientAuthMode};
-use kopf_engine::admission::tls::{Sources, Tls};
+use kopf_engine::admission::tls::{Sources, Tls, expiry_of_chain};
 use kopf_engine::host::admission::Rejection;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -59,6 +61,8 @@ pub(crate) struct WebhookServer {
     inbox: Option<Arc<Inbox>>,
     server: Server,
     tls: Option<Arc<Tls>>,
+    /// Evaluates the expiry of the certificate.
+    admission: Option<Arc<AdmissionRouter>>,
 }
 
 /// One webhook request.
@@ -122,8 +126,9 @@ impl WebhookServer {
             .detach(|| encrypted.then(|| Tls::load(sources)).transpose())
             .map_err(|error| PyValueError::new_err(error.to_string()))?
             .map(Arc::new);
-        let (backend, inbox): (Arc<dyn Backend>, _) = if let Some(engine) = engine {
-            (engine.admission_router(), None)
+        let admission = engine.map(Engine::admission_router);
+        let (backend, inbox): (Arc<dyn Backend>, _) = if let Some(admission) = &admission {
+            (Arc::clone(admission) as Arc<dyn Backend>, None)
         } else {
             let wake_fd =
                 WakeFd::new().map_err(|error| system("The server's queue cannot be made", error))?;
@@ -137,7 +142,9 @@ impl WebhookServer {
         } else {
             Server::without_listener(handle, backend, path, port)
         };
-        Ok(Self { inbox, server, tls })
+        let server = Self { inbox, server, tls, admission };
+        server.report_expiry(server.tls.as_ref().and_then(|tls| tls.expiry()));
+        Ok(server)
     }
 
     /// The port of the server.
@@ -154,7 +161,14 @@ impl WebhookServer {
     /// Reads the certificate files again; true if they have changed and are used now.
     fn reload(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(tls) = &self.tls else { return Ok(false) };
-        py.detach(|| tls.reload()).map_err(|error| PyOSError::new_err(error.to_string()))
+        let is_changed = py.detach(|| tls.reload()).map_err(|error| PyOSError::new_err(error.to_string()))?;
+        self.report_expiry(tls.expiry());
+        Ok(is_changed)
+    }
+
+    /// Reports the certificate chain (PEM) of connections that are decrypted elsewhere, for the check of its expiry.
+    fn report_certificate(&self, chain: &[u8]) {
+        self.report_expiry(expiry_of_chain(chain));
     }
 
     /// Opens a connection to the server for a client that has authenticated as this peer. Returns the descriptor of its socket,
@@ -209,6 +223,14 @@ impl WebhookServer {
         let Some(runtime) = runtime_unless_exiting()? else { return Ok(()) };
         py.detach(|| runtime.block_on(self.server.join()));
         Ok(())
+    }
+}
+
+impl WebhookServer {
+    fn report_expiry(&self, expiry: Option<Timestamp>) {
+        if let Some(admission) = &self.admission {
+            admission.set_certificate_expiry(expiry);
+        }
     }
 }
 

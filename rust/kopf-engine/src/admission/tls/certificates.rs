@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use kopf_core::json::value::{Map, Value};
+use kopf_core::time::Timestamp;
 use pkcs8::pkcs5::pbes2;
 use pkcs8::{LineEnding, PrivateKeyInfo};
 use rcgen::{
@@ -111,6 +112,12 @@ fn unmade(error: rcgen::Error) -> TlsError {
     TlsError(format!("A certificate cannot be made: {error}"))
 }
 
+/// The end of the validity of a certificate.
+pub fn expiry(der: &[u8]) -> Option<Timestamp> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    Some(Timestamp::from_micros(certificate.validity().not_after.timestamp().saturating_mul(1_000_000)))
+}
+
 /// Describes a certificate as Python's `ssl.SSLSocket.getpeercert()` does.
 pub fn described(der: &[u8]) -> Option<Value> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
@@ -210,6 +217,15 @@ mod tests {
         let text = der(&certificate);
         let (_, parsed) = X509Certificate::from_der(&text).unwrap();
         assert!(parsed.is_ca());
+    }
+
+    #[test]
+    fn a_generated_certificate_expires_after_ten_years() {
+        let now = Clock::start().now();
+        let made = GeneratedCertificates::make(&["localhost".to_owned()]).unwrap();
+        let left = expiry(&der(&made.chain)).unwrap().seconds_since(now);
+        assert!((left / 86_400.0 - 3652.0).abs() < 1.0, "{left}");
+        assert_eq!(expiry(b"no certificate"), None);
     }
 
     #[test]

@@ -15,13 +15,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kopf_core::json::value::Value;
+use kopf_core::time::Timestamp;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::admission::tls::certificates::{GeneratedCertificates, described};
+use crate::admission::tls::certificates::{GeneratedCertificates, described, expiry};
 use crate::admission::tls::client_auth::{ClientAuth, ClientAuthMode};
 
 /// The configuration of TLS: files, generated certificates, client authentication.
@@ -53,6 +54,7 @@ struct Loaded {
     config: Arc<ServerConfig>,
     mark: u64,
     authority: Vec<u8>,
+    expiry: Option<Timestamp>,
 }
 
 impl Tls {
@@ -85,6 +87,11 @@ impl Tls {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner).authority.clone()
     }
 
+    /// The end of the validity of the server's certificate.
+    pub fn expiry(&self) -> Option<Timestamp> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).expiry
+    }
+
     /// Performs the TLS handshake with a client.
     pub async fn accept(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
         let config = Arc::clone(&self.loaded.read().unwrap_or_else(PoisonError::into_inner).config);
@@ -96,6 +103,11 @@ impl Tls {
         let (_, connection): (_, &ServerConnection) = stream.get_ref();
         described(connection.peer_certificates()?.first()?)
     }
+}
+
+/// The end of the validity of the server's certificate, which is the first one of a chain in PEM.
+pub fn expiry_of_chain(chain: &[u8]) -> Option<Timestamp> {
+    certificates(chain, "The certificate").ok()?.first().and_then(|certificate| expiry(certificate))
 }
 
 impl Sources {
@@ -122,8 +134,9 @@ fn load(sources: &Sources) -> Result<Loaded, TlsError> {
         let chain = certificates(chain.as_bytes(), "The certificate")?;
         (chain, private_key(key.as_bytes(), None)?, authority.into_bytes())
     };
+    let expiry = chain.first().and_then(|certificate| expiry(certificate));
     let config = configured(&sources.clients, chain, key)?;
-    Ok(Loaded { config: Arc::new(config), mark, authority })
+    Ok(Loaded { config: Arc::new(config), mark, authority, expiry })
 }
 
 fn configured(

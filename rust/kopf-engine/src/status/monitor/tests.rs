@@ -269,3 +269,22 @@ async fn a_stream_of_a_paused_operator_is_neither_silent_nor_late() {
     assert!(silences.values().all(|age| *age < 5.0), "{silences:?}");
     assert!(is_synced());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_certificate_of_the_webhook_server_fails_webhooks_until_it_is_replaced() {
+    let handler = json!({"id": "w", "kind": "webhook", "reason": "validating"});
+    let scene = Scene::new(Fixture::with_handlers(vec![handler], &json!({}), |_| (200, None)));
+    assert_eq!(scene.after(1).await, ["webhooks"]);
+    let (admission, clock) = (&scene.fixture.admission, &scene.fixture.shared.base.clock);
+    admission.publish_endpoint(json!({"url": "https://localhost"}));
+    assert!(scene.after(1).await.is_empty(), "it has no certificate");
+    admission.set_certificate_expiry(Some(clock.now().plus(60.0)));
+    assert!(scene.after(59).await.is_empty());
+    assert_eq!(scene.after(3).await, ["webhooks"]);
+    let results = scene.monitor.evaluate();
+    let failure = results.iter().find_map(|result| result.failure.as_deref()).unwrap();
+    assert!(failure.starts_with("the certificate of the webhook server has expired at "), "{failure}");
+    assert!(is_passing(&results, Endpoint::Live, &[]) && !is_passing(&results, Endpoint::Ready, &[]));
+    admission.set_certificate_expiry(Some(clock.now().plus(60.0)));
+    assert!(scene.after(1).await.is_empty());
+}
