@@ -665,8 +665,8 @@ class CancelCycle:
 
     cycle: int
 
-    def complete(self) -> None:
-        """Reply that the handlers have ended."""
+    def complete(self, handler: int | None = None) -> None:
+        """Reply that the handlers have ended, and whose call was cancelled."""
 
 @final
 class ObjectDeleted:
@@ -684,9 +684,7 @@ class PeeringWritten:
 
 @final
 class EngineStopped:
-    """The engine has ended: as it was asked to, or by a failure of this kind, with this message and maybe an
-    explanation.
-    """
+    """The engine has ended: as it was asked to, or by a failure (its kind, its message, an explanation)."""
 
     failure: tuple[str, str, str | None] | None
 
@@ -1155,6 +1153,7 @@ class InjectedWork:
 
     def replies(self) -> list[dict[str, Any]]: ...
     def transformed(self) -> str | None: ...
+    def cancelled(self) -> int | None: ...
 
 def inject(
     engine: Engine,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
@@ -57,7 +58,11 @@ class CommandExecutor:
                 replies[number] = None
                 continue
             cause_var.set(cause)
-            made = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
+            try:
+                made = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
+            except asyncio.CancelledError:
+                cycle.cancelled_handler = call.handler
+                raise
             replies[number] = made.outcome
             results[id] = made
         for id in stale:

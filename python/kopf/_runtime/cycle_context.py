@@ -15,7 +15,7 @@ from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch, PatchFn
 from kopf._objects.resources import Resource
 from kopf._objects.typedefs import RawEventType
-from kopf._runtime.bridge import Change, Object
+from kopf._runtime.bridge import CallChangeHandler, CallEventHandler, Change, Object
 from kopf._runtime.causes import (
     LazyChangingCause,
     LazyIndexingCause,
@@ -45,6 +45,7 @@ class CycleContext:
         "body",
         "body_is_shared",
         "cancelled",
+        "cancelled_handler",
         "deferred_fns",
         "error",
         "essence",
@@ -89,6 +90,7 @@ class CycleContext:
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None  # of a activation that waits
         self.cancelled = False
+        self.cancelled_handler: int | None = None  # the handler whose call was cancelled
         self.essence: Any = None  # as built by the user's storages, if there are any
         self.patch_sent = False  # whether a patch was sent: then a newer state of it must be sent, too
         self.replaced_handlers: dict[
@@ -98,16 +100,23 @@ class CycleContext:
         self._changing_cause: ResourceCause | None = None
         self._field_causes: dict[tuple[str, ...], ResourceCause] | None = None
 
-    def cancel(self, ended: Callable[[], None] | None = None) -> None:
-        """Cancel the current activation, or the next one; `ended` is called when its handlers have ended."""
+    def cancel(self, ended: Callable[[int | None], None] | None = None) -> None:
+        """Cancel the current activation, or the next one; `ended` is called when its handlers have ended,
+        with the one whose call was cancelled.
+        """
         self.cancelled = True
         if self.task is not None:
             self.task.cancel()
         if ended is not None:
             if self.task is None or self.task.done():
-                ended()
+                ended(None)
             else:
-                self.task.add_done_callback(lambda _: ended())
+                self.task.add_done_callback(lambda _: ended(self.cancelled_handler))
+
+    def record_cancelled(self, command: object) -> None:
+        """Record whose call is cancelled by its command; index functions are recorded already."""
+        if isinstance(command, CallEventHandler | CallChangeHandler):
+            self.cancelled_handler = command.handler
 
     @property
     def logger(self) -> ObjectLogger:

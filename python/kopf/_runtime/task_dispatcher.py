@@ -252,6 +252,7 @@ class TaskDispatcher:
         except asyncio.CancelledError as e:
             # Otherwise, the function has awaited a cancelled future: the cycle continues.
             if cycle.cancelled:
+                cycle.record_cancelled(activation.commands[len(results)])
                 raise
             self._complete_with_error(activation, cycle, results, e)
         except Exception as e:

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kopf_core::cycle::OperatorConfig;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
-use crate::host::{CycleId, Host};
+use crate::host::{CancelCycleTask, CycleId, Host, HostTask, Responder};
 use crate::live_config::LiveConfig;
 use crate::metrics::OperatorMetrics;
 use crate::other_operators::OtherOperators;
@@ -66,6 +67,21 @@ impl TaskContext {
             term: TermWork::default(),
             ids,
         })
+    }
+
+    /// Cancels the running handlers of a cycle, and counts the cancelled call. The receiver is notified when they have ended; it may be
+    /// dropped.
+    pub(crate) fn cancel_cycle(self: &Arc<Self>, cycle: CycleId) -> oneshot::Receiver<()> {
+        let (sender, ended) = oneshot::channel();
+        let base = Arc::clone(self);
+        let reply = Responder::new(move |cancelled: Option<usize>| {
+            if let Some(metrics) = cancelled.and_then(|handler| base.metrics.handlers.get(handler)) {
+                metrics.on_cancelled();
+            }
+            let _dropped = sender.send(());
+        });
+        self.host.submit(HostTask::CancelCycle(CancelCycleTask { cycle, reply }));
+        ended
     }
 
     /// An id for a new cycle, run, or scan, unique in the operator.

@@ -15,6 +15,7 @@ import kopf
 import pytest
 import yaml
 from kopf._intents import filters
+from kopf._intents.handlers import IndexingHandler
 from kopf._runtime.context import cause_var, handler_var
 
 
@@ -397,6 +398,40 @@ def test_cancelled_cycles_are_cancelled(rig, make_watching, caplog):
 
     asyncio.run(main())
     assert "Handler 'h0' is cancelled. Will escalate." in caplog.text
+
+
+def _indexing(fn):
+    names = ["param", "errors", "timeout", "retries", "backoff", "selector", "labels", "annotations", "when"]
+    return IndexingHandler(**dict.fromkeys([*names, "field", "value"]), id=fn.__name__, fn=fn)
+
+
+@pytest.mark.parametrize("step", ["watch", "handle", "index"])
+def test_the_handler_whose_call_is_cancelled_is_reported(rig, make_watching, make_changing, step):
+    make = {"watch": make_watching, "handle": make_changing, "index": _indexing}[step]
+
+    async def main():
+        started = asyncio.Event()
+
+        async def first(**_):
+            pass
+
+        async def second(**_):
+            started.set()
+            await asyncio.sleep(1000)
+
+        made = rig(make(first), make(second))
+        native = pytest.importorskip("kopf._kopf")
+        native.inject(made.engine, '{"metadata": {"uid": "u"}}', [(step, [0, 1])], reason="create")
+        async with asyncio.timeout(30):
+            with made.open():
+                await started.wait()
+                work = native.inject(made.engine, '{"metadata": {}}', [("cancel", [])])
+                while (cancelled := work.cancelled()) is None:
+                    await asyncio.sleep(0.001)
+                await made.dispatcher.cancel()
+        return cancelled
+
+    assert asyncio.run(main()) == 1
 
 
 def test_cancellation_waits_for_threads(rig, make_watching):

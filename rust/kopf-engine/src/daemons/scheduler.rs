@@ -179,10 +179,11 @@ impl Scheduler {
         let Some(position) = state.find(run) else { return };
         let Some(reply) = reply else { return self.repeat_lost(&mut state, &object_daemons, position, out) };
         let (handler, began) = (state.runs[position].routine.handler(), state.runs[position].routine.began());
-        if let (Some(outcome), Some(metrics)) =
-            (&reply.outcome, self.shared.base.metrics.handlers.get(handler))
-        {
-            metrics.on_background_outcome(outcome, began);
+        if let Some(metrics) = self.shared.base.metrics.handlers.get(handler) {
+            match &reply.outcome {
+                Some(outcome) => metrics.on_background_outcome(outcome, began),
+                None => metrics.on_cancelled(),
+            }
         }
         let Some(outcome) = reply.outcome else {
             return state.exit(&self.shared, &object_daemons, position, out);

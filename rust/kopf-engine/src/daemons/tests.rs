@@ -79,7 +79,10 @@ impl Host for Python {
                 for signal in &task.signals {
                     self.note(format!("signal {:b}", signal.reasons.bits()));
                     if signal.cancel && self.ends_on_cancel.load(Ordering::Relaxed) {
-                        self.held_calls.lock().unwrap().retain(|task| task.run != signal.run);
+                        let mut held_calls = self.held_calls.lock().unwrap();
+                        for task in held_calls.extract_if(.., |task| task.run == signal.run) {
+                            task.reply.send(Some(CallDaemonReply::default()));
+                        }
                     }
                 }
                 task.reply.send(());
@@ -242,6 +245,25 @@ async fn the_cycles_of_an_object_terminate_its_daemon_step_by_step() {
     let seen = fixture.after(3.0).await;
     let warning = "Daemon 'd' did not exit in time. Leaving it orphaned.";
     assert_eq!(seen[..2], at(&[(16.0, warning), (16.0, "signal 11100100")]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_call_of_a_daemon_is_counted() {
+    let handlers =
+        json!([{"id": "d", "kind": "daemon", "cancellation_backoff": 5, "cancellation_timeout": 10}]);
+    let mut fixture = fixture(handlers);
+    fixture.python.holds_calls.store(true, Ordering::Relaxed);
+    fixture.comes(json!({}));
+    fixture.after(1.0).await;
+    fixture.comes(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    fixture.after(10.0).await;
+    let mut text = String::new();
+    crate::metrics::add_metrics(&mut text, &fixture.shared.base.metrics, &crate::metrics::Samples::default());
+    let calls: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("kopf_handler_calls_total{") && !line.ends_with(" 0"))
+        .collect();
+    assert_eq!(calls, ["kopf_handler_calls_total{handler=\"d\",outcome=\"cancelled\"} 1"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -185,16 +185,8 @@ pub struct ActivationTask {
 pub struct CancelCycleTask {
     /// The cycle.
     pub cycle: CycleId,
-    /// Notified, or dropped, when its handlers have ended.
-    pub reply: oneshot::Sender<()>,
-}
-
-impl CancelCycleTask {
-    /// The request, and the receiver of its reply.
-    pub fn new(cycle: CycleId) -> (Self, oneshot::Receiver<()>) {
-        let (reply, ended) = oneshot::channel();
-        (Self { cycle, reply }, ended)
-    }
+    /// Notified when its handlers have ended, with the index of the one whose call was cancelled; none if no call was running.
+    pub reply: Responder<Option<usize>>,
 }
 
 /// A request to call the transformation functions of a patch.

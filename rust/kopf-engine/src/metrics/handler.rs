@@ -128,6 +128,11 @@ impl HandlerMetrics {
         self.outcomes[number].increment();
     }
 
+    /// Counts a call that was cancelled.
+    pub fn on_cancelled(&self) {
+        self.outcomes[5].increment();
+    }
+
     /// Counts a call of a daemon or a timer; only the durations of timers are of interest.
     pub fn on_background_outcome(&self, outcome: &Outcome, began: Timestamp) {
         self.on_outcome(outcome);

@@ -16,7 +16,7 @@ use kopf_core::time::Timestamp;
 
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
-use crate::host::{CancelCycleTask, CycleId, HostTask, LogRecord};
+use crate::host::{CycleId, HostTask, LogRecord};
 use crate::objects::dispatcher::{CycleError, CycleSummary, Dispatcher, WorkerTask};
 use crate::objects::worker_signals::WorkerSignals;
 use crate::supervision::guarded;
@@ -109,12 +109,10 @@ impl Worker {
     /// A lost term ends when the calls have ended; nothing is written, and the object is forgotten.
     async fn cancel(&self, id: CycleId) -> bool {
         let (host, giving_up) = (&self.shared().base.host, &self.shared().force_stopping);
+        let ended = self.shared().base.cancel_cycle(id);
         if giving_up.is_cancelled() {
-            host.submit(HostTask::CancelCycle(CancelCycleTask::new(id).0));
             return true;
         }
-        let (task, ended) = CancelCycleTask::new(id);
-        host.submit(HostTask::CancelCycle(task));
         let outside = self.signals.wait_outside();
         tokio::select! {
             // The reply comes in any case.
@@ -220,9 +218,9 @@ impl Worker {
         let _nap = (shared.sleeping(), self.signals.wait_outside());
         let sleep = shared.base.clock.sleep(seconds(until.seconds_since(shared.base.clock.now())));
         if kind == SleepKind::Backoff {
-                () = self.early_end_of_backoff() => Some(false),
             return tokio::select! {
                 () = sleep => Some(true),
+                () = self.early_end_of_backoff() => Some(false),
                 () = shared.base.stopping.cancelled() => None,
                 () = self.term.ending.cancelled() => {
                     if let Some(slot) = self.dispatcher.slots().get(&self.key) {
@@ -243,6 +241,8 @@ impl Worker {
             () = shared.base.stopping.cancelled() => {}
         }
         Some(false)
+    }
+
     /// Waits until nothing is to be awaited any more: the object does not exist, or another worker continues with it.
     async fn early_end_of_backoff(&self) {
         let is_held = || {
@@ -252,8 +252,6 @@ impl Worker {
         while is_held() {
             self.signals.arrived.notified().await;
         }
-    }
-
     }
 
     /// Waits for the next event of the object.

@@ -1,10 +1,10 @@
 //! Notifications: the ends of cycles, objects, and the engine; only cancellations have a reply.
 
-use kopf_engine::error::{Failure, FailureKind};
-use kopf_engine::host::CancelCycleTask;
-use pyo3::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
-use crate::commands::reply_sender::ReplySender;
+use kopf_engine::error::{Failure, FailureKind};
+use kopf_engine::host::{CancelCycleTask, Responder};
+use pyo3::prelude::*;
 
 /// The cycle has ended; if `keep_fns`, the functions of its patch are kept for the object's next cycle.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
@@ -18,20 +18,24 @@ pub(crate) struct CycleClosed {
 pub(crate) struct CancelCycle {
     #[pyo3(get)]
     cycle: u64,
-    reply: ReplySender<()>,
+    reply: Mutex<Option<Responder<Option<usize>>>>,
 }
 
 impl CancelCycle {
     pub(crate) fn new(task: CancelCycleTask) -> Self {
-        Self { cycle: task.cycle, reply: ReplySender::new(task.reply) }
+        Self { cycle: task.cycle, reply: Mutex::new(Some(task.reply)) }
     }
 }
 
 #[pymethods]
 impl CancelCycle {
-    /// Replies that the handlers have ended.
-    fn complete(&self) {
-        self.reply.send(());
+    /// Replies that the handlers have ended; `handler` is the one whose call was cancelled.
+    #[pyo3(signature = (handler=None))]
+    fn complete(&self, handler: Option<usize>) {
+        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(reply) = reply {
+            reply.send(handler);
+        }
     }
 }
 

@@ -32,6 +32,7 @@ use crate::time::now;
 pub(crate) struct InjectedWork {
     completions: Mutex<Vec<oneshot::Receiver<Completion>>>,
     transform: Mutex<Option<TransformReply>>,
+    cancelled: Mutex<Option<oneshot::Receiver<Option<usize>>>>,
 }
 
 type TransformReply = oneshot::Receiver<Result<Value, String>>;
@@ -43,6 +44,12 @@ impl InjectedWork {
         let mut completions = self.completions.lock().unwrap_or_else(PoisonError::into_inner);
         let replies = completions.iter_mut().filter_map(|reply| reply.try_recv().ok());
         replies.map(|reply| value_to_python(py, &to_value(&reply))).collect()
+    }
+
+    /// The handler whose call was cancelled, once; none before the end of the call.
+    fn cancelled(&self) -> Option<usize> {
+        let mut receiver = self.cancelled.lock().unwrap_or_else(PoisonError::into_inner);
+        receiver.as_mut()?.try_recv().ok()?
     }
 
     /// The transformed object, as JSON; or the error.
@@ -81,6 +88,7 @@ pub(crate) fn inject(
         cycle,
         limits: Limits { retries, retry },
         transform: None,
+        cancelled: None,
     };
     let change = change(reason, old, new)?;
     let (mut completions, mut tasks) = (Vec::new(), Vec::new());
@@ -99,7 +107,11 @@ pub(crate) fn inject(
         }
     }
     injection.host_queue.submit_all(tasks);
-    Ok(InjectedWork { completions: Mutex::new(completions), transform: Mutex::new(injection.transform) })
+    Ok(InjectedWork {
+        completions: Mutex::new(completions),
+        transform: Mutex::new(injection.transform),
+        cancelled: Mutex::new(injection.cancelled),
+    })
 }
 
 fn change(
@@ -126,6 +138,7 @@ struct Injection<'e> {
     cycle: u64,
     limits: Limits,
     transform: Option<TransformReply>,
+    cancelled: Option<oneshot::Receiver<Option<usize>>>,
 }
 
 #[derive(Clone, Copy)]
@@ -185,7 +198,14 @@ impl Injection<'_> {
                 return self.host_queue.log(record.with_exception_of(cycle));
             }
             "closed" | "keep_fns" => HostTask::CycleClosed { cycle, keep_fns: word == "keep_fns" },
-            "cancel" => HostTask::CancelCycle(CancelCycleTask::new(cycle).0),
+            "cancel" => {
+                let (sender, receiver) = oneshot::channel();
+                self.cancelled = Some(receiver);
+                let reply = Responder::new(|cancelled| {
+                    let _dropped = sender.send(cancelled);
+                });
+                HostTask::CancelCycle(CancelCycleTask { cycle, reply })
+            }
             "deleted" => HostTask::ObjectDeleted(self.object.uid().unwrap_or_default().into()),
             _ => {
                 let (reply, receiver) = oneshot::channel();

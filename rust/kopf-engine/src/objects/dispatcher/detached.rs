@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::{DetachedCycles, InsideWorker};
-use crate::host::{ActivationTask, CancelCycleTask, HostTask, Responder};
+use crate::host::{ActivationTask, HostTask, Responder};
 use crate::metrics::{DispatcherSample, name_of};
 use crate::objects::slots::{DetachedCycle, Slots};
 use crate::supervision::shielded;
@@ -27,15 +27,14 @@ impl DetachedCycles for Dispatcher {
     fn cancel_all(&self) {
         let cycles = self.slots().give_up();
         for (_, cycle) in cycles {
-            self.shared.base.host.submit(HostTask::CancelCycle(CancelCycleTask::new(cycle.id).0));
+            drop(self.shared.base.cancel_cycle(cycle.id));
         }
     }
 
     fn end_term(self: Arc<Self>) -> BoxFuture<'static, ()> {
         let cycles = self.slots().give_up();
         let ends = cycles.into_iter().map(move |(key, cycle)| {
-            let (task, ended) = CancelCycleTask::new(cycle.id);
-            self.shared.base.host.submit(HostTask::CancelCycle(task));
+            let ended = self.shared.base.cancel_cycle(cycle.id);
             let dispatcher = Arc::clone(&self);
             async move {
                 // The reply comes in any case.

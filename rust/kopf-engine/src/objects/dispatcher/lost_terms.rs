@@ -9,6 +9,7 @@ use tokio::time::{Duration, timeout};
 
 use super::pauses::{Scene, reply_to};
 use crate::host::{CancelCycleTask, HostTask};
+use crate::metrics::{Samples, add_metrics};
 use crate::testing::lock;
 
 impl Scene {
@@ -69,6 +70,26 @@ async fn a_running_handler_is_cancelled_and_called_again_in_the_next_term() {
         assert!(scene.after(EventType::Modified, "one").await.is_empty(), "it stands by");
         scene.lead();
         assert_eq!(scene.after(EventType::Listed, "one").await.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_call_is_counted() {
+    for kinds in [&["watching"][..], &["changing"]] {
+        let scene = Scene::new(kinds, &json!({}));
+        let calls = scene.after(EventType::Added, "one").await;
+        let mut end = Box::pin(scene.lose());
+        assert!(futures::poll!(&mut end).is_pending());
+        for cancelled in scene.cancelled().await.0 {
+            cancelled.reply.send(Some(0));
+        }
+        end.await;
+        drop(calls);
+        let mut text = String::new();
+        add_metrics(&mut text, &scene.fixture.shared.base.metrics, &Samples::default());
+        let counted =
+            format!("kopf_handler_calls_total{{handler=\"{}\",outcome=\"cancelled\"}} 1\n", kinds[0]);
+        assert!(text.contains(&counted), "{text}");
     }
 }
 

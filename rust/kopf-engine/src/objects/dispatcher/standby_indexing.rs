@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::Dispatcher;
 use super::effects::Effects;
-use crate::host::{ActivationTask, CancelCycleTask, HostTask, Responder};
+use crate::host::{ActivationTask, HostTask, Responder};
 use crate::objects::slots::Slot;
 
 impl Dispatcher {
@@ -60,9 +60,7 @@ impl Dispatcher {
             }));
             let completion = tokio::select! {
                 completion = reply => completion,
-                () = self.shared.force_stopping.cancelled() => {
-                    return host.submit(HostTask::CancelCycle(CancelCycleTask::new(cycle).0));
-                }
+                () = self.shared.force_stopping.cancelled() => return drop(self.shared.base.cancel_cycle(cycle)),
             };
             host.submit(HostTask::CycleClosed { cycle, keep_fns: false });
             if self.is_removed(&key) {
