@@ -27,6 +27,7 @@
 //! - **Validation and defaults of built-in kinds**: `docs/testing/real-clusters.md` lists the rules that are not imitated.
 //! - **Admission** consists of webhooks and `ValidatingAdmissionPolicy`: quotas, limit ranges, `MutatingAdmissionPolicy` and pod
 //!   security are stored without effect. Audit annotations are dropped. Webhooks have addresses; services cannot be reached.
+//!   The contents of deleted namespaces are deleted without admission.
 //! - **Conversion**: events and autoscalers are converted by their main fields.
 //! - **Cluster components**: there is no scheduler, kubelet, exec, attach, port-forward or proxy, and logs are empty.
 //!   `controllers` simulate the status of workloads. Evictions ignore disruption budgets.
