@@ -196,7 +196,8 @@ def test_k7_objects_that_disappear_while_their_functions_are_called_stay_away(cl
             assert entered.wait(30)
             if change == "label":
                 cluster.patch("configmaps", "cm", {"metadata": {"labels": {"app": None}}})
-                wait_until(lambda: not everything.get("cm", "default").metadata.labels)
+                # The watch of this cache may not have received the object yet.
+                wait_until(lambda: (found := everything.get("cm", "default")) and not found.metadata.labels)
             else:
                 cluster.inject("code", 500, verb="watch", resource="configmaps")
                 cluster.drop_watches("configmaps")
