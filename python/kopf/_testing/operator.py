@@ -5,34 +5,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import dataclasses
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any
 
 from kopf._intents.errors import ErrorsMode, PermanentError, TemporaryError
-from kopf._intents.handlers import ActivityHandler, Handler
+from kopf._intents.handlers import Handler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
-from kopf._objects.reasons import Activity
-from kopf._objects.typedefs import HandlerId
 from kopf._runtime import operator
-from kopf._runtime.default_registry import get_default_registry, registry_var, set_default_registry
+from kopf._runtime.default_registry import registry_var
 from kopf._runtime.errors import error_observer_var
 from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.async_twins import AsyncOperator
 from kopf._testing.cluster import Cluster
-from kopf._testing.handler_files import HandlerFiles
 from kopf._testing.idle_tracker import IdleTracker
 from kopf._testing.observed_selector import new_event_loop
-
-Handlers = str | os.PathLike[str] | Callable[[], Any]
+from kopf._testing.operator_handlers import Handlers, OperatorHandlers, connection_var
 
 # Nothing of a test may stop here for as long as an operator in production may take.
 STOP_TIMEOUT = 30.0
@@ -42,9 +36,6 @@ QUIET_PERIOD = 0.5
 
 # For the startup handlers: nothing of a test may wait for ever.
 STARTUP_TIMEOUT = 30.0
-
-# The default registry and the modules belong to the process: only one operator is loaded at a time.
-_loading = threading.Lock()
 
 
 class UnexpectedError(Exception):
@@ -67,7 +58,8 @@ class Operator:
     Args:
         cluster: The cluster.
         *handlers: Files with handlers, and functions that declare handlers.
-        registry: The registry of the operator; by default, a new one.
+        registry: The registry of the operator; by default, a new one. The handlers are in it while the
+            operator runs.
         settings: The settings of the operator; by default, new ones.
         lifecycle: Which of the due change handlers are called next; by default, the default lifecycle.
         namespaces: The namespaces to serve; by default, the whole cluster, or the namespace of a cluster of
@@ -118,8 +110,7 @@ class Operator:
         self._strict = strict
         self._allow_errors = allow_errors
         self._unexpected: list[tuple[str, Exception]] = []
-        self._handlers = handlers
-        self._files = HandlerFiles()
+        self._handlers = OperatorHandlers(handlers)
         # Other clusters have real time.
         self._clock_control = cluster.clock if is_own_cluster else None
         self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)
@@ -171,17 +162,9 @@ class Operator:
     def start(self) -> None:
         """Load the handlers, and start; returns when the startup handlers have succeeded."""
         __tracebackhide__ = True
-        with _loading, _default_registry(self.registry):
-            paths = [os.fspath(item) for item in self._handlers if not callable(item)]
-            for path in paths:
-                if not os.path.isfile(path):
-                    raise FileNotFoundError(f"There is no file {path!r} with handlers in {os.getcwd()!r}.")
-            self._files.load(paths)
-            for declare in self._handlers:
-                if callable(declare):
-                    with _short_ids(self.registry):
-                        declare()
-        self._add_login_handler()
+        if self._thread is not None:
+            raise RuntimeError("The operator is started already: stop it before it is started again.")
+        self._handlers.load(self.registry)
         # It may have been started before.
         self._ready.clear()
         self._started_or_failed.clear()
@@ -223,9 +206,7 @@ class Operator:
         if self._thread.is_alive():
             raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
         self._thread = None
-        # The folders of the files are importable for as long as the operator runs: others have theirs.
-        with _loading:
-            self._files.unload()
+        self._handlers.unload()
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -279,30 +260,6 @@ class Operator:
             raise TimeoutError(f"The operator was not idle within {timeout} seconds. Busy: {what}.")
         self.check()
 
-    def _add_login_handler(self) -> None:
-        if any(
-            not item._fallback for item in self.registry._activities.get_handlers(Activity.AUTHENTICATION)
-        ):
-            return
-        connection = self.cluster.connection
-
-        def login_to_cluster(**_: Any) -> Any:
-            return connection
-
-        self.registry._activities.append(
-            ActivityHandler(
-                id=HandlerId("login_to_cluster"),
-                fn=login_to_cluster,
-                param=None,
-                errors=None,
-                timeout=None,
-                retries=None,
-                backoff=None,
-                activity=Activity.AUTHENTICATION,
-                _fallback=False,
-            )
-        )
-
     def _run(self) -> None:
         try:
             # An empty context: the operator must not get the context variables of the test.
@@ -317,6 +274,7 @@ class Operator:
         work_tracker_var.set(self._tracker)
         error_observer_var.set(self._on_handler_error)
         registry_var.set(self.registry)
+        connection_var.set(self.cluster.connection)
         loop, selector = new_event_loop()
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             self._tracker.observe(selector)
@@ -350,31 +308,3 @@ class Operator:
         await ready.wait()
         self._ready.set()
         self._started_or_failed.set()
-
-
-@contextlib.contextmanager
-def _short_ids(registry: OperatorRegistry) -> Iterator[None]:
-    """Let the functions which are declared in the block have their bare names for ids.
-
-    They are local functions of tests: their full names are long, and change with the tests.
-    """
-    families = registry._families().values()
-    before = [len(family._handlers) for family in families]
-    yield
-    for family, count in zip(families, before, strict=True):
-        used = {handler.id: handler.fn for handler in family._handlers}
-        for index, handler in enumerate(family._handlers[count:], start=count):
-            short = HandlerId(handler.id.rpartition("<locals>.")[2])
-            # If two functions have the same bare name, only the first one gets it.
-            if used.setdefault(short, handler.fn) is handler.fn:
-                family._handlers[index] = dataclasses.replace(handler, id=short)
-
-
-@contextlib.contextmanager
-def _default_registry(registry: OperatorRegistry) -> Iterator[None]:
-    previous = get_default_registry()
-    set_default_registry(registry)
-    try:
-        yield
-    finally:
-        set_default_registry(previous)

@@ -46,9 +46,9 @@ def test_everything_can_be_awaited():
             await cluster.aio.wait_until_gone("cm", "one")
             assert await cluster.aio.find("cm", "one") is None
             ticks.cancel()
-        assert not operator.running
-        await operator.aio.start()
-        await operator.aio.stop()
+            await operator.aio.stop()
+            assert not operator.running
+            await operator.aio.start()
         assert not operator.running
 
     async def ticking():
