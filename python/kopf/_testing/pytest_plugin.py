@@ -165,12 +165,16 @@ def kopf_operator(request: pytest.FixtureRequest, kopf_cluster: Cluster) -> Iter
     """Starts operators on files and on functions that declare handlers; they are stopped after the test."""
     from kopf._testing.operator import Operator
 
+    operators: list[Operator] = []
+    request.node.stash[_operators] = operators
     with contextlib.ExitStack() as stack:
+        # Tests exist until the end of the session, with all that they refer to.
+        stack.callback(operators.clear)
 
         def start(*handlers: Any, **options: Any) -> Operator:
             __tracebackhide__ = True
             operator = stack.enter_context(Operator(kopf_cluster, *handlers, **options))
-            request.node.stash.setdefault(_operators, []).append(operator)
+            operators.append(operator)
             return operator
 
         yield start

@@ -126,3 +126,44 @@ def test_unexpected_exceptions_of_handlers_fail_the_test(tmp_path, options):
         assert summary in done.stdout
     assert "ValueError: Oops." in done.stdout
     assert "def wait_for(" not in done.stdout and "def check(" not in done.stdout, "our frames are hidden"
+
+
+THREADS = """
+import gc, threading
+import kopf, pytest
+
+POD = "{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}"
+
+def pool_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor")]
+
+@pytest.mark.parametrize("number", range(5))
+def test_synchronous_handlers(kopf_cluster, kopf_operator, number):
+    def handlers():
+        @kopf.on.create("configmaps")
+        def greet(**_):
+            pass
+
+    operator = kopf_operator(handlers)
+    kopf_cluster.apply(POD)
+    operator.wait_until_idle()
+    assert pool_threads()
+
+def test_the_end():
+    gc.collect()
+    for thread in pool_threads():
+        thread.join(10)
+    assert pool_threads() == []
+"""
+
+
+def test_operators_do_not_outlive_their_tests(tmp_path):
+    (tmp_path / "test_threads.py").write_text(THREADS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=600,
+    )
+    assert "6 passed in" in done.stdout, done.stdout + done.stderr
