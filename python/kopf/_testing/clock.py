@@ -278,15 +278,17 @@ class ClockControl:
             if observation.is_over and not done():
                 self.clock.jump_to_next()
 
-    def wait_until_idle(self, timeout: float) -> None:
+    def wait_until_idle(self, timeout: float, *, started: float | None = None) -> None:
         """Wait until the operators, the server, and the connections between them are idle.
 
         Everything that one of them has handed over to another one counts as activity until it is taken.
         Waiting for a deadline is idle, but not a deadline that has come. The state of daemons that execute
         their own code, and of other clients that watch, is not known: then there must be no activity for
         the quiet period, which is longer on a busy machine.
+
+        The timeout is in seconds since `started` (monotonic); None: since now.
         """
-        observation = self._wait(time.monotonic() + timeout)
+        observation = self._wait((started if started is not None else time.monotonic()) + timeout)
         if not observation.is_over:
             raise TimeoutError(
                 f"The operator was not idle within {timeout:g} seconds. Busy: {observation.reasons}."

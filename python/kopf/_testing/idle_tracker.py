@@ -51,6 +51,7 @@ class IdleTracker:
         with self._changed:
             self._transition = self._loop = self._selector = None
             self._has_engine = False
+            self._connected.set()  # nothing can be awaited any more
             self._pending, self._awaited_streams = lambda: 0, list
             for work in (self._open_work, self._awaiting_reply, self._running_daemons):
                 work.clear()
@@ -79,7 +80,7 @@ class IdleTracker:
         self._connected.set()
 
     def wait_until_connected(self, timeout: float) -> bool:
-        """Wait until the engine has sent its first request; false on timeout (seconds)."""
+        """Wait until the engine has sent its first request, or has ended; false on timeout (seconds)."""
         return self._connected.wait(timeout)
 
     def work_started(self, work_id: int, description: str = "") -> None:

@@ -48,8 +48,8 @@ class Operator:
     """Runs an operator for the duration of the `with` block, in a separate thread.
 
     The handlers are files, and functions which declare some; those that use the default registry are
-    declared in this operator's registry only. On entry, it waits until the operator is started; the errors
-    of the operator are raised on exit.
+    declared in this operator's registry only. On entry, it waits until the operator is started. An error
+    that ends the operator is raised as soon as the test waits for something, or on exit.
 
     If it is `strict`, then unexpected exceptions of handlers are raised, too, as `UnexpectedError`: as soon
     as the test waits for something, or on exit. Expected are `TemporaryError` and `PermanentError`,
@@ -207,17 +207,18 @@ class Operator:
             raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
         self._thread = None
         self._handlers.unload()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
         self.check()
 
     def check(self) -> None:
-        """Raise `UnexpectedError` if a handler has raised an unexpected exception, unless it is not strict.
+        """Raise the error that has ended the operator, if any, or `UnexpectedError` if a handler has raised
+        an unexpected exception, unless it is not strict.
 
         Each exception is raised once.
         """
         __tracebackhide__ = True
+        fatal_error, self._error = self._error, None
+        if fatal_error is not None:
+            raise fatal_error
         unexpected, self._unexpected = self._unexpected, []
         if unexpected and self._strict:
             texts = [f"{name} has failed: {type(error).__name__}: {error}" for name, error in unexpected]
@@ -250,14 +251,16 @@ class Operator:
             timeout: The timeout in seconds.
         """
         __tracebackhide__ = True
-        deadline = time.monotonic() + timeout
+        started = time.monotonic()
         self._tracker.wait_until_connected(timeout)
-        remaining = deadline - time.monotonic()
         if self._clock_control is not None and pause is None:
-            self._clock_control.wait_until_idle(remaining)
-        elif busy := self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining):
-            what = ", ".join(dict.fromkeys(busy))
-            raise TimeoutError(f"The operator was not idle within {timeout} seconds. Busy: {what}.")
+            self._clock_control.wait_until_idle(timeout, started=started)
+        else:
+            remaining = started + timeout - time.monotonic()
+            busy = self._tracker.wait_until_idle(pause if pause is not None else QUIET_PERIOD, remaining)
+            if busy:
+                what = ", ".join(dict.fromkeys(busy))
+                raise TimeoutError(f"The operator was not idle within {timeout:g} seconds. Busy: {what}.")
         self.check()
 
     def _run(self) -> None:

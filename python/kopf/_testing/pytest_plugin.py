@@ -73,14 +73,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(hookwrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail the test itself, and not its teardown, if a handler has raised an unexpected exception."""
+    """Fail the test itself, and not its teardown, if an operator or one of its handlers has failed."""
     outcome: Any = yield
     operators = item.stash.get(_operators, [])
     if outcome.excinfo is None:
         for operator in operators:
             try:
                 operator.check()
-            except Exception as error:
+            except BaseException as error:
                 outcome.force_exception(error)
                 break
     if outcome.excinfo is not None:

@@ -130,6 +130,5 @@ def test_without_a_namespace_of_the_lease_an_operator_does_not_start(cluster, ko
     settings = kopf.OperatorSettings()
     settings.leadership.enabled, settings.leadership.name = True, "widgets-operator"
     operator = kopf_operator(handlers, settings=settings)
-    operator.wait_until_idle()
     with pytest.raises(RuntimeError, match=r"Set --lease-namespace=NAME\."):
-        operator.stop()
+        operator.wait_until_idle()

@@ -31,6 +31,8 @@ def test_a_handler_that_has_not_returned_is_named(cluster, make):
         make(spec={})
         assert started.wait(60)
         named(cluster, r"Busy: .*'slow' of default/one")
+        with pytest.raises(TimeoutError, match=r"was not idle within 0\.1 seconds"):
+            operator.wait_until_idle(timeout=0.1)
         gate.set()
         operator.wait_until_idle()
 

@@ -1,6 +1,7 @@
-"""Operators of tests that are started again, or that share a registry."""
+"""Operators of tests that are started again, share a registry, or have ended by themselves."""
 
 import sys
+import threading
 
 import kopf
 import pytest
@@ -86,3 +87,28 @@ def test_nothing_stays_of_declarations_that_fail(cluster, tmp_path, registry):
         Operator(cluster, tmp_path / "main.py", handlers, registry=registry).start()
     assert sys.path == before
     assert counts(registry) == {"changing": 1}
+
+
+WAITS = {
+    "for": lambda cluster, operator: cluster.wait_for("widgets", "never", timeout=10),
+    "idle": lambda cluster, operator: operator.wait_until_idle(timeout=10),
+    "all": lambda cluster, operator: cluster.wait_until_idle(timeout=10),
+    "advance": lambda cluster, operator: cluster.advance("1 hour", timeout=10),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_the_error_of_an_operator_ends_the_wait(cluster, wait):
+    gate = threading.Event()
+
+    def handlers():
+        @kopf.on.login()
+        def log_in(**_):
+            gate.wait(60)
+            raise kopf.PermanentError("There are no credentials.")
+
+    with Operator(cluster, handlers) as operator:
+        gate.set()
+        with pytest.raises(Exception, match=r"handlers failed|no credentials"):
+            wait(cluster, operator)
+        operator.stop()  # it is raised once
