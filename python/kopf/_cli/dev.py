@@ -32,7 +32,7 @@ from kopf._testing import snapshot
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster, kubeconfig_environment
 from kopf._testing.discovery import UnknownKindError
-from kopf._testing.manifests import apply_order, read
+from kopf._testing.manifests import apply_order, metadata_of, read
 
 OPERATOR = "kopf._cli.dev_operator"
 
@@ -40,6 +40,9 @@ STDERR = 2  # the descriptor: the streams of tests have none
 POLL_INTERVAL = 0.3  # seconds between looks at the operator
 STOP_TIMEOUT = 15.0
 STOP_POLL_INTERVAL = 0.1
+
+# Errors of one object of a manifest: it cannot be applied, but the others can.
+INAPPLICABLE = (ApiError, LookupError, TimeoutError, TypeError, ValueError)
 
 _COLOURS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _LEVEL = re.compile(r"\[(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*\]")
@@ -170,7 +173,7 @@ class _Manifests:
             except UnknownKindError as error:
                 _print(f"{manifest}: {error} {_describe(body)} is applied when the CRD comes.")
                 self._waiting.append((manifest, body))
-            except (ApiError, LookupError, TypeError) as error:
+            except INAPPLICABLE as error:
                 _print(f"{manifest}: {_describe(body)} cannot be applied: {error}")
 
     def reapply(self, changed: Collection[pathlib.Path]) -> None:
@@ -192,7 +195,7 @@ class _Manifests:
                 self._apply(body)
             except UnknownKindError:
                 self._waiting.append((manifest, body))
-            except (ApiError, LookupError, TypeError) as error:
+            except INAPPLICABLE as error:
                 _print(f"{manifest}: {_describe(body)} cannot be applied: {error}")
 
     def _apply(self, body: Mapping[str, Any]) -> None:
@@ -206,8 +209,7 @@ def _describe_server(cluster: Cluster, kubeconfig: pathlib.Path) -> dict[str, st
 
 
 def _describe(body: Mapping[str, Any]) -> str:
-    meta = body.get("metadata") or {}
-    return f"{body.get('kind')} {meta.get('name')}"
+    return f"{body.get('kind')} {metadata_of(body).get('name')}"
 
 
 class _Supervisor:

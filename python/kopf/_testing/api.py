@@ -12,7 +12,7 @@ from kopf._runtime.context import handler_var
 from kopf._testing.client import JSON, MERGE, ApiError, Client
 from kopf._testing.discovery import CRDS, Discovery, Object, ResourceMapping
 from kopf._testing.embedded import EmbeddedFeatures
-from kopf._testing.manifests import Source, apply_order, read
+from kopf._testing.manifests import Source, apply_order, metadata_of, read
 from kopf._testing.mismatches import contains, describe_mismatch, dump_object
 
 Objects = list[Object]
@@ -85,14 +85,15 @@ class ClusterApi(EmbeddedFeatures):
         for body in bodies:
             mapping = self._discovery.find(body)
             target_namespace = self._namespace_of(mapping, body, namespace)
-            if self.find(mapping, body["metadata"]["name"], target_namespace) is None:
+            name = metadata_of(body).get("name")
+            if not isinstance(name, str) or self.find(mapping, name, target_namespace) is None:
                 try:
                     applied.append(self._create(body, namespace))
                     continue
                 except ApiError as error:
                     if error.code != 409:  # it was created meanwhile
                         raise
-            path = mapping.path(target_namespace, body["metadata"]["name"])
+            path = mapping.path(target_namespace, name)
             applied.append(self.call("PATCH", path, body))
             self._wait_until_served(mapping, body)
         return applied
@@ -283,7 +284,7 @@ class ClusterApi(EmbeddedFeatures):
     def _namespace_of(
         self, mapping: ResourceMapping, body: Mapping[str, Any], namespace: str | None
     ) -> str | None:
-        explicit: str | None = body["metadata"].get("namespace")
+        explicit: str | None = metadata_of(body).get("namespace")
         return (namespace or explicit or self.namespace) if mapping.namespaced else None
 
     def _create(self, body: Mapping[str, Any], namespace: str | None) -> Object:
@@ -297,9 +298,14 @@ class ClusterApi(EmbeddedFeatures):
     def _wait_until_served(self, mapping: ResourceMapping, body: Mapping[str, Any]) -> None:
         if mapping != CRDS:
             return
-        self.wait_for(CRDS, body["metadata"]["name"], _is_established, timeout=SERVED_TIMEOUT)
+        name = body["metadata"]["name"]
+        crd = self.wait_for(
+            CRDS, name, lambda crd: is_established(crd) or _rejected_names(crd), timeout=SERVED_TIMEOUT
+        )
+        if not is_established(crd):
+            raise ValueError(f"The names of the CRD {name!r} are not accepted: {_rejected_names(crd)}")
         deadline = time.monotonic() + SERVED_TIMEOUT
-        for served in self._discovery.register(self.get(CRDS, body["metadata"]["name"])):
+        for served in self._discovery.register(crd):
             while True:
                 # An established CRD is not served at once by real servers.
                 try:
@@ -320,6 +326,18 @@ def as_function(condition: Condition | None) -> Callable[[Object | None], Any]:
     return condition
 
 
-def _is_established(body: Object | None) -> bool:
-    conditions = ((body or {}).get("status") or {}).get("conditions") or []
-    return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
+def is_established(crd: Object | None) -> bool:
+    """Whether the kinds of the CRD are served."""
+    return any(item["type"] == "Established" and item["status"] == "True" for item in _conditions(crd))
+
+
+def _rejected_names(crd: Object | None) -> str | None:
+    """Why the server rejects the names of a CRD, if it does."""
+    for item in _conditions(crd):
+        if item["type"] == "NamesAccepted" and item["status"] == "False":
+            return item.get("message") or item.get("reason") or "they are in use"
+    return None
+
+
+def _conditions(crd: Object | None) -> Objects:
+    return ((crd or {}).get("status") or {}).get("conditions") or []

@@ -51,7 +51,16 @@ def _read_text(text: str | IO[str]) -> list[Mapping[str, Any]]:
         if not isinstance(body, Mapping):
             raise TypeError(f"{getattr(text, 'name', 'The text')} is not a manifest: {type(body).__name__}.")
         bodies += body["items"] if str(body.get("kind")).endswith("List") and "items" in body else [body]
+    for body in bodies:
+        if not isinstance(body, Mapping):
+            raise TypeError(f"{getattr(text, 'name', 'The text')} is not a manifest: {type(body).__name__}.")
     return bodies
+
+
+def metadata_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The metadata of an object; empty if there are none, which the server rejects."""
+    metadata = body.get("metadata")
+    return metadata if isinstance(metadata, Mapping) else {}
 
 
 def apply_order(body: Mapping[str, Any]) -> int:

@@ -11,6 +11,7 @@ import pathlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kopf._testing.api import is_established
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster
 from kopf._testing.discovery import CRDS, NAMESPACES, Object, ResourceMapping
@@ -122,8 +123,7 @@ def _is_builtin(mapping: ResourceMapping, body: Object) -> bool:
 
 def _in_order(bodies: Iterable[Object]) -> list[Object]:
     """Sort CRDs and namespaces first, and owners before their dependents."""
-    ranks = {CRDS.kind: 0, NAMESPACES.kind: 1}
-    waiting = sorted(bodies, key=lambda item: ranks.get(item["kind"], 2))
+    waiting = sorted(bodies, key=_rank)
     uids_of_all = {body["metadata"]["uid"] for body in waiting}
     done: set[str] = set()
     ordered: list[Object] = []
@@ -133,6 +133,12 @@ def _in_order(bodies: Iterable[Object]) -> list[Object]:
         done |= {item["metadata"]["uid"] for item in ready}
         waiting = [item for item in waiting if item["metadata"]["uid"] not in done]
     return ordered
+
+
+def _rank(body: Object) -> int:
+    if body["kind"] == CRDS.kind:
+        return 0 if is_established(body) else 1  # the names of the others are in use
+    return 2 if body["kind"] == NAMESPACES.kind else 3
 
 
 def _owners(body: Mapping[str, Any]) -> set[str]:
@@ -162,7 +168,7 @@ class _Restoration:
     def _attempt(self, step: Callable[[Object], None], body: Object) -> None:
         try:
             step(body)
-        except (ApiError, LookupError) as error:
+        except (ApiError, LookupError, TimeoutError, ValueError) as error:
             self.unrestored[body["metadata"]["uid"]] = Unrestored(body, str(error))
 
     def _create(self, body: Object) -> None:

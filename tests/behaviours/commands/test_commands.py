@@ -230,6 +230,33 @@ def test_an_operator_that_fails_ends_the_command(command, tmp_path):
     assert running.process.wait(30) == 1
 
 
+def test_objects_that_cannot_be_applied_do_not_end_development(command, tmp_path):
+    other = WIDGETS.partition("---")[0].replace("name: widgets", "name: others")
+    other = other.replace("plural: widgets", "plural: others")
+    broken = [
+        "{apiVersion: v1, kind: ConfigMap, metadata: }",
+        "{apiVersion: v1, kind: Secret, metadata: text}",
+    ]
+    good = "{apiVersion: v1, kind: ConfigMap, metadata: {name: good}}"
+    (tmp_path / "widgets.yaml").write_text("\n---\n".join([WIDGETS, other, *broken, good]))
+    # It waits for its CRD, and cannot be applied then.
+    early = "{apiVersion: behaviours.example.com/v1, kind: Widget, metadata: }"
+    (tmp_path / "early.yaml").write_text(early)
+    running = command("dev", "handlers.py", "--manifests", "early.yaml", "--manifests", "widgets.yaml")
+    running.until("early.yaml: .* Widget None is applied when the CRD comes")
+    running.until(
+        "CustomResourceDefinition others.behaviours.example.com cannot be applied: .*already in use"
+    )
+    running.until("widgets.yaml: ConfigMap None cannot be applied: .*name")
+    running.until("widgets.yaml: Secret None cannot be applied: ")
+    running.until("Applied: ConfigMap good")
+    patterns = ("early.yaml: Widget None cannot be applied: .*name", "Hello, first!")
+    for _ in patterns:  # in any order
+        running.until("|".join(patterns))
+    assert all(re.search(pattern, "".join(running.seen)) for pattern in patterns)
+    assert running.stop() == 0
+
+
 def test_the_kept_objects_are_private(command, tmp_path):
     (tmp_path / "secret.yaml").write_text(
         "{apiVersion: v1, kind: Secret, metadata: {name: one}, stringData: {k: v}}"

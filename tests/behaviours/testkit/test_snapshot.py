@@ -96,6 +96,23 @@ def test_custom_objects_are_kept_in_the_stored_version(path):
         assert cluster.get(THING, "one")["spec"] == {"size": 1}
 
 
+def test_crds_whose_names_are_in_use_stay_in_the_file(path):
+    crd = yaml.safe_load(CRD)
+    later = {**crd, "metadata": {"name": "others.example.com"}}
+    later["spec"] = {**crd["spec"], "names": {"plural": "others", "kind": "Thing"}}
+    with Cluster() as cluster:
+        cluster.apply(crd)
+        cluster.create(THING)
+        with pytest.raises(ValueError, match=r"'others\.example\.com' are not accepted: .*in use"):
+            cluster.apply(later)
+        total = snapshot.save(cluster, path).total
+    with Cluster() as cluster:
+        restored, [(body, problem)] = snapshot.load(cluster, path)
+        assert (restored, body["metadata"]["name"]) == (total - 1, "others.example.com")
+        assert "already in use" in problem
+        assert cluster.get(THING, "one")["spec"] == {"size": 1}
+
+
 def test_deletions_continue(path):
     with Cluster() as cluster:
         cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gone"}})
