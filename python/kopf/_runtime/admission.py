@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import LocalObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.supervision import Task, supervise
+from kopf._runtime.work_tracking import work_tracker_var
 
 if TYPE_CHECKING:
     from kopf._objects.reviews import Request, Response, WebhookServerProtocol
@@ -109,6 +111,9 @@ class Admission:
         self._indices = indices
         self._invoker = invoker
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._tracker = work_tracker_var.get()
+        # Unlike the numbers of activities and of the engine.
+        self._review_numbers = itertools.count(-(2**32), -1)
 
     @property
     def is_needed(self) -> bool:
@@ -183,6 +188,16 @@ class Admission:
             review.fail("Internal Server Error")
 
     async def _review(self, review: AdmissionReview) -> Any:
+        if self._tracker is None:
+            return await self._respond(review)
+        number, object = next(self._review_numbers), review.object
+        self._tracker.work_started(number, f"Admission review of {full_name(object.namespace, object.name)}")
+        try:
+            return await self._respond(review)
+        finally:
+            self._tracker.work_finished(number)
+
+    async def _respond(self, review: AdmissionReview) -> Any:
         cause = self._make_cause(review)
         denials: list[tuple[int, str, int | None]] = []
         for prepared in self._select(review, cause):

@@ -66,7 +66,8 @@ mod storage;
 mod testkit;
 mod webhook;
 
-pub use base::clock::set_time;
+pub use base::background::background_operations;
+pub use base::clock::{next_wake_up, set_time};
 pub use base::connections::{OpenConnection, listeners, open_connections};
 pub use base::options::{Controllers, ServerOptions};
 pub use base::user::User;

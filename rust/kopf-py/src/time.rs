@@ -78,17 +78,18 @@ impl VirtualTime {
         kopf_apiserver::set_time(None, 0);
     }
 
-    /// Moves frozen time to the next time that an engine waits for, but not beyond the limit; false if no engine waits.
+    /// Moves frozen time to the next time that an engine or a server waits for, but not beyond the limit; false if none waits.
     fn advance_to(&self, limit: i64) -> bool {
-        let is_there_any = self.0.clock.advance_to(Timestamp::from_micros(limit));
+        let in_server = kopf_apiserver::next_wake_up().filter(|due| *due <= limit);
+        let is_there_any = self.0.clock.advance_to(Timestamp::from_micros(in_server.unwrap_or(limit)));
         kopf_apiserver::set_time(Some(self.now()), 0);
-        is_there_any
+        is_there_any || in_server.is_some()
     }
 
-    /// The next time that an engine waits for.
+    /// The next time that an engine or a server waits for.
     #[getter]
     fn next(&self) -> Option<i64> {
-        self.0.clock.next().map(Timestamp::micros)
+        self.0.clock.next().map(Timestamp::micros).into_iter().chain(kopf_apiserver::next_wake_up()).min()
     }
 
     /// A number that changes when the thread of the engines has executed anything. If it is the same before and after
@@ -118,6 +119,12 @@ impl VirtualTime {
         }
         if self.0.clock.is_due() {
             busy.push("a task of the engine whose time has come".to_owned());
+        }
+        if kopf_apiserver::next_wake_up().is_some_and(|due| due <= self.now()) {
+            busy.push("a task of the server whose time has come".to_owned());
+        }
+        if kopf_apiserver::background_operations() > 0 {
+            busy.push("a deletion by the garbage collector".to_owned());
         }
         let clients = self.0.time.connections();
         let open = kopf_apiserver::open_connections();

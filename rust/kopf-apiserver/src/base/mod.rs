@@ -1,5 +1,6 @@
 //! Foundations of all layers: options, names, JSON, clock, randomness, tasks.
 
+pub(crate) mod background;
 pub(crate) mod clock;
 pub(crate) mod connections;
 pub(crate) mod field_path;

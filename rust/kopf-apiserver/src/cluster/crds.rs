@@ -75,6 +75,10 @@ impl Cluster {
         });
     }
 
+    pub(super) fn is_crd_terminating(&self, name: &str) -> bool {
+        self.store.get(TABLE, "", name).is_some_and(|crd| crd.is_deleting)
+    }
+
     /// Removes a CRD, stops serving its resources and drops their objects. Serves the CRDs whose names were in conflict with it.
     pub(super) fn remove_crd(
         &self,

@@ -191,6 +191,11 @@ impl Cluster {
         if resource.namespaced && self.is_terminating(&stored.namespace) {
             self.enqueue(WorkItem::NamespaceDeletion(stored.namespace.clone()));
         }
+        if let Some(custom) = &resource.custom
+            && self.is_crd_terminating(&custom.crd)
+        {
+            self.enqueue(WorkItem::CrdDeletion(custom.crd.as_str().into()));
+        }
         self.wake_controllers(resource, &stored);
         Ok(stored)
     }

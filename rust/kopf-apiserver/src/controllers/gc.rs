@@ -8,6 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::admission;
 use crate::api::{delete_as, delete_stored};
 use crate::apply::managed_fields;
+use crate::base::background::BackgroundOperation;
+use crate::base::clock;
 use crate::base::json::{strings, text};
 use crate::base::names::split_api_version;
 use crate::base::user::User;
@@ -74,11 +76,13 @@ fn delete(cluster: &Arc<Cluster>, resource: &Arc<Resource>, object: &Arc<Stored>
         return;
     }
     let (cluster, resource, object) = (cluster.clone(), resource.clone(), object.clone());
+    let operation = BackgroundOperation::start();
     cluster.tasks.clone().spawn(async move {
         let deleted = delete_as(&user(), &cluster, &resource, &object, propagation).await;
         cluster.collecting().remove(&object.uid);
+        drop(operation);
         if deleted.is_err() {
-            tokio::time::sleep(RETRY_DELAY).await;
+            clock::sleep(RETRY_DELAY).await;
             cluster.enqueue(WorkItem::OwnersChanged(
                 resource.store_key.clone(),
                 object.namespace.clone(),
