@@ -1,4 +1,4 @@
-"""HTTP client of the testing kit, with the credentials of one kubeconfig, or any other ones.
+"""HTTP client of the testing kit, with the credentials of one user.
 
 It shares no code with the engine, so that tests see the mistakes of the engine.
 """
@@ -42,15 +42,12 @@ class ApiError(Exception):
 class Client:
     """Requests of one user, from any thread; idle connections are reused."""
 
-    def __init__(self, source: pathlib.Path | ConnectionInfo) -> None:
+    def __init__(self, info: ConnectionInfo) -> None:
         super().__init__()
-        is_file = isinstance(source, pathlib.Path)
-        self.info = source if isinstance(source, ConnectionInfo) else read_kubeconfig(source)
+        self.info = info
         self._url = urllib.parse.urlsplit(self.info.server)
         self._headers = {"Accept": JSON, "User-Agent": USER_AGENT, **self.info.as_http_headers()}
-        self._ssl: ssl.SSLContext | None = None
-        if self._url.scheme == "https":
-            self._ssl = _ssl_context(self.info) if is_file else self.info.as_ssl_context()
+        self._ssl = _ssl_context(info) if self._url.scheme == "https" else None
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._is_closed = False

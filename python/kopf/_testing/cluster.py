@@ -16,7 +16,7 @@ from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
 from kopf._testing.api import ClusterApi
 from kopf._testing.async_twins import AsyncCluster
-from kopf._testing.client import ApiError, Client
+from kopf._testing.client import ApiError, Client, read_kubeconfig
 from kopf._testing.control_plane import ClusterUnavailableError, ControlPlane, find_assets
 from kopf._testing.discovery import CRDS, NAMESPACES, ResourceMapping
 from kopf._testing.embedded import Kind
@@ -138,14 +138,19 @@ class Cluster(ClusterApi):
                     stack.callback(self._clock_control.reset)
                     self._path = _folder(stack) / "kubeconfig"
                     _write_kubeconfig(self._path, self._server.kubeconfig)
+                    info = ConnectionInfo(
+                        server=server.url, ca_data=server.ca, token=server.token, default_namespace="default"
+                    )
                 case "assets":
                     plane = ControlPlane(_folder(stack))
                     stack.callback(plane.stop)
                     plane.start()
                     self._path = plane.kubeconfig
+                    info = read_kubeconfig(self._path)
                 case "kubeconfig":
                     self._path = _existing_kubeconfig(self._kubeconfig_option)
-            self._client = Client(self._path)
+                    info = read_kubeconfig(self._path)
+            self._client = Client(info)
             stack.callback(self._client.close)
             self._user_client = UserClient(self._client.info)
             stack.callback(self._user_client.close)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +51,15 @@ class Discovery:
     def __init__(self, call: CallFn) -> None:
         super().__init__()
         self._call = call
-        self._mappings: list[ResourceMapping] | None = None
+        self._lock = threading.Lock()  # of the two following
+        self._discovered: list[ResourceMapping] = []
+        self._undiscovered = self._discover()
         self._registered: list[ResourceMapping] = [CRDS, NAMESPACES]
 
     def invalidate(self) -> None:
         """Discard the cached resources: a CRD was created or deleted."""
-        self._mappings = None
+        with self._lock:
+            self._discovered, self._undiscovered = [], self._discover()
         self._registered = [CRDS, NAMESPACES]
 
     def register(self, crd: Mapping[str, Any]) -> list[ResourceMapping]:
@@ -90,9 +95,23 @@ class Discovery:
 
     def all(self) -> list[ResourceMapping]:
         """All resources; the preferred versions come first."""
-        if self._mappings is None:
-            self._mappings = list(self._discover())
-        return self._mappings
+        return list(self._all())
+
+    def _all(self) -> Iterator[ResourceMapping]:
+        """All resources, with no more requests than are needed for those that are taken."""
+        for index in itertools.count():
+            with self._lock:
+                try:
+                    # Several, if another thread has invalidated them.
+                    while len(self._discovered) <= index:
+                        self._discovered.append(next(self._undiscovered))
+                except StopIteration:
+                    return
+                except BaseException:  # it ends the generator
+                    self._discovered, self._undiscovered = [], self._discover()
+                    raise
+                mapping = self._discovered[index]
+            yield mapping
 
     def find(self, what: str | Mapping[str, Any]) -> ResourceMapping:
         """Find a resource by a body, or by any name: plural, singular, kind, short name; with `.group`, or as
@@ -110,7 +129,7 @@ class Discovery:
     def _find(self, what: str | Mapping[str, Any]) -> ResourceMapping | None:
         # Registered resources cost no requests: the others are requested only if they are needed.
         registered_mapping = next((item for item in self._registered if _matches(item, what)), None)
-        return registered_mapping or next((item for item in self.all() if _matches(item, what)), None)
+        return registered_mapping or next((item for item in self._all() if _matches(item, what)), None)
 
     def _discover(self) -> Iterator[ResourceMapping]:
         for version in self._call("GET", "/api")["versions"]:

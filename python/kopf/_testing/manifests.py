@@ -9,10 +9,15 @@ from typing import IO, Any
 
 import yaml
 
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML was built without libyaml, which is ten times faster
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
-class ManifestLoader(yaml.SafeLoader):
+class ManifestLoader(_Loader):
     """Reads dates as texts, as kubectl does: JSON has no dates."""
 
 
