@@ -3,10 +3,12 @@
 `tests/installed/test_pages.py` follows the pages in an empty environment.
 """
 
+import inspect
 import re
 
 import pytest
 import yaml
+from kopf.testing import Cluster
 
 from tests.docs.following import ROOT, Reader, files_of
 
@@ -28,6 +30,14 @@ def test_the_first_page_lists_all_pages():
     linked = re.findall(r"^\| [^|]+ \| \[[^]]+\]\((\S+)\) \|$", FIRST.read_text(), re.M)
     assert len(linked) == 10
     assert {f"testing/{path.name}" for path in PAGES} == {*linked, "testing/kit.md"} - {"how-to/ci.md"}
+
+
+def test_the_timeouts_of_the_kit_are_those_of_its_methods():
+    page = (ROOT / "docs/testing/kit.md").read_text()
+    documented = re.findall(r"^\| `(\w+)\(.*?\btimeout=(\d+)\)`", page, re.M)
+    assert {name for name, _ in documented} == {"wait_for", "wait_until_gone", "advance"}
+    for name, timeout in documented:
+        assert inspect.signature(getattr(Cluster, name)).parameters["timeout"].default == int(timeout), name
 
 
 def test_the_recipes_for_ci_run_the_tests(reader):
