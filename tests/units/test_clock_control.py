@@ -37,6 +37,9 @@ class FakeClock:
     bytes: int = 0
     frozen: bool = True
     jumps: int = 0
+    trackers: list = dataclasses.field(default_factory=list)
+    moved_by: set = dataclasses.field(default_factory=set)
+    frozen_by: set = dataclasses.field(default_factory=set)
 
     def jump_to_next(self):
         self.jumps += 1

@@ -63,6 +63,9 @@ class VirtualClock:
         self._sleepers: dict[int, tuple[int, Callable[[], None], Callable[[], None]]] = {}
         self._numbers = itertools.count()
         self.frozen = False
+        self.trackers: list[Tracker] = []  # of all running operators
+        self.moved_by: set[ClockControl] = set()  # running clusters
+        self.frozen_by: set[ClockControl] = set()  # some of these
 
     @property
     def now(self) -> int:
@@ -102,6 +105,7 @@ class VirtualClock:
         """Let time continue from where it is."""
         self._native.thaw()
         self.frozen = False
+        self.frozen_by.clear()
         self._wake(None)
 
     def reset(self) -> None:
@@ -114,7 +118,6 @@ class VirtualClock:
         """Move frozen time to the next deadline, but not beyond the limit; false if there is none until then.
 
         Without a limit, time is not moved if there are no deadlines.
-
         """
         with self._changed:
             next_in_python = min((due for due, _, _ in self._sleepers.values()), default=None)
@@ -211,7 +214,7 @@ class ClockControl:
         super().__init__()
         self._activity_marker = activity_marker
         self._trackers: list[Tracker] = []
-        self._frozen_here = False
+        self._is_in_use = False  # the clock is
 
     @functools.cached_property
     def clock(self) -> VirtualClock:
@@ -226,15 +229,20 @@ class ClockControl:
     @contextlib.contextmanager
     def track(self, tracker: Tracker) -> Iterator[None]:
         """Include the operator in the waiting during the `with` block."""
+        self._is_in_use = True
         self._trackers.append(tracker)
+        self.clock.trackers.append(tracker)
         try:
             yield
         finally:
             self._trackers.remove(tracker)
+            self.clock.trackers.remove(tracker)
 
     def freeze(self) -> None:
         """Stop time where it is."""
-        self._frozen_here = True
+        self._is_in_use = True
+        self.clock.moved_by.add(self)
+        self.clock.frozen_by.add(self)
         self.clock.freeze()
 
     def thaw(self) -> None:
@@ -242,10 +250,22 @@ class ClockControl:
         self.clock.thaw()
 
     def reset(self) -> None:
-        """Return to real time, if time was frozen here."""
-        if self._frozen_here:
-            self._frozen_here = False
-            self.clock.reset()
+        """Return to real time; it does not go back for other clusters that have operators or have moved it.
+
+        For these, it continues from where it is, unless one of them has frozen it.
+        """
+        if not self._is_in_use:
+            return
+        self._is_in_use = False
+        clock = self.clock
+        was_frozen_here = self in clock.frozen_by
+        clock.moved_by.discard(self)
+        clock.frozen_by.discard(self)
+        has_other_operators = any(tracker not in self._trackers for tracker in clock.trackers)
+        if not has_other_operators and not clock.moved_by:
+            clock.reset()
+        elif was_frozen_here and not clock.frozen_by:
+            clock.thaw()
 
     def advance(self, seconds: float, timeout: float) -> None:
         """Advance time by these seconds; `timeout` is in real seconds."""
