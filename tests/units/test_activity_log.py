@@ -31,6 +31,10 @@ def request(method, path, body=None, code=200, content=MERGE, agent="kubectl/v1.
     [
         (request("POST", WIDGETS, {"metadata": {"name": "one"}}), "kubectl created widgets/one in ns"),
         (request("POST", WIDGETS, {"metadata": {"generateName": "w-"}}), "kubectl created widgets/w-… in ns"),
+        (
+            request("POST", WIDGETS, {"metadata": "text"}, code=400),
+            "kubectl could not have widgets/… in ns created: 400",
+        ),
         (request("POST", "/api/v1/nodes", b"kind: Node"), "kubectl created nodes/… "),
         (request("DELETE", WIDGETS + "/one"), "kubectl deleted widgets/one in ns"),
         (request("PUT", "/api/v1/namespaces/ns"), "kubectl replaced namespaces/ns"),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster
 from kopf._testing.embedded import Request
+from kopf._testing.manifests import metadata_of
 
 # Not reported: the operator's events are in its log; leases and reviews change nothing of interest.
 IGNORED_RESOURCES = {"events", "leases", "tokenreviews", "subjectaccessreviews", "selfsubjectaccessreviews"}
@@ -76,8 +77,7 @@ def _object_name(request: Request) -> str | None:
         return None
     plural, name, subresource = [*parts, "", ""][:3]
     if not name and request.method == "POST":
-        body = _decode_body(request)
-        meta = body.get("metadata") or {}
+        meta = metadata_of(_decode_body(request))
         name = meta.get("name") or f"{meta.get('generateName', '')}…"
     return f"{plural}/{name}{'/' + subresource if subresource else ''}{namespace}"
 
