@@ -123,6 +123,8 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
             lambda session: _run(session, options, stdout),
             options.coordination,
         )
+    if code is None and options.fail_on:
+        raise click.ClickException("The states of the objects are not known: the command was interrupted.")
     return code or 0
 
 

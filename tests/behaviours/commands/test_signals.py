@@ -1,4 +1,4 @@
-"""Signals to `kopf run`: ignored ones, and one during a login that hangs."""
+"""Signals to `kopf run`: ignored ones, and one during a login that hangs; signals to `kopf status`."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ import kopf, threading
 
 @kopf.on.login()
 def log_in(logger, **_):
-    logger.info("It has begun.")
+    logger.warning("It has begun.")
     threading.Event().wait()
 
 @kopf.on.create("configmaps")
@@ -55,12 +55,12 @@ class Run:
 def start(tmp_path):
     started = []
 
-    def run(source, *, before=(), **variables):
+    def run(source, *, before=(), args=("run", "-A"), **variables):
         (tmp_path / "handlers.py").write_text(source)
         hidden = ("KUBECONFIG", "KOPF_COMPAT")
         known = {name: value for name, value in os.environ.items() if name not in hidden}
         process = subprocess.Popen(
-            [*before, sys.executable, "-m", "kopf", "run", "-A", "handlers.py"],
+            [*before, sys.executable, "-m", "kopf", *args, "handlers.py"],
             cwd=tmp_path,
             env={**known, "HOME": str(tmp_path), **variables},
             stderr=subprocess.PIPE,
@@ -104,3 +104,12 @@ def test_the_exit_does_not_wait_for_a_hanging_login(start):
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 0, run.log
     assert "Activity 'log_in' is cancelled. Will escalate." in run.log
+
+
+@pytest.mark.parametrize("args, code", [(("status", "--fail-on=stuck"), 1), (("status",), 0)])
+def test_an_interrupted_check_has_not_passed(start, args, code):
+    run = start(HANGING, args=args)
+    run.until("It has begun.")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == code, run.log
+    assert ("The states of the objects are not known" in run.log) == (code == 1)
