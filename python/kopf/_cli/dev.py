@@ -220,6 +220,8 @@ class _Supervisor:
         self._arguments = arguments
         self._cluster = cluster
         self._stdout = stdout
+        # The operators read from it until this process ends, however it ends.
+        self._reader, self._writer = os.pipe()
 
     def run(self, stop: StopSignals, objects: _Manifests, watcher: autoreload.FileWatcher | None) -> int:
         """Run until it is stopped; the exit code. Without a watch, also until the operator ends itself."""
@@ -250,6 +252,8 @@ class _Supervisor:
             code = _stop_operator(operator, stop)
             if watcher is not None:
                 watcher.close()
+            os.close(self._reader)
+            os.close(self._writer)
         # It was stopped before it could listen to signals.
         early = len(stop.signals) == 1 and code == -signal.SIGTERM
         return 0 if early else _exit_code(code)
@@ -257,7 +261,8 @@ class _Supervisor:
     def _start(self) -> subprocess.Popen[str]:
         coloured = _is_coloured(sys.stderr)
         operator = subprocess.Popen(
-            [sys.executable, "-m", OPERATOR, "run", *self._arguments],
+            [sys.executable, "-m", OPERATOR, str(self._reader), "run", *self._arguments],
+            pass_fds=[self._reader],
             env=_environment(self._cluster),
             stdin=subprocess.DEVNULL,
             stdout=self._stdout,

@@ -86,6 +86,21 @@ def test_development_ends_with_its_operator(command, tmp_path, signum):
     assert not (tmp_path / "config").exists()
 
 
+def test_the_operator_does_not_outlive_a_killed_command(command, tmp_path):
+    (tmp_path / "handlers.py").write_text(
+        "import kopf, os\n"
+        "@kopf.on.cleanup()\ndef end(logger, **_):\n    logger.info('Cleaned up.')\n"
+        "@kopf.on.create('widgets')\ndef fn(**_):\n    pass\n"
+    )
+    running = command("dev", "handlers.py", "--manifests", "widgets.yaml")
+    running.until("Handler 'fn' succeeded")
+    running.process.kill()
+    running.until("Cleaned up")
+    # The operator has the pipe, too.
+    while running.lines.get(timeout=60) is not None:
+        pass
+
+
 def test_kopf_dev_shows_the_client_of_each_change(command, tmp_path):
     running = command("dev", "handlers.py", "--manifests", "widgets.yaml", "--kubeconfig", "config")
     line = running.until(r"^kopf changed widgets/first in default: ")
