@@ -56,7 +56,7 @@ pub(super) async fn prune(
     let complete = converted(call, &merged, version).await?;
     let mut pruned = complete.clone();
     let owned = owned_in(version, entries);
-    merge::remove_fields(&mut pruned, merge::unowned_fields(&previous.set, &owned), &owned, &schema);
+    merge::remove_fields(&mut pruned, &merge::unowned_fields(&previous.set, &owned), &owned, &schema);
     let others: BTreeSet<&String> =
         entries.iter().map(|entry| &entry.api_version).filter(|other| *other != version).collect();
     for other in &others {
@@ -65,7 +65,7 @@ pub(super) async fn prune(
         let left = fields_of(&converted(call, &pruned, other).await?, &schema);
         let owned = owned_in(other, entries);
         let lost: Set = fields_of(&kept, &schema).difference(&left).cloned().collect();
-        merge::remove_fields(&mut kept, merge::unowned_fields(&lost, &owned), &owned, &schema);
+        merge::remove_fields(&mut kept, &merge::unowned_fields(&lost, &owned), &owned, &schema);
         pruned = kept;
     }
     if others.is_empty() {
@@ -75,7 +75,7 @@ pub(super) async fn prune(
     let lost: Set = fields_of(&complete, &schema).difference(&left).cloned().collect();
     let mut object = complete;
     let lost = lost.intersection(&previous.set).cloned().collect();
-    merge::remove_fields(&mut object, lost, &owned, &schema);
+    merge::remove_fields(&mut object, &lost, &owned, &schema);
     converted(call, &object, &call.resource.api_version()).await
 }
 

@@ -406,3 +406,20 @@ async fn an_update_of_version_0_is_unconditional() {
     let stale = json!({"name": "one", "resourceVersion": "1"});
     assert_eq!(send(&server, "PUT", &path, JSON, &map(stale)).await.0, 409);
 }
+
+#[tokio::test]
+async fn an_apply_that_only_reorders_items_is_a_write() {
+    let server = with_things().await;
+    let path = format!("{THINGS}/one?fieldManager=x");
+    let ports = |names: &[&str]| -> Value {
+        let ports: Vec<_> = names.iter().map(|name| json!({"name": name, "protocol": "TCP"})).collect();
+        json!({"ports": ports})
+    };
+    for (generation, names) in [(1, vec!["a", "c"]), (2, vec!["a", "b", "c"]), (3, vec!["c", "b", "a"])] {
+        let (_, applied) = send(&server, "PATCH", &path, APPLY, &thing(&ports(&names))).await;
+        assert_eq!(
+            (&applied["metadata"]["generation"], &applied["spec"]),
+            (&generation.into(), &ports(&names))
+        );
+    }
+}
