@@ -203,8 +203,7 @@ impl Attributes<'_> {
 async fn converted(object: &Value, from: &Resource, to: &Resource) -> Result<Value, Status> {
     let mut value = object.clone();
     if (&from.group, &from.version) != (&to.group, &to.version) {
-        conversion::to_storage(&mut value, from);
-        conversion::from_storage(&mut value, to);
+        conversion::convert(&mut value, from, to);
     }
     webhook::conversion::one(to, value, &to.api_version()).await
 }

@@ -114,8 +114,7 @@ async fn converted(call: &Call<'_>, value: &Value, api_version: &str) -> Result<
     }
     let Some(custom) = &call.resource.custom else {
         if let (Some(from), Some(to)) = (builtin(call, &given), builtin(call, api_version)) {
-            scheme::conversion::to_storage(&mut value, &from);
-            scheme::conversion::from_storage(&mut value, &to);
+            scheme::conversion::convert(&mut value, &from, &to);
         }
         return Ok(value);
     };

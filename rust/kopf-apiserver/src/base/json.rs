@@ -27,6 +27,17 @@ pub(crate) fn strings(value: Option<&Value>) -> Vec<String> {
         .unwrap_or_default()
 }
 
+/// Drops empty members, as Go's `omitempty`.
+pub(crate) fn drop_empty(meta: &mut Map<String, Value>) {
+    meta.retain(|_, value| match value {
+        Value::Null => false,
+        Value::String(s) => !s.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        _ => true,
+    });
+}
+
 /// Parses JSON and collects the paths of duplicate fields.
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let mut duplicates = Vec::new();

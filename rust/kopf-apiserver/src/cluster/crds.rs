@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::Cluster;
 use crate::registry::crd;
+use crate::scheme::conversion;
 use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
 use crate::storage::store::StoreError;
@@ -46,7 +47,7 @@ impl Cluster {
         let (registered, conflict) = crd::registered(&registry, &stored.name, &crd);
         *registry = Arc::new(registered);
         drop(registry);
-        self.set_new_defaults(&stored.name);
+        self.apply_schemas(&stored.name);
         if let Some(status) = crd::AcceptedStatus::new(crd, conflict.as_ref()) {
             self.update(crds, "", &stored.name, |crd| {
                 status.write(crd);
@@ -56,21 +57,15 @@ impl Cluster {
         Ok(stored)
     }
 
-    /// Sets the stored version and the defaults of a changed CRD in its objects, which kube-apiserver does whenever it reads an object.
-    fn set_new_defaults(&self, crd: &str) {
-        let is_stored = |r: &&Arc<Resource>| {
-            r.custom.as_ref().is_some_and(|c| c.crd == crd) && r.is_of_version(&r.storage_api_version)
-        };
+    /// Drops the unknown fields of the objects of a changed CRD and sets their defaults, by the schemas of their versions. kube-apiserver
+    /// does it whenever it reads an object.
+    fn apply_schemas(&self, crd: &str) {
         let registry = self.registry();
-        let Some(resource) = registry.all().find(is_stored) else { return };
-        let schema = resource.schema();
+        let is_its = |r: &&Arc<Resource>| r.custom.as_ref().is_some_and(|custom| custom.crd == crd);
+        let Some(resource) = registry.all().find(is_its) else { return };
         self.store.rewrite(&resource.store_key, |value| {
             let before = value.clone();
-            // Another version may have become the stored one.
-            if !resource.is_converted_by_webhook() {
-                value["apiVersion"] = resource.storage_api_version.as_str().into();
-            }
-            crate::schema::fill_defaults(value, &schema);
+            conversion::apply_schema(value, resource);
             *value != before
         });
     }

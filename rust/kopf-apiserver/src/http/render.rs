@@ -18,12 +18,15 @@ use crate::storage::object::Stored;
 
 /// JSON of an object in the requested version.
 pub(crate) fn object_json(object: &Stored, resource: &Resource) -> Bytes {
-    if resource.is_of_version(&resource.storage_api_version) || resource.is_converted_by_webhook() {
+    let is_of_version = if resource.custom.is_some() {
+        object.is_of_version(&resource.api_version())
+    } else {
+        resource.is_of_version(&resource.storage_api_version)
+    };
+    if is_of_version || resource.is_converted_by_webhook() {
         return object.json.clone();
     }
-    let mut value = object.value();
-    conversion::from_storage(&mut value, resource);
-    encoding::encode(&value)
+    encoding::encode(&object_value(object, resource))
 }
 
 pub(crate) fn object_value(object: &Stored, resource: &Resource) -> Value {

@@ -187,14 +187,3 @@ pub(crate) fn sort_members(meta: &mut Map<String, Value>) {
     }
     meta.extend(all);
 }
-
-/// Drops empty members, as Go's `omitempty`.
-pub(crate) fn drop_empty(meta: &mut Map<String, Value>) {
-    meta.retain(|_, value| match value {
-        Value::Null => false,
-        Value::String(s) => !s.is_empty(),
-        Value::Array(list) => !list.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-        _ => true,
-    });
-}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
-use crate::base::json::{at, text};
+use crate::base::json::{at, drop_empty, text};
 use crate::base::options::FieldValidation;
 use crate::base::tasks::Tasks;
 use crate::error::status::{Cause, Status};
@@ -82,7 +82,7 @@ pub(crate) fn decode_object(
         read
     };
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta::drop_empty(meta);
+        drop_empty(meta);
         if reset {
             // An explicit empty list resets the managed fields.
             meta.insert("managedFields".into(), Value::Array(Vec::new()));
@@ -131,7 +131,7 @@ fn decode_custom_object(
     }
     schema::prune(&mut value, &schema, &mut warnings.unknown);
     schema::fill_defaults(&mut value, &schema);
-    drop_nulls(&mut value, &schema);
+    schema::drop_nulls(&mut value, &schema);
     Ok(value)
 }
 
@@ -139,33 +139,8 @@ fn is_decoded(meta: &Value) -> bool {
     let mut decode_warnings = decode::DecodeWarnings::default();
     let read = decode::decode(meta.clone(), &builtin::schema("meta.v1.ObjectMeta"), &mut decode_warnings);
     let Ok(Value::Object(mut read)) = read else { return false };
-    meta::drop_empty(&mut read);
+    drop_empty(&mut read);
     decode_warnings.unknown.is_empty() && encoding::is_identical(&Value::Object(read), meta)
-}
-
-/// Drops the nulls of fields that are not nullable, and the empty values in the metadata of embedded resources.
-fn drop_nulls(value: &mut Value, schema: &schema::Schema) {
-    match value {
-        Value::Object(map) => {
-            map.retain(|key, child| !(child.is_null() && schema.child(key).is_some_and(|s| !s.nullable)));
-            if let Some(Value::Object(metadata)) = map.get_mut("metadata").filter(|_| schema.embedded) {
-                meta::drop_empty(metadata);
-            }
-            for (key, child) in map.iter_mut() {
-                if let Some(known) = schema.child(key) {
-                    drop_nulls(child, known);
-                }
-            }
-        }
-        Value::Array(list) => {
-            if let Some(items) = &schema.items {
-                for item in list {
-                    drop_nulls(item, items);
-                }
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Reasons of field errors after which CEL rules are not evaluated.
@@ -321,19 +296,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn nulls_are_kept_in_nullable_fields_only() {
-        let schema = schema::Schema::from_json(&json!({"type": "object", "properties": {
-            "a": {"type": "string"}, "b": {"type": "string", "nullable": true},
-            "l": {"type": "array", "items": {"type": "object", "properties": {"c": {"type": "string"}}}},
-            "pod": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
-        }}));
-        let mut value = json!({"a": null, "b": null, "l": [{"c": null}], "other": null,
-            "pod": {"metadata": {"name": "x", "labels": {}, "finalizers": []}}});
-        drop_nulls(&mut value, &schema);
-        assert_eq!(value, json!({"b": null, "l": [{}], "other": null, "pod": {"metadata": {"name": "x"}}}));
-    }
 
     #[test]
     fn replicas_are_a_number_that_is_not_negative() {

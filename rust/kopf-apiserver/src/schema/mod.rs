@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::base::field_path::FieldPath;
-use crate::base::json::strings;
+use crate::base::json::{drop_empty, strings};
 
 pub(crate) mod cel;
 pub(crate) mod decode;
@@ -302,6 +302,31 @@ pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
     }
 }
 
+/// Drops the nulls of fields that are not nullable, and the empty values in the metadata of embedded resources.
+pub(crate) fn drop_nulls(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|key, child| !(child.is_null() && schema.child(key).is_some_and(|s| !s.nullable)));
+            if let Some(Value::Object(metadata)) = map.get_mut("metadata").filter(|_| schema.embedded) {
+                drop_empty(metadata);
+            }
+            for (key, child) in map.iter_mut() {
+                if let Some(known) = schema.child(key) {
+                    drop_nulls(child, known);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = &schema.items {
+                for item in list {
+                    drop_nulls(item, items);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -346,5 +371,18 @@ mod tests {
             causes(json!({"n": "x", "d": "x"})).first().map(|c| c.reason),
             Some("FieldValueTypeInvalid")
         );
+    }
+
+    #[test]
+    fn nulls_are_kept_in_nullable_fields_only() {
+        let schema = Schema::from_json(&json!({"type": "object", "properties": {
+            "a": {"type": "string"}, "b": {"type": "string", "nullable": true},
+            "l": {"type": "array", "items": {"type": "object", "properties": {"c": {"type": "string"}}}},
+            "pod": {"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true},
+        }}));
+        let mut value = json!({"a": null, "b": null, "l": [{"c": null}], "other": null,
+            "pod": {"metadata": {"name": "x", "labels": {}, "finalizers": []}}});
+        drop_nulls(&mut value, &schema);
+        assert_eq!(value, json!({"b": null, "l": [{}], "other": null, "pod": {"metadata": {"name": "x"}}}));
     }
 }

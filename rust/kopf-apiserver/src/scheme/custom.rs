@@ -15,11 +15,13 @@ pub(crate) struct CustomVersion {
     /// Whether the CRD is being deleted.
     pub(crate) is_terminating: bool,
     pub(crate) schema: Arc<Schema>,
+    /// The schemas of all versions by their `apiVersion`, including the versions that are not served.
+    pub(crate) schemas: Arc<BTreeMap<String, Arc<Schema>>>,
     /// Published schema, unchanged.
     pub(crate) published: Value,
     /// Schema with that of the metadata.
     pub(crate) managed: Arc<Schema>,
-    /// These schemas of all versions by their `apiVersion`, including the versions that are not served.
+    /// These schemas of all versions.
     pub(crate) managed_versions: Arc<BTreeMap<String, Arc<Schema>>>,
     /// Whether the schema has CEL rules at any level.
     pub(crate) has_rules: bool,

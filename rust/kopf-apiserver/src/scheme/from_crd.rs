@@ -46,6 +46,9 @@ pub(crate) fn sort(registry: &mut Registry) {
     registry.order.sort_by_cached_key(|name| is_custom_group(name).then(|| name.clone()));
 }
 
+/// Schemas by the `apiVersion` of their versions.
+type Schemas = BTreeMap<String, Arc<Schema>>;
+
 /// Resources of the served versions.
 pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
     let spec = &crd["spec"];
@@ -54,12 +57,16 @@ pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
     let storage =
         versions.iter().find(|v| v["storage"] == Value::Bool(true)).map_or("", |v| member_text(v, "name"));
     let group = member_text(spec, "group");
-    let managed = |version: &Value| Arc::new(managed_schema(&schema_of(version)));
-    let managed: Arc<BTreeMap<_, _>> =
-        Arc::new(versions.iter().map(|v| (api_version(group, member_text(v, "name")), managed(v))).collect());
+    let schemas: Schemas = versions
+        .iter()
+        .map(|version| (api_version(group, member_text(version, "name")), Arc::new(schema_of(version))))
+        .collect();
+    let managed: Schemas =
+        schemas.iter().map(|(version, schema)| (version.clone(), Arc::new(managed_schema(schema)))).collect();
+    let schemas = (Arc::new(schemas), Arc::new(managed));
     let served = versions.iter().filter(|v| v["served"] == Value::Bool(true));
     let resource = |version: &&Value| {
-        resource_of(crd, version, storage, deprecation(spec, version, &versions), &managed)
+        resource_of(crd, version, storage, deprecation(spec, version, &versions), &schemas)
     };
     served.map(resource).collect()
 }
@@ -119,7 +126,7 @@ fn resource_of(
     version: &Value,
     storage: &str,
     deprecation: Option<String>,
-    managed_versions: &Arc<BTreeMap<String, Arc<Schema>>>,
+    (schemas, managed_versions): &(Arc<Schemas>, Arc<Schemas>),
 ) -> Resource {
     let spec = &crd["spec"];
     let names = &spec["names"];
@@ -143,8 +150,9 @@ fn resource_of(
             kind,
         });
     }
-    let schema = schema_of(version);
-    let managed = managed_versions.get(&api_version(&group, member_text(version, "name")));
+    let own_version = api_version(&group, member_text(version, "name"));
+    let schema = schemas.get(&own_version).cloned().unwrap_or_default();
+    let managed = managed_versions.get(&own_version);
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Resource {
         store_key: store_key(&group, &plural).into(),
@@ -171,7 +179,8 @@ fn resource_of(
             managed_versions: managed_versions.clone(),
             has_rules: crate::schema::cel::has_rules(&schema),
             has_sets_of_objects: has_sets_of_objects(&schema),
-            schema: Arc::new(schema),
+            schema,
+            schemas: schemas.clone(),
             columns: version
                 .get("additionalPrinterColumns")
                 .and_then(Value::as_array)

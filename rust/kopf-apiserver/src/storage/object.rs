@@ -29,7 +29,7 @@ pub(crate) struct Stored {
     pub(crate) blocked_owners: Box<[Box<str>]>,
     /// Whether it has a deletion timestamp.
     pub(crate) is_deleting: bool,
-    /// JSON in the storage version, `apiVersion` and `kind` first.
+    /// JSON in the version in which it was stored, `apiVersion` and `kind` first.
     pub(crate) json: Bytes,
     /// Position of the members after `apiVersion` and `kind`.
     pub(crate) body: usize,
@@ -50,6 +50,12 @@ impl Stored {
     }
     pub(crate) fn value(&self) -> Value {
         serde_json::from_slice(&self.json).unwrap_or_default()
+    }
+    /// Whether it has this `apiVersion`.
+    pub(crate) fn is_of_version(&self, api_version: &str) -> bool {
+        let head = self.json.get(..self.body).unwrap_or_default();
+        let member = format!("\"apiVersion\":\"{api_version}\"");
+        head.windows(member.len()).any(|bytes| bytes == member.as_bytes())
     }
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, v)| &**v)

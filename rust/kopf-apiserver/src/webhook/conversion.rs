@@ -11,6 +11,7 @@ use crate::base::{names, random};
 use crate::error::status::{Cause, Status};
 use crate::registry::meta::{self, qualified_name_error};
 use crate::schema;
+use crate::scheme::conversion;
 use crate::scheme::resources::Resource;
 use crate::storage::object::Stored;
 
@@ -55,6 +56,9 @@ pub(crate) async fn round_trip(resource: &Resource, value: Value) -> Result<Valu
     let mut value = one(resource, stored, &resource.api_version()).await?;
     if resource.is_converted_by_webhook() {
         decode(resource, &mut value);
+    } else if resource.custom.is_some() {
+        conversion::to_storage(&mut value, resource);
+        conversion::from_storage(&mut value, resource);
     }
     Ok(value)
 }

@@ -118,6 +118,90 @@ async fn objects_of_an_earlier_stored_version_are_served() {
     }
 }
 
+fn crd_without_webhook(versions: &[(&str, bool, Value)]) -> Value {
+    let versions = versions.iter().map(|(name, is_stored, properties)| {
+        json!({"name": name, "served": true, "storage": is_stored, "schema": {"openAPIV3Schema": {"type": "object",
+            "properties": {"spec": {"type": "object", "properties": properties}}}}})
+    });
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "hosts.test.dev"},
+        "spec": {"group": "test.dev", "scope": "Namespaced", "versions": versions.collect::<Vec<_>>(),
+            "names": {"plural": "hosts", "singular": "host", "kind": "Host"}}})
+}
+
+async fn server_without_webhook(v1: Value, v2: Value) -> Server {
+    let server = start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server");
+    let crd = crd_without_webhook(&[("v1", true, v1), ("v2", false, v2)]);
+    server.create(CRDS, &crd).await.expect("created");
+    server
+}
+
+async fn spec_in(server: &Server, version: &str) -> Value {
+    server.get(&format!("{version}/h")).await.expect("found")["spec"].clone()
+}
+
+#[tokio::test]
+async fn fields_that_the_stored_version_does_not_have_are_lost() {
+    let integer = json!({"type": "integer"});
+    let server = server_without_webhook(json!({"a": integer}), json!({"a": integer, "b": integer})).await;
+    let new = host("v2", &json!({"a": 1, "b": 2}));
+    for path in [format!("{V2}?dryRun=All"), V2.to_owned()] {
+        let made = server.create(&path, &new).await.expect("created");
+        assert_eq!((&made["apiVersion"], &made["spec"]), (&"test.dev/v2".into(), &json!({"a": 1})));
+    }
+    for version in [V1, V2] {
+        assert_eq!(spec_in(&server, version).await, json!({"a": 1}));
+    }
+    let change = json!({"spec": {"a": 3, "b": 4}});
+    let patched = server.call("PATCH", &format!("{V2}/h"), Some(&change)).await.expect("patched");
+    assert_eq!(patched["spec"], json!({"a": 3}));
+    assert_eq!(server.get(V2).await.expect("a list")["items"][0]["spec"], json!({"a": 3}));
+}
+
+#[tokio::test]
+async fn fields_of_the_stored_version_are_hidden_in_the_others_and_its_defaults_are_set() {
+    let integer = json!({"type": "integer"});
+    let v1 = json!({"a": integer, "old": integer, "filled": {"type": "integer", "default": 7}});
+    let v2 = json!({"a": integer, "filled": integer});
+    let server = server_without_webhook(v1, v2).await;
+    let made = server.create(V1, &host("v1", &json!({"a": 1, "old": 2}))).await.expect("created");
+    assert_eq!(made["spec"], json!({"a": 1, "old": 2, "filled": 7}));
+    assert_eq!(spec_in(&server, V2).await, json!({"a": 1, "filled": 7}));
+    server.call("DELETE", &format!("{V1}/h"), None).await.expect("deleted");
+    let made = server.create(V2, &host("v2", &json!({"a": 1}))).await.expect("created");
+    assert_eq!(made["spec"], json!({"a": 1, "filled": 7}));
+}
+
+#[tokio::test]
+async fn objects_lose_the_fields_that_a_changed_crd_does_not_have() {
+    let integer = json!({"type": "integer"});
+    let both = json!({"a": integer, "b": integer});
+    let server = server_without_webhook(both.clone(), both).await;
+    server.create(V1, &host("v1", &json!({"a": 1, "b": 2}))).await.expect("created");
+    let only = json!({"a": integer});
+    let changed = crd_without_webhook(&[("v1", true, only.clone()), ("v2", false, only)]);
+    let change = json!({"spec": {"versions": changed["spec"]["versions"]}});
+    server.call("PATCH", &format!("{CRDS}/hosts.test.dev"), Some(&change)).await.expect("patched");
+    for version in [V1, V2] {
+        assert_eq!(spec_in(&server, version).await, json!({"a": 1}));
+    }
+}
+
+#[tokio::test]
+async fn objects_keep_the_fields_of_their_version_until_they_are_written() {
+    let integer = json!({"type": "integer"});
+    let (v1, v2) = (json!({"a": integer, "old": integer}), json!({"a": integer}));
+    let server = server_without_webhook(v1.clone(), v2.clone()).await;
+    server.create(V1, &host("v1", &json!({"a": 1, "old": 2}))).await.expect("created");
+    let changed = crd_without_webhook(&[("v1", false, v1), ("v2", true, v2)]);
+    let change = json!({"spec": {"versions": changed["spec"]["versions"]}});
+    server.call("PATCH", &format!("{CRDS}/hosts.test.dev"), Some(&change)).await.expect("patched");
+    assert_eq!(spec_in(&server, V1).await, json!({"a": 1, "old": 2}));
+    assert_eq!(spec_in(&server, V2).await, json!({"a": 1}));
+    let label = json!({"metadata": {"labels": {"x": "y"}}});
+    server.call("PATCH", &format!("{V1}/h"), Some(&label)).await.expect("patched");
+    assert_eq!(spec_in(&server, V1).await, json!({"a": 1}));
+}
+
 /// The entries of the managed fields, in the order of their managers and versions.
 fn entries(object: &Value) -> Vec<(String, String, Value)> {
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
