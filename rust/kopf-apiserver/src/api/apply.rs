@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::body;
 use super::change::{
-    check_name, check_uid, check_version, initial_managed_fields, manager_entry, reset_field, update_object,
+    check_name, check_version, initial_managed_fields, manager_entry, reset_field, update_object,
 };
-use super::write::{ATTEMPTS, create_object};
+use super::write::{ATTEMPTS, create_object, drop_version};
 use super::{Call, versions};
 use crate::apply::field_set::{self, Comparison, Set};
 use crate::apply::last_applied;
@@ -60,7 +60,6 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
             last_applied::update_annotation(&mut created, &given, &options.field_manager);
             return create(call, created, options, entry).await;
         };
-        check_uid(call, &config, &old)?;
         if !text(&config, "/metadata/resourceVersion").is_empty() {
             check_version(call, &config, &old)?;
         }
@@ -156,14 +155,22 @@ fn reject_emptied(call: &Call<'_>, object: &Value) -> Result<(), Status> {
 /// Creates an object that is applied for the first time.
 async fn create(
     call: &Call<'_>,
-    object: Value,
+    mut object: Value,
     options: &WriteOptions,
     entry: ManagedFieldsEntry,
 ) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
     if call.subresource.is_some() {
-        let name = call.name.as_deref().unwrap_or_default();
         return Err(Status::not_found(call.resource.group_resource(), name));
     }
+    let uid = text(&object, "/metadata/uid");
+    if !uid.is_empty() {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(Status::conflict(call.resource.group_resource(), name, &why));
+    }
+    drop_version(&mut object);
     // An apply that creates needs the permission to create, too.
     authz::check(call.cluster, &call.request.user, &call.authorizer_attributes("create"))?;
     let outcome = create_object(call, object, options, Some(entry)).await?;

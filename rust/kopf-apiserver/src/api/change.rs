@@ -16,6 +16,7 @@ use crate::http::render::WriteResult;
 use crate::http::request::WriteOptions;
 use crate::registry::{deletion, meta, prepare};
 use crate::schema::{Schema, formats};
+use crate::scheme::resources::Resource;
 use crate::storage::encoding;
 use crate::storage::object::Stored;
 use crate::storage::store::StoreError;
@@ -252,20 +253,34 @@ fn requires_version(call: &Call<'_>) -> bool {
     call.resource.custom.is_some() || STRICT.iter().any(|(g, p)| call.resource.is(g, p))
 }
 
-pub(super) fn check_uid(call: &Call<'_>, value: &Value, old: &Stored) -> Result<(), Status> {
+/// Checks `metadata.uid` of the update. `stored` is that of the stored object; it is empty if there is none.
+pub(super) fn check_uid(call: &Call<'_>, value: &Value, stored: &str) -> Result<(), Status> {
     let given = text(value, "/metadata/uid");
-    if given.is_empty() || given == &*old.uid {
+    if given.is_empty() || given == stored {
         return Ok(());
     }
-    let group =
-        if call.resource.group.is_empty() { String::new() } else { format!("{}/", call.resource.group) };
+    let name = call.name.as_deref().unwrap_or_default();
     let place = if call.namespace.is_empty() { String::new() } else { format!("{}/", call.namespace) };
     let why = format!(
-        "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{place}{}, ResourceVersion: 0, AdditionalErrorMsg: \
-         Precondition failed: UID in precondition: {given}, UID in object meta: {}",
-        call.resource.plural, old.name, old.uid
+        "StorageError: invalid object, Code: 4, Key: /registry/{}/{place}{name}, ResourceVersion: 0, AdditionalErrorMsg: \
+         Precondition failed: UID in precondition: {given}, UID in object meta: {stored}",
+        storage_prefix(&call.resource)
     );
-    Err(Status::conflict(call.resource.group_resource(), &old.name, &why))
+    Err(Status::conflict(call.resource.group_resource(), name, &why))
+}
+
+/// The prefix of the resource's keys in etcd. Those of most built-in resources have no group.
+fn storage_prefix(resource: &Resource) -> String {
+    match (resource.group.as_str(), resource.plural.as_str()) {
+        ("", "services") => "services/specs".to_owned(),
+        ("", "endpoints") => "services/endpoints".to_owned(),
+        ("", "nodes") => "minions".to_owned(),
+        ("", "replicationcontrollers") => "controllers".to_owned(),
+        ("networking.k8s.io", "ingresses") => "ingress".to_owned(),
+        (group @ ("apiextensions.k8s.io" | "apiregistration.k8s.io"), plural) => format!("{group}/{plural}"),
+        (group, plural) if resource.custom.is_some() => format!("{group}/{plural}"),
+        (_, plural) => plural.to_owned(),
+    }
 }
 
 /// Checks the size of the object against the limit of etcd. `parts` is the size of its sources, in bytes.

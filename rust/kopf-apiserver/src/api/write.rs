@@ -45,6 +45,13 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
     outcome.response(201, call.request, &call.resource)
 }
 
+/// Removes the version of an object that an update or an apply creates.
+pub(super) fn drop_version(value: &mut Value) {
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.shift_remove("resourceVersion");
+    }
+}
+
 /// Creates an object. `applied` is the entry of a server-side apply.
 pub(super) async fn create_object(
     call: &Call<'_>,
@@ -241,13 +248,15 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
     for _ in 0..ATTEMPTS {
         let Some(old) = call.stored(name).await? else {
             if allows_create_on_update(call) {
+                check_uid(call, &value, "")?;
+                drop_version(&mut value);
                 let outcome = create_object(call, value, &options, None).await?;
                 return outcome.response(201, call.request, &call.resource);
             }
             return Err(Status::not_found(call.resource.group_resource(), name));
         };
         let has_version = check_version(call, &value, &old)?;
-        check_uid(call, &value, &old)?;
+        check_uid(call, &value, &old.uid)?;
         let before = object_value(&old, &call.resource);
         // A precondition leaves a single attempt.
         let new = if has_version { std::mem::take(&mut value) } else { value.clone() };

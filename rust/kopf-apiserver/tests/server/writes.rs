@@ -393,6 +393,49 @@ async fn a_scale_of_zero_has_no_manager() {
     assert_eq!(managers, [vec![json!("second")], vec![]]);
 }
 
+fn lease(meta: &Value) -> Value {
+    json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": {}})
+}
+
+#[tokio::test]
+async fn a_put_creates_an_absent_object_unless_it_has_a_uid() {
+    let server = server().await;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/one";
+    let of_other = lease(&json!({"name": "one", "uid": "x", "resourceVersion": "3"}));
+    let (code, answer) = send(&server, "PUT", path, JSON, &of_other).await;
+    let expected = "Operation cannot be fulfilled on leases.coordination.k8s.io \"one\": StorageError: invalid object, Code: 4, Key: \
+                    /registry/leases/default/one, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: x, \
+                    UID in object meta: ";
+    assert_eq!((code, &answer["message"]), (409, &expected.into()));
+    let stale = lease(&json!({"name": "one", "resourceVersion": "3"}));
+    let (code, created) = send(&server, "PUT", path, JSON, &stale).await;
+    let (found_code, found) = send(&server, "GET", path, JSON, &Value::Null).await;
+    assert_eq!((code, found_code), (201, 200), "{created}");
+    assert_eq!(found, created);
+}
+
+#[tokio::test]
+async fn an_apply_creates_an_absent_object_unless_it_has_a_uid() {
+    let server = with_things().await;
+    let path = format!("{THINGS}/one?fieldManager=x");
+    let mut config = thing(&json!({}));
+    config["metadata"]["resourceVersion"] = "3".into();
+    config["metadata"]["uid"] = "x".into();
+    let (code, answer) = send(&server, "PATCH", &path, APPLY, &config).await;
+    let expected = "Operation cannot be fulfilled on things.test.dev \"one\": uid mismatch: the provided object specified uid x, \
+                    and no existing object was found";
+    assert_eq!((code, &answer["message"]), (409, &expected.into()));
+    config["metadata"].as_object_mut().expect("metadata").remove("uid");
+    let (code, created) = send(&server, "PATCH", &path, APPLY, &config).await;
+    let (_, found) = send(&server, "GET", &format!("{THINGS}/one"), JSON, &Value::Null).await;
+    assert_eq!((code, &found), (201, &created));
+    config["metadata"]["uid"] = "x".into();
+    config["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
+    let (code, answer) = send(&server, "PATCH", &path, APPLY, &config).await;
+    let expected = "Thing.test.dev \"one\" is invalid: metadata.uid: Invalid value: \"x\": field is immutable";
+    assert_eq!((code, &answer["message"]), (422, &expected.into()));
+}
+
 #[tokio::test]
 async fn an_update_of_version_0_is_unconditional() {
     let server = server().await;
