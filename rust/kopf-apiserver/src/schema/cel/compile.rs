@@ -213,9 +213,7 @@ impl<'s> Checker<'s, '_> {
     }
 
     fn field(&mut self, id: u64, operand: Declared<'s>, name: &str) -> Declared<'s> {
-        // Names with two underscores are escaped.
         let found = match operand {
-            _ if name.contains("__") => Some(Declared::Dynamic),
             Declared::Fields(names) => names.contains(&name).then_some(Declared::Dynamic),
             Declared::Value { schema, is_root } if schema.kind == Type::Object => {
                 let child = member(schema, name, is_root);
@@ -337,6 +335,7 @@ mod tests {
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
             "ports": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
             "free": {"x-kubernetes-preserve-unknown-fields": true},
+            "x-y": {"type": "integer"}, "namespace": {"type": "string"},
         }}}}));
         let this = Declared::Value { schema: &schema, is_root: true };
         let fields = ["limit"];
@@ -357,7 +356,8 @@ mod tests {
             "type(ip('::1')) == net.IP && type(self.spec.replicas) == int && optional.of(1).hasValue()",
             "self.spec.ports.map(p, p.name).filter(n, n != '').size() == 0 ? [1] == [2] : {'a': 1}.a == 1",
             "optional.of(1).optMap(r, r > 1).orValue(true)",
-            "self.spec.x__dash__y == 1",
+            "self.spec.x__dash__y == 1 && self.spec.__namespace__ == self.spec.namespace",
+            "self.spec.labels.a__dash__b == 'c' && object.a__b == 1",
             "self.spec.replicas == 1 && self.kind != 'x' && self.spec.labels['a'] == 'b'",
         ] {
             assert_eq!(errors(text), None, "{text}");
@@ -392,8 +392,8 @@ mod tests {
         for (text, expected) in [
             ("x", "ERROR: <input>:1:1: undeclared reference to 'x' (in container '')\n | x\n | ^"),
             (
-                "self.spec.replicas <= self.spec.limits.max",
-                "ERROR: <input>:1:32: undefined field 'limits'\n | self.spec.replicas <= self.spec.limits.max\n \
+                "self.spec.replicas <= self.spec.y__dash__x",
+                "ERROR: <input>:1:32: undefined field 'y__dash__x'\n | self.spec.replicas <= self.spec.y__dash__x\n \
                  | ...............................^",
             ),
             (

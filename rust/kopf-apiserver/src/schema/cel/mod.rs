@@ -20,6 +20,7 @@ pub(crate) mod authorizer;
 pub(crate) mod budget;
 pub(crate) mod compile;
 mod cost;
+mod escaping;
 mod estimate;
 pub(crate) mod evaluation;
 mod libraries;
@@ -278,10 +279,18 @@ fn to_cel(value: &Value, schema: &Schema) -> Cel {
         }
         Value::Object(map) => {
             let any = Schema::any();
-            let pairs: HashMap<String, Cel> = map
-                .iter()
-                .map(|(k, v)| (k.clone(), to_cel(v, schema.child(k).map_or(&any, |s| s))))
-                .collect();
+            let mut pairs = HashMap::with_capacity(map.len());
+            for (key, child) in map {
+                let child = to_cel(child, schema.child(key).map_or(&any, |s| s));
+                if !schema.properties.contains_key(key) {
+                    pairs.insert(key.clone(), child);
+                    continue;
+                }
+                if escaping::is_reserved(key) {
+                    pairs.insert(key.clone(), child.clone());
+                }
+                pairs.insert(escaping::escaped(key).into_owned(), child);
+            }
             pairs.into()
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use serde_json::Value;
 
 use super::super::{Checks, Schema, Type};
+use super::escaping::escaped;
 
 /// Maximum size of a request, in bytes.
 pub(super) const MAX_REQUEST: u64 = 3 * 1024 * 1024;
@@ -78,13 +79,21 @@ pub(super) fn min_size(schema: &Schema) -> Option<u64> {
     })
 }
 
-/// The schema of a member. At the root of a resource, the metadata is known without being declared.
+/// The schema of a member, by its name in expressions. At the root of a resource, the metadata is known without being declared.
 pub(super) fn member<'s>(schema: &'s Schema, name: &str, is_root: bool) -> Option<&'s Schema> {
     let known = || ROOT.properties.get(name).filter(|_| is_root || schema.embedded);
     if is_root && name == "metadata" {
         return known().map(AsRef::as_ref);
     }
-    schema.child(name).or_else(known).map(AsRef::as_ref)
+    property(schema, name).or(schema.additional.as_ref()).or_else(known).map(AsRef::as_ref)
+}
+
+/// The schema of a property, by its name in expressions.
+fn property<'s>(schema: &'s Schema, name: &str) -> Option<&'s Arc<Schema>> {
+    if name.contains("__") {
+        return schema.properties.iter().find(|(known, _)| escaped(known) == name).map(|(_, schema)| schema);
+    }
+    schema.properties.get(name)
 }
 
 static ROOT: LazyLock<Schema> = LazyLock::new(|| {

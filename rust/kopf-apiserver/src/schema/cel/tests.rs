@@ -1,4 +1,4 @@
-//! Cost limits of rules.
+//! Evaluation and cost limits of rules.
 
 use std::time::Duration;
 
@@ -77,4 +77,18 @@ fn the_rules_of_an_object_share_a_budget() {
     let budget =
         "validation failed due to running out of cost budget, no further validation rules will be run";
     assert_eq!(messages, [format!("Invalid value: \"object\": {budget}")]);
+}
+
+#[test]
+fn properties_have_escaped_names() {
+    let rule = "has(self.x__dash__y) && self.x__dash__y == 1 && self.__for__ == self.for && self.a__underscores__b == 2 && \
+                self.map['x-y'] == 3";
+    let integer = json!({"type": "integer"});
+    let schema = Schema::from_json(&json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}],
+        "properties": {"x-y": integer, "for": integer, "a__b": integer,
+            "map": {"type": "object", "additionalProperties": integer}}}));
+    let mut value = json!({"x-y": 1, "for": 4, "a__b": 2, "map": {"x-y": 3}});
+    assert_eq!(check(&value, None, &schema), []);
+    value["x-y"] = 2.into();
+    assert_eq!(check(&value, None, &schema).len(), 1);
 }
