@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::base::field_path::FieldPath;
+use crate::base::go_regex;
 use crate::base::json::{drop_empty, strings};
 
 pub(crate) mod cel;
@@ -213,7 +214,7 @@ impl Checks {
             pattern: json
                 .get("pattern")
                 .and_then(Value::as_str)
-                .map(|p| (p.to_owned(), regex::Regex::new(p).ok())),
+                .map(|p| (p.to_owned(), go_regex::compile(p).ok())),
             format: json.get("format").and_then(Value::as_str).unwrap_or_default().to_owned(),
             minimum: bound("minimum", "exclusiveMinimum"),
             maximum: bound("maximum", "exclusiveMaximum"),

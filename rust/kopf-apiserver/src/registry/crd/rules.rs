@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::go_schema::internal_rule_text;
+use crate::base::go_regex;
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::schema::Schema;
@@ -32,12 +33,9 @@ impl<'o> Walk<'o> {
     fn validate(&mut self, schema: &Value, position: Position, path: &str) {
         let limit = |key: &str| schema.get(key).and_then(Value::as_u64);
         if let Some(error) =
-            schema.get("pattern").and_then(Value::as_str).and_then(|p| regex::Regex::new(p).err())
+            schema.get("pattern").and_then(Value::as_str).and_then(|pattern| go_regex::compile(pattern).err())
         {
-            let detail = format!(
-                "must be a valid regular expression, but isn't: {}",
-                go_error(&schema["pattern"], &error)
-            );
+            let detail = format!("must be a valid regular expression, but isn't: {error}");
             self.out.push(Cause::invalid(format!("{path}.pattern"), &schema["pattern"], &detail));
         }
         for (name, child) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -151,28 +149,6 @@ impl<'o> Walk<'o> {
             }
         }
         is_compiled
-    }
-}
-
-/// The error of Go's parser about a pattern, as far as both parsers distinguish the same errors.
-fn go_error(pattern: &Value, error: &regex::Error) -> String {
-    let pattern = pattern.as_str().unwrap_or_default();
-    let look_around = ["(?=", "(?!", "(?<=", "(?<!"].into_iter().find(|start| pattern.contains(start));
-    match error.to_string() {
-        text if text.contains("unclosed group") => {
-            format!("error parsing regexp: missing closing ): `{pattern}`")
-        }
-        text if text.contains("unopened group") => {
-            format!("error parsing regexp: unexpected ): `{pattern}`")
-        }
-        text if text.contains("unclosed character class") => {
-            let start = pattern.rfind('[').and_then(|at| pattern.get(at..)).unwrap_or(pattern);
-            format!("error parsing regexp: missing closing ]: `{start}`")
-        }
-        text => match look_around {
-            Some(start) => format!("error parsing regexp: invalid or unsupported Perl syntax: `{start}`"),
-            None => text,
-        },
     }
 }
 

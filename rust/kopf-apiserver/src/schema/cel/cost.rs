@@ -43,6 +43,9 @@ const CHARGE_PRODUCT: &str = "@charge_product";
 const CHARGE_SQUARE: &str = "@charge_square";
 const CHARGE_NUMBER: &str = "@charge_number";
 
+/// `matches` with patterns in the syntax of Go.
+pub(super) const MATCHES: &str = "@matches";
+
 type Counting = Box<
     dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError> + Send + Sync,
 >;
@@ -224,7 +227,9 @@ fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
         ("range", Some(_), [count]) => charge(count, CHARGE_NUMBER, None),
         _ => {}
     }
-    CallExpr { func_name: call.func_name.clone(), args, target: target.map(Box::new) }
+    // The library's patterns have the syntax of Rust.
+    let func_name = if name == "matches" { MATCHES } else { name };
+    CallExpr { func_name: func_name.to_owned(), args, target: target.map(Box::new) }
 }
 
 /// Wraps an expression into a counting function, with the value of another one if given.

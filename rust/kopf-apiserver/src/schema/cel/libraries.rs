@@ -5,25 +5,38 @@ use std::sync::Arc;
 
 use cel::extractors::This;
 use cel::{Context, ExecutionError};
+use regex::Regex;
 
 use super::super::formats;
+use super::cost::MATCHES;
+use crate::base::go_regex;
 
 type Cel = cel::Value;
 type Text = Arc<String>;
 
 /// Adds the functions of Kubernetes. Functions of the library take precedence.
 pub(super) fn add_functions(context: &mut Context) {
-    let _ = context.add_function("find", |This(text): This<Text>, pattern: Text| -> Cel {
-        let found =
-            regex::Regex::new(&pattern).ok().and_then(|r| r.find(&text).map(|m| m.as_str().to_owned()));
-        found.unwrap_or_default().into()
-    });
-    let _ = context.add_function("findAll", |This(text): This<Text>, pattern: Text| -> Cel {
-        let found: Vec<String> = regex::Regex::new(&pattern)
-            .map(|r| r.find_iter(&text).map(|m| m.as_str().to_owned()).collect())
-            .unwrap_or_default();
-        found.into()
-    });
+    let _ = context.add_function(
+        MATCHES,
+        |This(text): This<Text>, pattern: Text| -> Result<bool, ExecutionError> {
+            Ok(regex("matches", &pattern)?.is_match(&text))
+        },
+    );
+    let _ = context.add_function(
+        "find",
+        |This(text): This<Text>, pattern: Text| -> Result<Cel, ExecutionError> {
+            let found = regex("find", &pattern)?.find(&text).map(|found| found.as_str().to_owned());
+            Ok(found.unwrap_or_default().into())
+        },
+    );
+    let _ = context.add_function(
+        "findAll",
+        |This(text): This<Text>, pattern: Text| -> Result<Cel, ExecutionError> {
+            let found: Vec<String> =
+                regex("findAll", &pattern)?.find_iter(&text).map(|found| found.as_str().to_owned()).collect();
+            Ok(found.into())
+        },
+    );
     let _ = context.add_function("isSorted", |This(list): This<Arc<Vec<Cel>>>| -> bool { list.is_sorted() });
     let _ = context.add_function("sum", |This(list): This<Arc<Vec<Cel>>>| -> Cel {
         if list.iter().all(|v| matches!(v, Cel::Int(_))) {
@@ -36,6 +49,10 @@ pub(super) fn add_functions(context: &mut Context) {
     add_urls(context);
     super::values::add_functions(context);
     super::named_formats::add_functions(context);
+}
+
+fn regex(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
+    go_regex::compile(pattern).map_err(|error| ExecutionError::function_error(function, error))
 }
 
 /// Functions for IP addresses and CIDRs.

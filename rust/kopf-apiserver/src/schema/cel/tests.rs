@@ -92,3 +92,16 @@ fn properties_have_escaped_names() {
     value["x-y"] = 2.into();
     assert_eq!(check(&value, None, &schema).len(), 1);
 }
+
+#[test]
+fn patterns_have_the_syntax_of_go() {
+    let value = json!({"s": "\u{663}", "l": []});
+    for (rule, expected) in [
+        (r"self.s.matches('\\d')", Some("Invalid value: failed rule: self.s.matches('\\\\d')")),
+        (r"!matches(self.s, '\\d') && self.s.find('\\d') == '' && self.s.findAll('\\D').size() == 1", None),
+    ] {
+        assert_eq!(messages(rule, &value), Vec::from_iter(expected), "{rule}");
+    }
+    assert_eq!(messages("self.s.matches('[') || true", &value), Vec::<String>::new());
+    assert_ne!(messages("self.s.matches('[')", &value), Vec::<String>::new());
+}
