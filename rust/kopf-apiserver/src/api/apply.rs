@@ -47,7 +47,6 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         call.warnings.add(&line);
     }
     drop_unknown_fields(call, &mut config, &typed);
-    merge::drop_nulls(&mut config, &schema);
     for _ in 0..ATTEMPTS {
         let mut set = Set::new();
         let mut writable = config.clone();
@@ -56,9 +55,13 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         field_set::strip_unmanaged(&mut set, reset_field(call));
         let entry = manager_entry(call, options, true, set);
         let Some(old) = call.stored(name).await? else {
-            let mut created = typed;
+            let mut created = typed.clone();
             last_applied::update_annotation(&mut created, &given, &options.field_manager);
-            return create(call, created, options, entry).await;
+            match create(call, created, options, entry).await {
+                // Another request has created it.
+                Err(status) if status.reason == "AlreadyExists" && call.exists(name) => continue,
+                response => return response,
+            }
         };
         if !text(&config, "/metadata/resourceVersion").is_empty() {
             check_version(call, &config, &old)?;
@@ -102,7 +105,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     Err(Status::modified(call.resource.group_resource(), name))
 }
 
-/// Drops the fields of the configuration that the decoded object lacks.
+/// Drops the fields of the configuration that the decoded object lacks, and its nulls.
 fn drop_unknown_fields(call: &Call<'_>, config: &mut Value, typed: &Value) {
     // Secrets are stored without `stringData`, but its fields have owners.
     let plain = config.get("stringData").cloned().filter(|_| call.resource.is("", "secrets"));
@@ -110,6 +113,7 @@ fn drop_unknown_fields(call: &Call<'_>, config: &mut Value, typed: &Value) {
     if let (Some(plain), Some(map)) = (plain, config.as_object_mut()) {
         map.insert("stringData".into(), plain);
     }
+    merge::drop_nulls(config, &call.resource.managed_schema());
 }
 
 /// The entries of the stored object. If it has none, its fields belong to the client that has written it before the first apply.

@@ -19,10 +19,9 @@ use crate::schema::{Schema, formats};
 use crate::scheme::resources::Resource;
 use crate::storage::encoding;
 use crate::storage::object::Stored;
-use crate::storage::store::StoreError;
 use crate::webhook::conversion;
 
-/// Updates an object. `None` means a write conflict: another request has updated it. `applied` are the managed fields
+/// Updates an object. `None` means a write conflict: another request has updated or removed it. `applied` are the managed fields
 /// of a server-side apply.
 pub(super) async fn update_object(
     call: &Call<'_>,
@@ -123,7 +122,6 @@ async fn store(call: &Call<'_>, old: &Arc<Stored>, new: Value) -> Result<Option<
     let new = conversion::to_storage(&call.resource, new).await?;
     match call.cluster.replace(&call.resource, old, new) {
         Ok(stored) => Ok(Some(WriteResult::Stored(call.in_version(stored).await?))),
-        Err(StoreError::NotFound) => Err(Status::not_found(call.resource.group_resource(), &old.name)),
         Err(_) => Ok(None),
     }
 }

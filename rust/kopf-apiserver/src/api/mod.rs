@@ -63,6 +63,9 @@ impl Call<'_> {
             None => Ok(None),
         }
     }
+    fn exists(&self, name: &str) -> bool {
+        self.cluster.get(&self.resource, &self.namespace, name).is_some()
+    }
     /// A stored object in the version of the request.
     async fn in_version(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, Status> {
         let converted = conversion::from_storage(&self.resource, vec![stored.clone()]).await?;

@@ -249,9 +249,13 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
         let Some(old) = call.stored(name).await? else {
             if allows_create_on_update(call) {
                 check_uid(call, &value, "")?;
-                drop_version(&mut value);
-                let outcome = create_object(call, value, &options, None).await?;
-                return outcome.response(201, call.request, &call.resource);
+                let mut created = value.clone();
+                drop_version(&mut created);
+                match create_object(call, created, &options, None).await {
+                    // Another request has created it.
+                    Err(status) if status.reason == "AlreadyExists" && call.exists(name) => continue,
+                    outcome => return outcome?.response(201, call.request, &call.resource),
+                }
             }
             return Err(Status::not_found(call.resource.group_resource(), name));
         };
@@ -264,7 +268,10 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
             Some(outcome) => {
                 return outcome.response(200, call.request, &call.resource);
             }
-            None if has_version => return Err(Status::modified(call.resource.group_resource(), name)),
+            None if has_version && !call.exists(name) => {
+                return Err(Status::not_found(call.resource.group_resource(), name));
+            }
+            None if has_version => break,
             None => {}
         }
     }

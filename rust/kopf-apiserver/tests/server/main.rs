@@ -10,6 +10,7 @@ mod crds;
 mod deletion;
 mod faults;
 mod protocol;
+mod races;
 mod running;
 mod support;
 mod workloads;
