@@ -38,19 +38,32 @@ pub(crate) fn drop_empty(meta: &mut Map<String, Value>) {
     });
 }
 
+/// Maximum depth of objects. The managed fields of an object are five levels deeper, and the library parses 127.
+pub(crate) const DEPTH_LIMIT: usize = 120;
+const TOO_DEEP: &str = "exceeded max depth";
+
 /// Parses JSON and collects the paths of duplicate fields.
 pub(crate) fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_json::Error> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let value =
-        DuplicateReader { path: &FieldPath::Root, duplicates: &mut duplicates }.deserialize(&mut reader)?;
+    let value = DuplicateReader { path: &FieldPath::Root, levels: DEPTH_LIMIT, duplicates: &mut duplicates }
+        .deserialize(&mut reader)?;
     reader.end()?;
     Ok((value, duplicates))
 }
 
 struct DuplicateReader<'t, 'p> {
     path: &'p FieldPath<'p>,
+    /// How deep the value may be.
+    levels: usize,
     duplicates: &'t mut Vec<String>,
+}
+
+impl DuplicateReader<'_, '_> {
+    /// The permitted levels below a map or list.
+    fn levels_below<E: serde::de::Error>(&self) -> Result<usize, E> {
+        self.levels.checked_sub(1).ok_or_else(|| E::custom(TOO_DEEP))
+    }
 }
 
 impl<'de> DeserializeSeed<'de> for DuplicateReader<'_, '_> {
@@ -87,19 +100,18 @@ impl<'de> Visitor<'de> for DuplicateReader<'_, '_> {
         Ok(Value::Null)
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut out = Vec::new();
+        let (levels, mut out) = (self.levels_below()?, Vec::new());
         loop {
             let path = FieldPath::Item(self.path, out.len());
-            match items
-                .next_element_seed(DuplicateReader { path: &path, duplicates: &mut *self.duplicates })?
-            {
+            let duplicates = &mut *self.duplicates;
+            match items.next_element_seed(DuplicateReader { path: &path, levels, duplicates })? {
                 Some(item) => out.push(item),
                 None => return Ok(out.into()),
             }
         }
     }
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut out = Map::new();
+        let (levels, mut out) = (self.levels_below()?, Map::new());
         while let Some(key) = members.next_key::<String>()? {
             let path = FieldPath::Member(self.path, &key);
             if out.contains_key(&key) {
@@ -108,8 +120,8 @@ impl<'de> Visitor<'de> for DuplicateReader<'_, '_> {
                     self.duplicates.push(path);
                 }
             }
-            let value = members
-                .next_value_seed(DuplicateReader { path: &path, duplicates: &mut *self.duplicates })?;
+            let duplicates = &mut *self.duplicates;
+            let value = members.next_value_seed(DuplicateReader { path: &path, levels, duplicates })?;
             out.insert(key, value);
         }
         Ok(Value::Object(out))
@@ -149,6 +161,9 @@ pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String 
     let at = (line_start + error.column()).saturating_sub(1);
     let found = bytes.get(at).map_or(' ', |b| char::from(*b));
     let text = error.to_string();
+    if text.starts_with(TOO_DEEP) {
+        return TOO_DEEP.to_owned();
+    }
     if text.starts_with("expected ident")
         && let Some(complaint) = literal_complaint(bytes, at)
     {
@@ -168,4 +183,20 @@ pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String 
         "looking for beginning of value"
     };
     format!("invalid character '{found}' {path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_depth_of_values_is_limited() {
+        let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels)).into_bytes();
+        assert!(parse_json(&nested(DEPTH_LIMIT)).is_ok());
+        for levels in [DEPTH_LIMIT + 1, 10_000] {
+            let bytes = nested(levels);
+            let error = parse_json(&bytes).unwrap_err();
+            assert_eq!(json_complaint(&bytes, &error), "exceeded max depth");
+        }
+    }
 }

@@ -5,13 +5,13 @@
 
 use serde_json::Value;
 
+use crate::base::json::DEPTH_LIMIT;
+
 /// Maximum number of operations in a patch.
 const LIMIT: usize = 10_000;
 /// Maximum size of all copied values, in bytes of JSON, as in kube-apiserver.
 const COPY_LIMIT: usize = 3 * 1024 * 1024;
-/// Maximum depth of the result: deeper objects cannot be decoded. It is checked after every `DEPTH_CHECKED_AFTER`
-/// operations.
-pub(crate) const DEPTH_LIMIT: usize = 120;
+/// Number of operations after which the depth of the result is checked.
 const DEPTH_CHECKED_AFTER: usize = 16;
 
 /// Error of a JSON patch.

@@ -450,6 +450,22 @@ async fn an_update_of_version_0_is_unconditional() {
     assert_eq!(send(&server, "PUT", &path, JSON, &map(stale)).await.0, 409);
 }
 
+/// The managed fields of an object are deeper than the object.
+#[tokio::test]
+async fn objects_with_as_many_levels_as_permitted_can_be_read_and_deleted() {
+    let server = with_things().await;
+    let nested = |levels: usize| (0..levels).fold(json!({}), |inner, _| json!({"a": inner}));
+    let (code, answer) = send(&server, "POST", THINGS, JSON, &thing(&json!({"free": nested(118)}))).await;
+    assert_eq!(code, 400, "{answer}");
+    let (code, answer) = send(&server, "POST", THINGS, JSON, &thing(&json!({"free": nested(117)}))).await;
+    assert_eq!(code, 201, "{answer}");
+    let path = format!("{THINGS}/one");
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    assert_eq!(send(&server, "PATCH", &path, "application/merge-patch+json", &label).await.0, 200);
+    assert_eq!(send(&server, "DELETE", &path, JSON, &Value::Null).await.0, 200);
+    assert_eq!(send(&server, "GET", &path, JSON, &Value::Null).await.0, 404);
+}
+
 #[tokio::test]
 async fn an_apply_that_only_reorders_items_is_a_write() {
     let server = with_things().await;
