@@ -38,12 +38,14 @@ pub(super) fn add_functions(context: &mut Context) {
         },
     );
     let _ = context.add_function("isSorted", |This(list): This<Arc<Vec<Cel>>>| -> bool { list.is_sorted() });
-    let _ = context.add_function("sum", |This(list): This<Arc<Vec<Cel>>>| -> Cel {
-        if list.iter().all(|v| matches!(v, Cel::Int(_))) {
-            Cel::Int(list.iter().map(|v| if let Cel::Int(n) = v { *n } else { 0 }).sum())
-        } else {
-            Cel::Float(list.iter().filter_map(super::values::float).sum())
-        }
+    let _ = context.add_function("sum", |This(list): This<Arc<Vec<Cel>>>| -> Result<Cel, ExecutionError> {
+        let integers: Option<Vec<i64>> =
+            list.iter().map(|item| if let Cel::Int(number) = item { Some(*number) } else { None }).collect();
+        let Some(integers) = integers else {
+            return Ok(Cel::Float(list.iter().filter_map(super::values::float).sum()));
+        };
+        let sum = integers.into_iter().try_fold(0, i64::checked_add);
+        sum.map(Cel::Int).ok_or_else(|| ExecutionError::function_error("sum", "integer overflow"))
     });
     add_addresses(context);
     add_urls(context);
@@ -203,5 +205,12 @@ mod tests {
             assert_eq!(evaluate(text), Some(Cel::Bool(true)), "{text}");
         }
         assert_eq!(evaluate("ip('x').family()"), None);
+    }
+
+    #[test]
+    fn sums_of_integers_do_not_overflow() {
+        assert_eq!(evaluate("[1, 2, 3].sum()"), Some(Cel::Int(6)));
+        assert_eq!(evaluate("[1.5, 2.5].sum()"), Some(Cel::Float(4.0)));
+        assert_eq!(evaluate("[9223372036854775807, 1].sum()"), None);
     }
 }
