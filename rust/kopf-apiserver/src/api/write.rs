@@ -10,7 +10,7 @@ use super::change::{
 use super::mutation::restore_managed_fields;
 use crate::admission::{self, Operation};
 use crate::apply::managed_fields::{self, ManagedFieldsEntry};
-use crate::base::json::text;
+use crate::base::json::{at, text};
 use crate::base::{names, random};
 use crate::error::status::{Cause, Status};
 use crate::http::render;
@@ -294,32 +294,38 @@ pub(crate) fn finalize(call: &Call<'_>) -> Result<Response, Status> {
     let options = call.request.write_options("UpdateOptions")?;
     let name = call.name.as_deref().unwrap_or_default();
     let (value, _) = body::read(call)?;
-    let old = call
-        .cluster
-        .get(&call.resource, "", name)
-        .ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
-    let mut new = old.value();
-    if let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {
-        let remaining = value
-            .pointer("/spec/finalizers")
-            .cloned()
-            .filter(|f| f.as_array().is_some_and(|l| !l.is_empty()));
-        match remaining {
-            Some(remaining) => spec.insert("finalizers".into(), remaining),
-            None => spec.shift_remove("finalizers"),
-        };
+    for _ in 0..ATTEMPTS {
+        let old = call
+            .cluster
+            .get(&call.resource, "", name)
+            .ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+        check_version(call, &value, &old)?;
+        check_uid(call, &value, &old.uid)?;
+        let mut new = old.value();
+        set_finalizers(&mut new, &value);
+        if options.dry_run {
+            return render::value(200, call.request, &call.resource, &new);
+        }
+        let is_deleting = new.pointer("/metadata/deletionTimestamp").is_some();
+        if is_deleting && !deletion::is_held(&call.resource, &new) {
+            if call.cluster.remove(&call.resource, &old, old.value()).is_ok() {
+                return render::value(200, call.request, &call.resource, &new);
+            }
+        } else if let Ok(stored) = call.cluster.replace(&call.resource, &old, new) {
+            return render::object(200, call.request, &call.resource, &stored);
+        }
     }
-    if options.dry_run {
-        return render::value(200, call.request, &call.resource, &new);
-    }
-    let modified = |_| Status::modified(call.resource.group_resource(), name);
-    let is_deleting = new.pointer("/metadata/deletionTimestamp").is_some();
-    if is_deleting && !deletion::is_held(&call.resource, &new) {
-        call.cluster.remove(&call.resource, &old, old.value()).map_err(modified)?;
-        return render::value(200, call.request, &call.resource, &new);
-    }
-    let stored = call.cluster.replace(&call.resource, &old, new).map_err(modified)?;
-    render::object(200, call.request, &call.resource, &stored)
+    Err(Status::modified(call.resource.group_resource(), name))
+}
+
+/// Sets the finalizers in the spec of a namespace to those of another state.
+fn set_finalizers(namespace: &mut Value, given: &Value) {
+    let Some(spec) = namespace.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let finalizers = at(given, "/spec/finalizers").filter(|it| it.as_array().is_some_and(|l| !l.is_empty()));
+    match finalizers {
+        Some(finalizers) => spec.insert("finalizers".into(), finalizers.clone()),
+        None => spec.shift_remove("finalizers"),
+    };
 }
 
 /// Binds a pod to a node.

@@ -332,3 +332,23 @@ async fn no_custom_resources_are_created_while_their_crd_is_deleted() {
     patch(&server, &format!("{things}/a"), &json!({"metadata": {"finalizers": null}})).await;
     wait_until(&server, &format!("{crds}/things.test.dev"), Result::is_err).await;
 }
+
+/// The request has the preconditions of other updates.
+#[tokio::test]
+async fn a_finalize_request_is_about_one_version_of_the_namespace() {
+    let server = plain().await;
+    let namespace = json!({"metadata": {"name": "gone"}, "spec": {"finalizers": ["a/b"]}});
+    let mut made = server.create("/api/v1/namespaces", &namespace).await.expect("created");
+    made["spec"]["finalizers"] = json!([]);
+    let path = format!("{GONE}/finalize");
+    for (key, value) in [("resourceVersion", "1"), ("uid", "other")] {
+        let mut other = made.clone();
+        other["metadata"][key] = value.into();
+        let error = server.call("PUT", &path, Some(&other)).await.expect_err("a conflict");
+        assert!(error.to_string().contains("409"), "{error}");
+    }
+    let finalized = server.call("PUT", &path, Some(&made)).await.expect("finalized");
+    assert_eq!(finalized["spec"].get("finalizers"), None);
+    made["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
+    server.call("PUT", &path, Some(&made)).await.expect("finalized");
+}
