@@ -14,6 +14,7 @@ use crate::base::go_regex;
 use crate::base::json::{drop_empty, strings};
 
 pub(crate) mod cel;
+mod correlation;
 pub(crate) mod decode;
 pub(crate) mod formats;
 pub(crate) mod quantity;

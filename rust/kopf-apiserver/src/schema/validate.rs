@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::correlation::OldItems;
 use super::{Checks, ListType, Schema, Type, formats};
 use crate::base::field_path::join;
 use crate::error::status::Cause;
@@ -156,8 +157,9 @@ fn check(value: &Value, old: Option<&Value>, schema: &Schema, path: &str, out: &
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
+                let old_items = OldItems::new(old, schema);
                 for (i, item) in list.iter().enumerate() {
-                    let old = old.and_then(|old| old_item(old, item, schema));
+                    let old = old_items.get(item);
                     check(item, old, items, &format!("{path}[{i}]"), out);
                 }
             }
@@ -326,12 +328,6 @@ fn check_combinations(value: &Value, checks: &Checks, path: &str, out: &mut Vec<
             &format!("\"{name}\" must not validate the schema (not)"),
         ));
     }
-}
-
-/// Old item with the same keys in an associative list.
-pub(super) fn old_item<'v>(old: &'v Value, item: &Value, schema: &Schema) -> Option<&'v Value> {
-    let ListType::Map(keys) = &schema.list else { return None };
-    old.as_array()?.iter().find(|o| keys.iter().all(|k| o.get(k) == item.get(k)))
 }
 
 /// Validates the uniqueness of items in sets and associative lists.

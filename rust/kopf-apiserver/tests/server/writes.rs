@@ -432,7 +432,8 @@ async fn an_apply_creates_an_absent_object_unless_it_has_a_uid() {
     config["metadata"]["uid"] = "x".into();
     config["metadata"].as_object_mut().expect("metadata").remove("resourceVersion");
     let (code, answer) = send(&server, "PATCH", &path, APPLY, &config).await;
-    let expected = "Thing.test.dev \"one\" is invalid: metadata.uid: Invalid value: \"x\": field is immutable";
+    let expected =
+        "Thing.test.dev \"one\" is invalid: metadata.uid: Invalid value: \"x\": field is immutable";
     assert_eq!((code, &answer["message"]), (422, &expected.into()));
 }
 

@@ -9,7 +9,7 @@ use cel::objects::OptionalValue;
 use cel::{Context, Env, extensions};
 use serde_json::Value;
 
-use super::validate::old_item;
+use super::correlation::OldItems;
 use super::{Schema, Type};
 use crate::base::field_path::join;
 use crate::error::status::Cause;
@@ -252,8 +252,9 @@ impl Checker {
             }
             Value::Array(list) => {
                 let Some(items) = &schema.items else { return Ok(()) };
+                let old_items = OldItems::new(old, schema);
                 for (i, item) in list.iter().enumerate() {
-                    let old = old.and_then(|o| old_item(o, item, schema));
+                    let old = old_items.get(item);
                     self.check(item, old, items, (&format!("{path}[{i}]"), is_unchanged))?;
                 }
             }
