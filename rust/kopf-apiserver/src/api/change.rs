@@ -84,6 +84,9 @@ pub(super) async fn update_object(
         new = prepare::coerce_custom_object(&call.resource, new);
     }
     check_size(&new, old.json.len() + call.request.body.len())?;
+    if is_mutable && mutation::is_reverted(&new, before) {
+        return Ok(Some(WriteResult::Unstored(before.clone())));
+    }
     if new == *before {
         return Ok(Some(WriteResult::Unstored(new)));
     }

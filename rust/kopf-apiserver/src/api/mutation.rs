@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Call, body, scale_values};
 use crate::admission::{self, Operation};
+use crate::apply::managed_fields;
 use crate::base::json::{at, text};
 use crate::error::status::Status;
 use crate::http::request::WriteOptions;
@@ -63,5 +64,46 @@ pub(super) fn restore_managed_fields(call: &Call<'_>, before: Option<Value>, mut
     ));
     if let Some(before) = before {
         mutated["metadata"]["managedFields"] = before;
+    }
+}
+
+/// Whether an update has changed only the times of managed fields, as webhooks have reverted its changes. It is no write then.
+pub(super) fn is_reverted(new: &Value, before: &Value) -> bool {
+    let entries = |value: &Value| at(value, "/metadata").and_then(Value::as_object).map(managed_fields::read);
+    let without_entries = |value: &Value| {
+        let mut value = value.clone();
+        if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.shift_remove("managedFields");
+        }
+        value
+    };
+    let (entries, known) = (entries(new).unwrap_or_default(), entries(before).unwrap_or_default());
+    managed_fields::are_the_same_but_for_times(&entries, &known)
+        && without_entries(new) == without_entries(before)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_update_that_changes_only_times_is_reverted() {
+        let object = |data: &str, manager: &str, time: &str, field: &str| {
+            let entry = json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": time,
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {field: {}}}});
+            json!({"data": {"a": data}, "metadata": {"name": "x", "managedFields": [entry]}})
+        };
+        let (early, late) = ("2020-01-01T00:00:00Z", "2020-01-01T00:00:01Z");
+        let before = object("1", "one", early, "f:a");
+        for (new, expected) in [
+            (object("1", "one", late, "f:a"), true),
+            (object("2", "one", late, "f:a"), false),
+            (object("1", "two", late, "f:a"), false),
+            (object("1", "one", late, "f:b"), false),
+        ] {
+            assert_eq!(is_reverted(&new, &before), expected, "{new}");
+        }
     }
 }
