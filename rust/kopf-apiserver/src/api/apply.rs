@@ -14,8 +14,8 @@ use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::merge;
 use crate::apply::typed;
 use crate::authz;
-use crate::base::json::json_complaint;
-use crate::base::json::text;
+use crate::base::json::{duplicate_keys, json_complaint, text};
+use crate::base::options::FieldValidation;
 use crate::error::status::{Cause, Status};
 use crate::http::render::object_value;
 use crate::http::request::WriteOptions;
@@ -30,7 +30,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
         return Err(Status::bad_options("PatchOptions", &[cause]));
     }
     let name = call.name.as_deref().unwrap_or_default();
-    let mut config = read_config(call)?;
+    let mut config = read_config(call, options)?;
     let given = config.clone();
     check_name(&config, name)?;
     check_live(call, name).await?;
@@ -249,9 +249,9 @@ fn is_unchanged(a: &Value, b: &Value) -> bool {
     without_system_fields(a) == without_system_fields(b)
 }
 
-fn read_config(call: &Call<'_>) -> Result<Value, Status> {
+fn read_config(call: &Call<'_>, options: &WriteOptions) -> Result<Value, Status> {
     let bytes = &call.request.body;
-    let (mut config, _) = crate::base::json::parse_json(bytes)
+    let (mut config, duplicates) = crate::base::json::parse_json(bytes)
         .map_err(|e| Status::bad_request(format!("error decoding YAML: {}", json_complaint(bytes, &e))))?;
     if !config.is_object() {
         return Err(Status::bad_request(
@@ -266,7 +266,30 @@ fn read_config(call: &Call<'_>) -> Result<Value, Status> {
     if let Value::Object(map) = &mut config {
         map.entry("metadata").or_insert_with(|| json!({}));
     }
+    if !duplicates.is_empty() {
+        report_duplicate_keys(call, options.field_validation)?;
+    }
     Ok(config)
+}
+
+/// Reports the duplicate keys of the configuration by their lines, as the decoder for YAML does.
+fn report_duplicate_keys(call: &Call<'_>, field_validation: FieldValidation) -> Result<(), Status> {
+    let keys = duplicate_keys(&call.request.body).into_iter();
+    let lines = keys.map(|(line, key)| format!("line {line}: key \"{key}\" already set in map"));
+    match field_validation {
+        FieldValidation::Ignore => Ok(()),
+        FieldValidation::Warn => {
+            lines.for_each(|line| call.warnings.add(&line));
+            Ok(())
+        }
+        FieldValidation::Strict => {
+            let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
+            Err(Status::bad_request(format!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:{}",
+                lines.concat()
+            )))
+        }
+    }
 }
 
 /// Removes fields from the configuration that the schema does not declare.

@@ -483,3 +483,26 @@ async fn an_apply_that_only_reorders_items_is_a_write() {
         );
     }
 }
+
+#[tokio::test]
+async fn duplicate_keys_of_an_applied_configuration_are_reported() {
+    let server = server().await;
+    let client = Client::plain(server.port(), server.token());
+    let headers: BTreeMap<String, String> = [
+        ("authorization".to_owned(), format!("Bearer {}", server.token())),
+        ("content-type".to_owned(), APPLY.to_owned()),
+    ]
+    .into();
+    let body = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"a": "1", "a": "2"}}"#;
+    let path = "/api/v1/namespaces/default/configmaps/one?fieldManager=x";
+    let strict = client.send("PATCH", &format!("{path}&fieldValidation=Strict"), &headers, body).await;
+    let answer: Value = serde_json::from_str(&strict.body).expect("JSON");
+    let expected = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  line 1: key \"a\" already \
+                    set in map";
+    assert_eq!((strict.code, &answer["message"]), (400, &expected.into()));
+    let applied = client.send("PATCH", path, &headers, body).await;
+    let expected = r#"299 - "line 1: key \"a\" already set in map""#;
+    assert_eq!((applied.code, applied.warnings), (201, vec![expected.to_owned()]));
+    let path = format!("{path}&fieldValidation=Ignore");
+    assert_eq!(client.send("PATCH", &path, &headers, body).await.warnings, Vec::<String>::new());
+}
