@@ -53,7 +53,8 @@ pub(crate) fn groups(cluster: &Arc<Cluster>, request: &Request, core: bool) -> R
     let accept = Accept::parse(request.header("accept"));
     if accept.requests("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") {
         let chosen = registry.order.iter().filter(|name| name.is_empty() == core);
-        let items: Vec<Value> = chosen.map(|name| aggregated(&registry, name)).collect();
+        let is_stale = |version: &str| cluster.faults.affects_discovery(version, request.client());
+        let items: Vec<Value> = chosen.map(|name| aggregated(&registry, name, is_stale)).collect();
         let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
         let mut out = Response::json(200, &list);
         out.content_type = AGGREGATED;
@@ -178,13 +179,16 @@ fn storage_hash(resource: &Resource) -> String {
     base64::engine::general_purpose::STANDARD.encode(digest.as_ref().get(..8).unwrap_or_default())
 }
 
-fn aggregated(registry: &Registry, name: &str) -> Value {
+fn aggregated(registry: &Registry, name: &str, is_stale: impl Fn(&str) -> bool) -> Value {
     let all: Vec<Value> = registry
         .groups
         .get(name)
         .into_iter()
         .flat_map(|g| &g.versions)
         .map(|(version, resources)| {
+            if is_stale(&format!("{name}/{version}")) {
+                return json!({"version": version, "resources": [], "freshness": "Stale"});
+            }
             let list: Vec<Value> = resources.values().map(|r| aggregated_resource(r)).collect();
             json!({"version": version, "resources": list, "freshness": "Current"})
         })

@@ -233,6 +233,13 @@ impl Faults {
         })
     }
 
+    /// Whether requests for the discovery of a version have faults: the aggregated document must not hide them.
+    pub(crate) fn affects_discovery(&self, version: &str, client: RequestClient<'_>) -> bool {
+        let active = self.lock();
+        let mut named = active.iter().filter(|it| !it.plural.is_empty() && it.is_possible("get"));
+        named.any(|it| it.matches("get", version, client))
+    }
+
     /// Faults for a request. Decrements their counters.
     pub(crate) fn evaluate(&self, verb: &str, plural: &str, client: RequestClient<'_>) -> FaultEffects {
         let mut out =

@@ -260,3 +260,28 @@ async fn requests_that_a_fault_cannot_affect_are_not_counted() {
         assert_eq!(send(&server, "POST", MAPS, &map(name)).await.code, expected, "{name}");
     }
 }
+
+#[tokio::test]
+async fn versions_with_faults_are_stale_in_the_aggregated_document() {
+    let server = plain().await;
+    let apps = Injection::always(Fault::Code(503)).on_resource("apps/v1").times(1);
+    server.faults().inject(apps.on_client("kopf/"));
+    let client = Client::plain(server.port(), server.token());
+    let stale = async |agent: &str| {
+        let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        let headers = [("accept", accept), ("user-agent", agent)];
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let token = ("authorization".to_owned(), format!("Bearer {}", server.token()));
+        let found = client.send("GET", "/apis", &headers.chain([token]).collect(), "").await;
+        let found: Value = serde_json::from_str(&found.body).expect("a document");
+        let groups = found["items"].as_array().expect("groups").iter();
+        let has_stale = |group: &&Value| group["versions"][0]["freshness"] == "Stale";
+        groups.filter(has_stale).map(|group| group["metadata"]["name"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(stale("other/1").await, Vec::<Value>::new());
+    for _ in 0..2 {
+        assert_eq!(stale("kopf/1").await, ["apps"], "it takes no fault");
+    }
+    server.faults().clear();
+    assert_eq!(stale("kopf/1").await, Vec::<Value>::new());
+}

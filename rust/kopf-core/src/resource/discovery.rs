@@ -17,17 +17,24 @@ pub enum DiscoveryError {
     Malformed(String),
 }
 
-/// The resources of an aggregated document.
+/// One version of a group in an aggregated document.
 #[derive(Debug, Default)]
-pub struct AggregatedResources {
-    /// The resources. The first version of each group is the preferred one.
+pub struct VersionResources {
+    /// The group; empty for the core group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// Whether it is the preferred one of the group: the first one.
+    pub preferred: bool,
+    /// Whether the server cannot reach the aggregated API now. The resources are those of before, or none.
+    pub is_stale: bool,
+    /// The resources.
     pub resources: Vec<Resource>,
-    /// The groups with a version whose resources the server does not know now: their aggregated API is unavailable.
-    pub unavailable: BTreeSet<String>,
 }
 
 #[derive(Deserialize)]
 struct GroupList {
+    #[serde(default)]
     kind: String,
     #[serde(default)]
     items: Vec<Group>,
@@ -84,51 +91,42 @@ struct Subresource {
 }
 
 impl DiscoveredVersion {
-    fn is_unavailable(&self) -> bool {
-        self.freshness == "Stale" && self.resources.is_empty()
+    fn of_group(self, group: &str, preferred: bool) -> VersionResources {
+        let resource = |entry: DiscoveredResource| Resource {
+            group: group.to_owned(),
+            version: self.version.clone(),
+            plural: entry.resource,
+            singular: singular(entry.singular_resource, entry.response_kind.as_ref().map(|it| &*it.kind)),
+            kind: entry.response_kind.map(|it| it.kind),
+            shortcuts: entry.short_names.unwrap_or_default(),
+            categories: entry.categories.unwrap_or_default(),
+            subresources: entry.subresources.into_iter().map(|it| it.subresource).collect(),
+            verbs: entry.verbs,
+            namespaced: entry.scope == "Namespaced",
+            preferred,
+        };
+        let resources = self.resources.into_iter().map(resource).collect();
+        let is_stale = self.freshness == "Stale";
+        VersionResources { group: group.to_owned(), version: self.version, preferred, is_stale, resources }
     }
 }
 
-/// The resources of an aggregated document.
+/// The versions of an aggregated document, in its order.
 ///
 /// # Errors
 /// It is another document.
-pub fn decode_groups(json: &[u8]) -> Result<AggregatedResources, DiscoveryError> {
+pub fn decode_groups(json: &[u8]) -> Result<Vec<VersionResources>, DiscoveryError> {
     let list: GroupList =
         serde_json::from_slice(json).map_err(|error| DiscoveryError::Malformed(error.to_string()))?;
     if list.kind != "APIGroupDiscoveryList" {
         return Err(DiscoveryError::NotAggregated);
     }
-    let unavailable =
-        list.items.iter().filter(|group| group.versions.iter().any(DiscoveredVersion::is_unavailable));
-    let unavailable = unavailable.map(|group| group.metadata.name.clone()).collect();
-    let versions = list.items.into_iter().flat_map(|group| {
-        let name = group.metadata.name;
-        group
-            .versions
-            .into_iter()
-            .enumerate()
-            .map(move |(index, version)| (name.clone(), index == 0, version))
+    let versions = list.items.into_iter().flat_map(|Group { metadata, versions }| {
+        let of_group =
+            move |(index, version): (usize, DiscoveredVersion)| version.of_group(&metadata.name, index == 0);
+        versions.into_iter().enumerate().map(of_group)
     });
-    let resources = versions
-        .flat_map(|(group, preferred, version)| {
-            let name = version.version;
-            version.resources.into_iter().map(move |entry| Resource {
-                group: group.clone(),
-                version: name.clone(),
-                plural: entry.resource,
-                singular: singular(entry.singular_resource, entry.response_kind.as_ref().map(|it| &*it.kind)),
-                kind: entry.response_kind.map(|it| it.kind),
-                shortcuts: entry.short_names.unwrap_or_default(),
-                categories: entry.categories.unwrap_or_default(),
-                subresources: entry.subresources.into_iter().map(|it| it.subresource).collect(),
-                verbs: entry.verbs,
-                namespaced: entry.scope == "Namespaced",
-                preferred,
-            })
-        })
-        .collect();
-    Ok(AggregatedResources { resources, unavailable })
+    Ok(versions.collect())
 }
 
 #[derive(Deserialize)]
@@ -204,7 +202,8 @@ mod tests {
             }]},
             {"version": "v1beta1", "resources": [{"resource": "deployments"}]},
         ]}]});
-        let found = decode_groups(aggregated.to_string().as_bytes()).unwrap().resources;
+        let versions = decode_groups(aggregated.to_string().as_bytes()).unwrap();
+        let found: Vec<_> = versions.iter().flat_map(|version| &version.resources).collect();
         let of_version = json!({"kind": "APIResourceList", "resources": [
             {"name": "deployments", "kind": "Deployment", "singularName": "", "namespaced": true,
              "shortNames": ["deploy"], "verbs": ["get"]},
@@ -212,13 +211,13 @@ mod tests {
         ]});
         let alone = decode_version(of_version.to_string().as_bytes(), "apps", "v1", true).unwrap();
         let text = |resource: &Resource| serde_json::to_value(resource).unwrap();
-        assert_eq!(text(&found[0]), text(&alone[0]));
+        assert_eq!(text(found[0]), text(&alone[0]));
         assert_eq!(alone.len(), 1);
         assert!(found[0].preferred && !found[1].preferred);
     }
 
     #[test]
-    fn groups_with_a_stale_version_without_resources_are_unavailable() {
+    fn stale_versions_are_marked_also_if_they_have_resources() {
         let version = |freshness: &str, resources: Value| json!([{"version": "v1", "freshness": freshness, "resources": resources}]);
         let aggregated = json!({"kind": "APIGroupDiscoveryList", "items": [
             {"metadata": {"name": "down.dev"}, "versions": version("Stale", json!([]))},
@@ -226,13 +225,14 @@ mod tests {
             {"metadata": {"name": "empty.dev"}, "versions": version("Current", json!([]))},
         ]});
         let found = decode_groups(aggregated.to_string().as_bytes()).unwrap();
-        assert_eq!(found.unavailable, BTreeSet::from(["down.dev".to_owned()]));
-        assert_eq!(found.resources.len(), 1);
+        let found: Vec<_> = found.iter().map(|it| (&*it.group, it.is_stale, it.resources.len())).collect();
+        assert_eq!(found, [("down.dev", true, 0), ("late.dev", true, 1), ("empty.dev", false, 0)]);
     }
 
     #[test]
     fn other_documents_are_rejected() {
         assert!(matches!(decode_groups(br#"{"kind": "APIGroupList"}"#), Err(DiscoveryError::NotAggregated)));
+        assert!(matches!(decode_groups(b"{}"), Err(DiscoveryError::NotAggregated)));
         assert!(matches!(decode_groups(b"<html>"), Err(DiscoveryError::Malformed(_))));
         assert!(matches!(decode_version(b"[", "", "v1", true), Err(DiscoveryError::Malformed(_))));
     }

@@ -12,7 +12,7 @@ mod namespaces;
 mod selector;
 mod similarity;
 
-pub use discovery::{AggregatedResources, DiscoveryError, decode_groups, decode_version};
+pub use discovery::{DiscoveryError, VersionResources, decode_groups, decode_version};
 pub use namespaces::{is_exact_namespace, match_namespace, unmatched_namespaces};
 pub use selector::{AnyName, Selector};
 pub use similarity::{distance, longest_distance};

@@ -18,6 +18,10 @@ use crate::time::clock::system_time;
 const ACCEPT_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 const ACCEPT_OBJECTS: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
+/// The resources of all groups in one document, or the list of groups from servers that do not support that.
+pub(crate) const ACCEPT_DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
+    application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+
 /// The body of a request with its content type.
 #[derive(Debug, Clone, Copy)]
 pub enum RequestBody<'a> {
@@ -27,6 +31,8 @@ pub enum RequestBody<'a> {
     PartialList,
     /// No body; the response is to be a stream of objects with only their metadata.
     PartialObjects,
+    /// No body; the response is to be an aggregated discovery document.
+    Discovery,
     /// A new object.
     Json(&'a [u8]),
     /// A merge patch, RFC 7386.
@@ -40,20 +46,21 @@ impl<'a> RequestBody<'a> {
         match self {
             Self::PartialList => ACCEPT_LIST,
             Self::PartialObjects => ACCEPT_OBJECTS,
+            Self::Discovery => ACCEPT_DISCOVERY,
             _ => "application/json",
         }
     }
 
     pub(super) fn bytes(self) -> &'a [u8] {
         match self {
-            Self::None | Self::PartialList | Self::PartialObjects => b"",
+            Self::None | Self::PartialList | Self::PartialObjects | Self::Discovery => b"",
             Self::Json(bytes) | Self::MergePatch(bytes) | Self::JsonPatch(bytes) => bytes,
         }
     }
 
     pub(super) fn content_type(self) -> Option<&'static str> {
         match self {
-            Self::None | Self::PartialList | Self::PartialObjects => None,
+            Self::None | Self::PartialList | Self::PartialObjects | Self::Discovery => None,
             Self::Json(_) => Some("application/json"),
             Self::MergePatch(_) => Some("application/merge-patch+json"),
             Self::JsonPatch(_) => Some("application/json-patch+json"),

@@ -41,6 +41,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tracing::{Instrument as _, Span};
 
+pub(crate) use crate::client::bodies::ACCEPT_DISCOVERY;
 pub use crate::client::bodies::{RequestBody, StreamBody};
 use crate::client::bodies::{head_of, read_error};
 use crate::client::compression::read_whole;

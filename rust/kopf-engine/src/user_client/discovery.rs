@@ -11,11 +11,9 @@ use serde_json::Value;
 
 use super::attempts::failed;
 use super::{Api, CallError, CallOptions, Progress};
-use crate::client::RequestHead;
+use crate::client::{ACCEPT_DISCOVERY, RequestHead};
 use crate::discovery::scan::{Discovered, Scope, scan_available};
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                          application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 /// How long a scan waits for groups that do not respond.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 const SUBJECT: &str = "discover the resources";
@@ -143,10 +141,14 @@ pub(crate) fn is_unserved(failure: &Failure) -> bool {
 async fn load_all(api: &Api, options: &CallOptions) -> Result<Loaded, CallError> {
     let mut all = Loaded::default();
     for path in ["/api", "/apis"] {
-        match decode_groups(&fetch(api, path, AGGREGATED, options).await?) {
+        match decode_groups(&fetch(api, path, ACCEPT_DISCOVERY, options).await?) {
             Ok(found) => {
-                all.resources.extend(found.resources.into_iter().map(Arc::new));
-                all.unavailable.extend(found.unavailable);
+                for version in found {
+                    if version.is_stale && version.resources.is_empty() {
+                        all.unavailable.insert(version.group);
+                    }
+                    all.resources.extend(version.resources.into_iter().map(Arc::new));
+                }
             }
             Err(DiscoveryError::NotAggregated) => {
                 // An unavailable group does not affect the others, as in the aggregated document.
