@@ -125,7 +125,8 @@ impl Server {
              name: admin\n  user:\n    token: {}\ncontexts:\n- name: kopf\n  context:\n    cluster: kopf\n    user: admin\n    \
              namespace: default\n",
             self.url(),
-            self.token
+            // Quoted: other tokens are numbers or truth values for YAML.
+            serde_json::Value::from(self.token.as_str())
         )
     }
     /// Writes the kubeconfig with mode 0600.

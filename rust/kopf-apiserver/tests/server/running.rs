@@ -68,6 +68,13 @@ async fn a_server_with_tls_starts_and_stops() {
 }
 
 #[tokio::test]
+async fn tokens_are_texts_in_the_kubeconfig() {
+    let options = ServerOptions { tls: false, token: Some("123".to_owned()), ..ServerOptions::default() };
+    let server = start(options).await.expect("a server");
+    assert!(server.kubeconfig_text().contains("\n    token: \"123\"\n"));
+}
+
+#[tokio::test]
 async fn a_watch_sends_all_events_after_its_version() {
     let server = plain().await;
     let from = server.resource_version();
