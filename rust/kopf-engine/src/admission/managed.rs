@@ -117,8 +117,11 @@ impl Managed {
     }
 
     /// Removes our webhooks from the configurations, except for the persistent ones. Configurations that were never
-    /// written are left as they are.
+    /// written are left as they are, and a replica whose term has ended leaves all to the next leader.
     pub async fn clean_up(&mut self) {
+        if !self.client.may_write() {
+            return;
+        }
         let site = self.site.borrow().clone();
         let (Some(served), Some(client)) = (site.served, site.client) else { return };
         for flavour in WebhookType::ALL {
@@ -128,7 +131,7 @@ impl Managed {
             self.log(Level::Info, format!("Cleaning up the admission webhook {}.", self.name));
             let webhooks = self.webhooks(flavour, &served, &client, true);
             let problem = match timeout(CLEANUP, self.write(flavour, &webhooks)).await {
-                Ok(Ok(())) => continue,
+                Ok(Ok(()) | Err(RequestError::Fenced)) => continue,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("no answer in {} seconds", CLEANUP.as_secs()),
             };

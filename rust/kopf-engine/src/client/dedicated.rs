@@ -42,6 +42,11 @@ impl Client {
         Self { fence, ..self }
     }
 
+    /// Whether requests that write may be sent now: without leader election, or in a term.
+    pub(crate) fn may_write(&self) -> bool {
+        self.fence.as_ref().is_none_or(|fence| fence.is_open())
+    }
+
     /// The fence that the request has to pass again when its connection is open, if there is one.
     ///
     /// # Errors

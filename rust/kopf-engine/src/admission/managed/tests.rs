@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use kopf_core::json::value::Value;
 
 use super::*;
+use crate::fence::Fence;
 use crate::testing::{FakeResponse, Fixture, Got, lock, resource};
+use crate::time::clock::Clock;
 
 const SETTINGS: &str = r#"{"networking": {"error_backoffs": []}}"#;
 
@@ -219,4 +221,19 @@ async fn a_repeated_write_that_is_rejected_is_logged_and_not_fatal() {
     *lock(&rejects) = true;
     assert!(timeout(Duration::from_mins(11), managed.run()).await.is_err());
     assert_eq!(fixture.lines("ERROR Cannot check the validating webhook a.b.c: APIForbiddenError").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_whose_term_has_ended_leaves_its_webhooks_to_the_next_leader() {
+    let fixture = fixture(fine);
+    let mut managed = managed(&fixture);
+    serve(&fixture, "ks");
+    publish_endpoint(&fixture, "https://one");
+    assert!(run(&mut managed).await.is_none());
+    new_requests(&fixture);
+    let fence = Arc::new(Fence::new(Clock::start()));
+    managed.client = managed.client.clone().fenced_by(Some(fence));
+    managed.clean_up().await;
+    assert!(new_requests(&fixture).is_empty());
+    assert!(fixture.lines("the admission webhook").is_empty());
 }
