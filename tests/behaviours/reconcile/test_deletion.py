@@ -301,3 +301,23 @@ def test_1_8_calls_wait_for_the_finalizer_of_deletion_handlers(run, make, cluste
     cluster.delete("widgets", "one")
     cluster.wait_until_gone("widgets", "one")
     assert running.of("deleted") == ["one"]
+
+
+FILTERED = """
+import kopf
+
+@kopf.on.reconcile("widgets", when=lambda spec, **_: spec["size"] > 0, deletion=True)
+def sync(spec, memo, **_):
+    memo.calls.append(("sync", spec["size"]))
+"""
+
+
+def test_1_8_f7_a_primary_that_a_function_excludes_loses_the_finalizer(run, make, cluster):
+    running = run(source=FILTERED)
+    make()
+    running.until("sync")
+    cluster.patch("widgets", "one", {"spec": {"size": 0}})
+    cluster.wait_for("widgets", "one", lambda body: not finalizers_of(body))
+    running.settle()
+    assert running.of("sync") == [1]
+    assert finalizers_of(cluster.get("widgets", "one")) == []

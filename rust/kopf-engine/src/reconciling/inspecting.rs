@@ -127,46 +127,20 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use kopf_core::object::Object;
-    use kopf_core::resource::Resource;
     use kopf_core::schedule::Priority;
     use serde_json::json;
 
     use super::*;
     use crate::reconciling::event::Listed;
-    use crate::testing::{Fixture, resource};
+    use crate::reconciling::testing::{FEED, START, end_call, event, position, state, with_finalizers};
 
-    const FEED: FeedId = 1;
-    const START: Timestamp = Timestamp::from_micros(0);
-
-    /// The state of a reconciler of shops with these options.
-    fn state(options: &kopf_core::json::value::Value) -> State {
-        let mut handler = json!({"id": "sync", "kind": "reconciling", "selector": {"any_name": "shops"}});
-        for (name, value) in options.as_object().unwrap() {
-            handler[name] = value.clone();
-        }
-        let fixture = Fixture::with_handlers(vec![handler], &json!({}), |_| (200, None));
-        State::of(&fixture.shared.base, &Arc::default()).unwrap()
-    }
-
-    fn event(version: u32, listed: Listed) -> PrimaryEvent {
-        let metadata =
-            json!({"uid": "u1", "name": "one", "namespace": "ns", "resourceVersion": version.to_string()});
-        let body = json!({"metadata": metadata, "spec": {"size": 1}});
-        let object = Arc::new(Object::decode(&body.to_string()).unwrap());
-        let resource: Arc<Resource> = resource("example.com", "shops", true);
-        PrimaryEvent { feed: FEED, resource, object, listed, cycles: None }
+    /// The priority of the next call; none if there is none.
+    fn queued(state: &State) -> Option<Priority> {
+        Some(position(state)?.priority)
     }
 
     fn matching() -> Inspection {
         Inspection { matches: true, ..Inspection::default() }
-    }
-
-    /// The priority of the next call; none if there is none.
-    fn queued(state: &State) -> Option<Priority> {
-        let reconciler = &state.reconcilers[0];
-        let primary = reconciler.primaries.get("u1")?;
-        Some(primary.schedule.next(reconciler.options.deletion, &reconciler.policy).position?.priority)
     }
 
     #[tokio::test]
@@ -176,12 +150,7 @@ mod tests {
             let (mut state, mut effects) = (state(&json!({"when": true})), Effects::default());
             state.on_primary(0, event(1, Listed::First), START, &mut effects);
             state.on_primary_inspected(0, &key, Some(matching()), START, &mut effects);
-            // The call of the first list has ended.
-            state.reconcilers[0].primaries.get_mut("u1").unwrap().schedule.start(false, START);
-            let policy = state.reconcilers[0].policy;
-            let cancelled = kopf_core::schedule::ReconcileResult::Cancelled;
-            let primary = state.reconcilers[0].primaries.get_mut("u1").unwrap();
-            primary.schedule.finish(cancelled, None, &policy, START, 0.0);
+            end_call(&mut state);
             for (version, listed) in [(2, Listed::No), (3, first), (4, Listed::No)] {
                 state.on_primary(0, event(version, listed), START, &mut effects);
             }
@@ -217,6 +186,19 @@ mod tests {
         assert_eq!((effects.inspections.len(), state.next_time(None)), (4, None));
         state.on_primary_inspected(0, &key, Some(Inspection::default()), later, &mut effects);
         assert_eq!(matches(&state), Some(false));
+    }
+
+    #[tokio::test]
+    async fn a_response_to_an_edit_does_not_make_an_object_match() {
+        let (key, finalizer): (Arc<str>, _) = (Arc::from("u1"), "example.com/own");
+        let options = json!({"when": true, "deletion": true, "finalizer": finalizer});
+        let (mut state, mut effects) = (state(&options), Effects::default());
+        state.on_primary(0, with_finalizers(1, &[finalizer]), START, &mut effects);
+        state.on_primary_inspected(0, &key, Some(Inspection::default()), START, &mut effects);
+        assert_eq!(effects.edits.len(), 1, "the finalizer is removed");
+        let response = with_finalizers(2, &[]).object;
+        state.on_edited(&key, finalizer, Some(&response), START, &mut effects);
+        assert_eq!((effects.edits.len(), queued(&state)), (1, None));
     }
 
     #[tokio::test]

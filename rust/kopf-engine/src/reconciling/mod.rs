@@ -25,6 +25,8 @@ mod related;
 mod relation;
 mod state;
 mod submissions;
+#[cfg(test)]
+mod testing;
 mod write_triggers;
 mod writing;
 

@@ -332,8 +332,12 @@ impl State {
         if primary.is_gone || is_older(latest, &primary.object) {
             return;
         }
-        // The functions of filters are called for the next event.
-        let matches = filters::on_object(handler, latest) != FilterVerdict::No;
+        let matches = match filters::on_object(handler, latest) {
+            FilterVerdict::Yes => true,
+            FilterVerdict::No => false,
+            // The functions of filters are called for the next event. Until then, it matches as at the last one.
+            FilterVerdict::Ask => primary.schedule.matches() == Some(true),
+        };
         primary.object = kept(latest);
         primary.await_finalizer(latest);
         let state = state_of(latest, matches, finalizer);
