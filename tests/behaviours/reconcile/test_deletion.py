@@ -321,3 +321,80 @@ def test_1_8_f7_a_primary_that_a_function_excludes_loses_the_finalizer(run, make
     running.settle()
     assert running.of("sync") == [1]
     assert finalizers_of(cluster.get("widgets", "one")) == []
+
+
+RESTARTED = """
+import kopf
+
+def matches(name, spec, memo, **_):
+    if name in memo.get("failing", ()):
+        raise ValueError("boo")
+    return spec["size"] > 0
+
+@kopf.on.create("widgets")
+def created(**_):
+    pass
+
+@kopf.on.reconcile("widgets", when=matches, deletion=True)
+def sync(memo, deleting, **_):
+    memo.calls.append(("sync", deleting))
+    if deleting and "gate" in memo and not memo.gate.is_set():
+        raise kopf.TemporaryError("not yet", delay=0.1)
+"""
+
+
+@pytest.fixture
+def stopped(run, make):
+    """A primary of an operator that has stopped."""
+    running = run(source=RESTARTED)
+    make()
+    running.until("sync")
+    running.settle()
+    running.stop()
+
+
+@pytest.mark.usefixtures("stopped")
+def test_1_8_f8_the_operators_finalizer_waits_for_filters_at_the_start(run, cluster, finalizer):
+    cluster.delete("widgets", "one")
+    gate = threading.Event()
+    running = run(source=RESTARTED, share={"gate": gate})
+    running.until("sync", 2)
+    assert finalizers_of(cluster.get("widgets", "one")) == [finalizer]
+    gate.set()
+    cluster.wait_until_gone("widgets", "one")
+    running.settle()
+    assert set(running.of("sync")) == {True}
+
+
+@pytest.mark.usefixtures("stopped")
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_1_8_f7_an_object_that_does_not_match_at_the_start_loses_the_finalizer(run, cluster, is_deleted):
+    cluster.patch("widgets", "one", {"spec": {"size": 0}})
+    if is_deleted:
+        cluster.delete("widgets", "one")
+    running = run(source=RESTARTED)
+    if is_deleted:
+        cluster.wait_until_gone("widgets", "one")
+    else:
+        cluster.wait_for("widgets", "one", lambda body: not finalizers_of(body))
+    running.settle()
+    assert running.of("sync") == []
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_8_f8_the_operators_finalizer_waits_for_filters_that_fail(run, make, cluster, finalizer):
+    cluster.freeze()
+    running = run(source=RESTARTED)
+    make()
+    running.settle()
+    running.stop()
+    cluster.delete("widgets", "one")
+    failing = {"one"}
+    running = run(source=RESTARTED, share={"failing": failing}, strict=False)
+    running.settle()
+    cluster.advance(120)
+    assert finalizers_of(cluster.get("widgets", "one")) == [finalizer]
+    failing.clear()
+    cluster.advance(300)
+    cluster.wait_until_gone("widgets", "one")
+    assert running.of("sync") == [True]

@@ -19,12 +19,16 @@ use crate::object_key::key_of;
 impl Reconciler {
     /// Ends the evaluation of an object that is gone from a feed, unless another feed has it.
     pub(super) fn end_inspection(&mut self, feed: FeedId, key: &Arc<str>) {
-        let inspected = self.inspected.get(key).map(|it| it.pending.as_ref().unwrap_or(&it.event));
-        let newest = inspected.or_else(|| self.failed.event(key));
-        if newest.is_some_and(|newest| newest.feed == feed) {
+        if self.newest_inspected(key).is_some_and(|newest| newest.feed == feed) {
             self.inspected.remove(key);
             self.failed.remove(key);
         }
+    }
+
+    /// The newest event of an object for which functions are called now or later.
+    pub(super) fn newest_inspected(&self, key: &str) -> Option<&PrimaryEvent> {
+        let inspected = self.inspected.get(key).map(|it| it.pending.as_ref().unwrap_or(&it.event));
+        inspected.or_else(|| self.failed.event(key))
     }
 
     /// Ends the evaluation of the objects that the list of a feed does not contain.
@@ -105,6 +109,7 @@ impl State {
         let Some(Inspected { event, is_repeated, pending }) = reconciler.inspected.remove(key) else {
             return;
         };
+        let newest = pending.as_ref().unwrap_or(&event).clone();
         if let Some(inspection) = inspection {
             reconciler.failed.remove(key);
             self.settle_primary(index, key, &event, &inspection, now, effects);
@@ -121,6 +126,25 @@ impl State {
         }
         if let Some(pending) = pending {
             self.on_primary(index, pending, now, effects);
+        }
+        self.release_unmatched(index, key, newest, effects);
+    }
+
+    /// Lets the handling cycles of an object that is no primary decide again about the operator's finalizer, which was held while the
+    /// functions were being called.
+    fn release_unmatched(
+        &mut self,
+        index: usize,
+        key: &Arc<str>,
+        PrimaryEvent { object, cycles, .. }: PrimaryEvent,
+        effects: &mut Effects,
+    ) {
+        let reconciler = &self.reconcilers[index];
+        let was_held = reconciler.holds_inspected(&object)
+            && !reconciler.primaries.contains_key(key)
+            && !self.holds(key);
+        if let Some(cycles) = cycles.filter(|_| was_held) {
+            effects.wakes.push((Arc::clone(&cycles.owner), Arc::clone(key), object));
         }
     }
 }
@@ -199,6 +223,25 @@ mod tests {
         let response = with_finalizers(2, &[]).object;
         state.on_edited(&key, finalizer, Some(&response), START, &mut effects);
         assert_eq!((effects.edits.len(), queued(&state)), (1, None));
+    }
+
+    #[tokio::test]
+    async fn the_operators_finalizer_is_held_while_filters_are_evaluated_or_fail() {
+        let key: Arc<str> = Arc::from("u1");
+        for is_held in [true, false] {
+            let (mut state, mut effects) =
+                (state(&json!({"when": true, "deletion": true})), Effects::default());
+            let finalizer = if is_held { &*state.reconcilers[0].finalizer } else { "example.com/other" };
+            let event = with_finalizers(1, &[finalizer]);
+            state.on_primary(0, event, START, &mut effects);
+            assert_eq!(state.holds("u1"), is_held, "the filter is being evaluated");
+            state.on_primary_inspected(0, &key, None, START, &mut effects);
+            assert_eq!(state.holds("u1"), is_held, "the filter has failed");
+            state.repeat_inspections(START.plus(2.0), &mut effects);
+            assert_eq!(state.holds("u1"), is_held, "the filter is evaluated again");
+            state.on_primary_inspected(0, &key, Some(Inspection::default()), START, &mut effects);
+            assert!(!state.holds("u1"), "it does not match");
+        }
     }
 
     #[tokio::test]

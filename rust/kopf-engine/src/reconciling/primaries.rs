@@ -288,11 +288,15 @@ impl State {
         )
     }
 
-    /// Whether a reconciler needs the operator's finalizer of the object.
+    /// Whether a reconciler needs the operator's finalizer of the object, or may need it: its filters are being evaluated.
     pub(super) fn holds(&self, key: &str) -> bool {
         self.reconcilers.iter().filter(|reconciler| reconciler.shares_finalizer()).any(|reconciler| {
-            let primary = reconciler.primaries.get(key);
-            primary.is_some_and(|primary| primary.schedule.needs_finalizer(reconciler.options.deletion))
+            match reconciler.primaries.get(key) {
+                Some(primary) => primary.schedule.needs_finalizer(reconciler.options.deletion),
+                None => reconciler
+                    .newest_inspected(key)
+                    .is_some_and(|inspected| reconciler.holds_inspected(&inspected.object)),
+            }
         })
     }
 

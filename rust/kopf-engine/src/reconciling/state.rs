@@ -256,6 +256,11 @@ impl Reconciler {
         named.map(|(_, key)| Arc::clone(key)).collect()
     }
 
+    /// Whether the operator's finalizer of an object stays until it is known whether the object matches.
+    pub(super) fn holds_inspected(&self, object: &Object) -> bool {
+        self.options.deletion && self.shares_finalizer() && object.has_finalizer(&self.finalizer)
+    }
+
     /// Whether another reconciler or the handlers can use the same finalizer.
     pub(super) fn shares_finalizer(&self) -> bool {
         self.options.finalizer.is_none()
