@@ -398,3 +398,30 @@ def test_1_8_f8_the_operators_finalizer_waits_for_filters_that_fail(run, make, c
     cluster.advance(300)
     cluster.wait_until_gone("widgets", "one")
     assert running.of("sync") == [True]
+
+
+LABELLED = """
+import kopf
+
+@kopf.on.create("widgets")
+def created(**_):
+    pass
+
+@kopf.on.reconcile("widgets", labels={"managed": "yes"}, deletion=True, finalizer="example.com/own")
+def sync(memo, **_):
+    memo.calls.append(("sync", None))
+"""
+
+
+def test_1_8_f7_a_separate_finalizer_is_removed_at_the_start_also_with_change_handlers(run, make, cluster):
+    running = run(source=LABELLED)
+    make(labels={"managed": "yes"})
+    running.until("sync")
+    running.settle()
+    running.stop()
+    cluster.patch("widgets", "one", {"metadata": {"labels": {"managed": "no"}}})
+    assert finalizers_of(cluster.get("widgets", "one")) == ["example.com/own"]
+    running = run(source=LABELLED)
+    cluster.wait_for("widgets", "one", lambda body: not finalizers_of(body))
+    running.settle()
+    assert running.of("sync") == []

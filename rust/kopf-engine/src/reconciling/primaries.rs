@@ -58,8 +58,9 @@ impl State {
             primary.cycles.clone_from(&event.cycles);
             primary.is_editing &= primary.cycles.is_none();
         } else {
-            // The finalizer of an object that does not match is removed: by its handling cycles, if there are any.
-            let is_left = options.deletion && state.has_finalizer && event.cycles.is_none();
+            // The finalizer of an object that does not match is removed: the operator's one by handling cycles, if there are any.
+            let is_own_edit = event.cycles.is_none() || !reconciler.shares_finalizer();
+            let is_left = options.deletion && state.has_finalizer && is_own_edit;
             if !inspection.matches && !is_left {
                 return;
             }
