@@ -387,3 +387,29 @@ def test_1_14_25_a_reconciler_causes_no_requests_of_change_handlers(run, make, c
         running.stop()
     assert len(sent[0]) > 3
     assert sent[0] == sent[1]
+
+
+@pytest.mark.kopf_embedded_only
+def test_6_5_children_that_another_operator_applies_during_a_pause_are_pruned(cluster, make, start, pause):
+    children = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} for name in ("one", "two")
+    ]
+
+    def handlers():
+        @kopf.on.reconcile("widgets")
+        async def sync(**_):
+            await kopf.apply(children[:1], prune=True)
+
+    operator = start(handlers)
+    make("a")
+    operator.wait_until_idle()
+    pause(True)
+    operator.wait_until_idle()
+    with kopf.connect_sync(kubeconfig=cluster.kubeconfig) as api:
+        owner = cluster.get("widgets", "a")
+        kopf.apply_sync(children, owner=owner, prune=True, api=api.in_namespace(cluster.namespace))
+    assert cluster.find("configmaps", "two")
+    pause(False)
+    operator.wait_until_idle()
+    names = [body.metadata.name for body in cluster.api.list("configmaps", cluster.namespace)]
+    assert "one" in names and "two" not in names

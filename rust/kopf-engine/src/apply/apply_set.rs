@@ -40,6 +40,11 @@ impl<'r> ApplySet<'r> {
             let text = format!("The ApplySet of {} {} belongs to {tool}.", owner.kind, owner.name);
             return Err(ApplyError::OwnedByAnother(text));
         }
+        if run.pauses.is_none() || state.pauses != run.pauses {
+            // Another operator may have added some meanwhile.
+            state.members = None;
+            state.pauses = run.pauses;
+        }
         let membership = Membership::of(&owner);
         Ok(Self { run, state, owner, membership })
     }

@@ -18,6 +18,12 @@ pub trait ChildCache: Send + Sync {
         manager: &str,
     ) -> Option<CachedChild>;
 
+    /// The number of the operator's pauses and terms so far; none while it is paused. Another operator may have written during a pause
+    /// or before a term: states that were remembered at another number can be outdated.
+    fn pauses(&self) -> Option<u64> {
+        Some(0)
+    }
+
     /// Whether the versions of children of this kind are known, although they are not cached.
     fn knows_versions(&self, _resource: &Resource) -> bool {
         false

@@ -112,8 +112,13 @@ impl Run<'_> {
         }
     }
 
-    /// The state before the apply. It is read before the first apply of this process, as the object may be another owner's, and
-    /// before each apply if it is.
+    /// Whether a child belongs to this owner, as after its last apply: no other operator has worked since then.
+    fn is_still_own(&self, known: &KnownChild) -> bool {
+        !known.is_shared && known.pauses.is_some() && known.pauses == self.pauses
+    }
+
+    /// The state before the apply. It is read before the first apply of this process and after a pause, as the object may be another
+    /// owner's, and before each apply if it is.
     async fn before(
         &self,
         target: Target<'_>,
@@ -126,7 +131,7 @@ impl Run<'_> {
             Some(CachedChild::Present { object, .. }) if !needs_managers && !self.is_dry => {
                 return Ok(Before::Present(object.to_value()));
             }
-            _ if previous.is_some_and(|known| !known.is_shared) && !self.is_dry => {
+            _ if previous.is_some_and(|known| self.is_still_own(known)) && !self.is_dry => {
                 return Ok(Before::Applied);
             }
             _ => {}
@@ -271,6 +276,7 @@ impl Run<'_> {
             owned: owned_digest(value, &self.manager),
             written: write_time(value, &self.manager).unwrap_or_default().to_owned(),
             yielded: accepted.yielded.clone(),
+            pauses: self.pauses,
             is_shared: false,
             response,
         }

@@ -34,6 +34,8 @@ pub(super) struct KnownChild {
     pub(super) written: String,
     /// The fields that were left out.
     pub(super) yielded: Vec<String>,
+    /// The number of pauses and terms at that time; none during a pause.
+    pub(super) pauses: Option<u64>,
     /// Whether it belongs to another owner, who may change the marks that the next apply repeats.
     pub(super) is_shared: bool,
     /// The response, if the newest version of the child is known without a cache.
@@ -47,6 +49,8 @@ pub(super) struct OwnerState {
     pub(super) patched: Option<Owner>,
     /// The members after the last complete pruning, and all that were planned since then.
     pub(super) members: Option<BTreeSet<ChildKey>>,
+    /// The number of pauses and terms at which the members are known; none during a pause.
+    pub(super) pauses: Option<u64>,
 }
 
 /// A slot that only one call uses at a time.

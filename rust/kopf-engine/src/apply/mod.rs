@@ -97,6 +97,8 @@ struct Run<'a> {
     id: String,
     manager: String,
     is_dry: bool,
+    /// The number of pauses and terms at the start of the call; none during a pause.
+    pauses: Option<u64>,
 }
 
 impl Applier {
@@ -140,8 +142,8 @@ impl Applier {
             return Err(ApplyError::owner_gone(&owner));
         }
         let (memory, cache) = (&*self.known.memory, &*self.known.cache);
-        let run =
-            Run { requests, memory, cache, options: &request.options, owner: &owner, id, manager, is_dry };
+        let (options, pauses) = (&request.options, cache.pauses());
+        let run = Run { requests, memory, cache, options, owner: &owner, id, manager, is_dry, pauses };
         run.execute(&planned).await
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of the flow with a scripted server: requests that a cache saves (6.3).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kopf_core::apply::{ConflictPolicy, Digest, PlanOptions, owned_digest};
@@ -22,6 +22,8 @@ struct OneObject {
     cached: Mutex<Option<CachedChild>>,
     /// The version of the object, if it is known without a cache.
     version: Mutex<Option<&'static str>>,
+    is_paused: AtomicBool,
+    pauses: AtomicU64,
 }
 
 impl OneObject {
@@ -44,6 +46,11 @@ impl ChildCache for OneObject {
     ) -> Option<CachedChild> {
         assert_eq!((namespace, name, manager), (Some("shop"), "one", MANAGER));
         self.cached.lock().unwrap().clone()
+    }
+
+    fn pauses(&self) -> Option<u64> {
+        let is_paused = self.is_paused.load(Ordering::Relaxed);
+        (!is_paused).then(|| self.pauses.load(Ordering::Relaxed))
     }
 
     fn knows_versions(&self, _: &Resource) -> bool {
@@ -156,6 +163,20 @@ async fn cached_children_are_skipped_while_their_owned_fields_are_the_same() {
 async fn children_that_are_not_cached_are_read_once() {
     let (fixture, applier, _) = scene();
     assert_eq!(requests(&fixture, &applier, "1").await, ["GET", "PATCH"]);
+    assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_are_read_again_after_a_pause() {
+    let (fixture, applier, cache) = scene();
+    assert_eq!(requests(&fixture, &applier, "1").await, ["GET", "PATCH"]);
+    cache.pauses.store(1, Ordering::Relaxed);
+    cache.is_paused.store(true, Ordering::Relaxed);
+    for _ in 0..2 {
+        assert_eq!(requests(&fixture, &applier, "1").await, ["GET", "PATCH"], "another operator may write");
+    }
+    cache.is_paused.store(false, Ordering::Relaxed);
+    assert_eq!(requests(&fixture, &applier, "1").await, ["GET", "PATCH"], "it may have written");
     assert_eq!(requests(&fixture, &applier, "1").await, ["PATCH"]);
 }
 

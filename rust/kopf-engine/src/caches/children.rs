@@ -8,6 +8,7 @@ use kopf_core::resource::Resource;
 
 use super::Caches;
 use crate::apply::{CachedChild, ChildCache};
+use crate::operator_pause::Pause;
 use crate::reconciling::Reconcilers;
 
 /// The caches and the reconcilers of an operator, if there are any.
@@ -16,6 +17,8 @@ pub struct OperatorChildren {
     pub caches: Option<Arc<Caches>>,
     /// The reconcilers.
     pub reconcilers: Option<Arc<Reconcilers>>,
+    /// The pause.
+    pub pause: Option<Arc<Pause>>,
 }
 
 impl ChildCache for OperatorChildren {
@@ -27,6 +30,13 @@ impl ChildCache for OperatorChildren {
         manager: &str,
     ) -> Option<CachedChild> {
         self.caches.as_ref()?.cached(resource, namespace, name, manager)
+    }
+
+    fn pauses(&self) -> Option<u64> {
+        let pause = self.pause.as_ref()?;
+        // The number first: if a pause begins meanwhile, there is none.
+        let count = pause.count();
+        (!pause.is_on()).then_some(count)
     }
 
     fn knows_versions(&self, resource: &Resource) -> bool {

@@ -10,7 +10,6 @@ pub mod orchestrator;
 mod shutdown;
 mod webhooks;
 
-use crate::daemons::DaemonContext;
 use std::sync::{Arc, OnceLock, Weak};
 
 use kopf_core::cycle::OperatorConfig;
@@ -30,7 +29,7 @@ use crate::client::connection::ConnectionOptions;
 use crate::client::credentials::{CredentialStore, CredentialStoreOptions};
 use crate::context::index_gate::IndexGate;
 use crate::context::{DeletionHolds, DispatchContext};
-use crate::daemons::{self, CommandSender, DaemonManager};
+use crate::daemons::{self, CommandSender, DaemonContext, DaemonManager};
 use crate::discovery::namespaces::NamespaceScope;
 use crate::error::Failure;
 use crate::event_recorder::{EventReceiver, EventSender, event_channel};
@@ -191,6 +190,11 @@ impl Operator {
     /// The part in a leader election; none without it, and before and after the run.
     pub fn replica(&self) -> Option<Arc<Replica>> {
         self.context.get()?.upgrade()?.replica.clone()
+    }
+
+    /// The pause; none before and after the run.
+    pub fn pause(&self) -> Option<Arc<crate::operator_pause::Pause>> {
+        Some(Arc::clone(&self.context.get()?.upgrade()?.dispatch.pause))
     }
 
     /// The objects whose deletion was observed: nothing is applied for them.
@@ -357,7 +361,6 @@ fn context(
         // The replicas write the same objects, one after the other.
         base.other_operators.set_peering(LEADER_ELECTION, true);
     }
-    let deleted_owners = Arc::clone(&operator.deleted_owners);
     Ok(Arc::new(OperatorContext {
         base,
         dispatch,
@@ -365,7 +368,7 @@ fn context(
         identity,
         reconcilers,
         caches,
-        deleted_owners,
+        deleted_owners: Arc::clone(&operator.deleted_owners),
         replica,
     }))
 }

@@ -87,7 +87,8 @@ impl ApiClient {
         observers.extend(caches.clone().map(|caches| caches as Arc<dyn WriteObserver>));
         observers.extend(reconcilers.clone().map(|it| Arc::new(CallWrites(it)) as Arc<dyn WriteObserver>));
         let mut client = Self::new(api.with_observers(observers), None);
-        client.known.cache = Arc::new(OperatorChildren { caches, reconcilers });
+        client.known.cache =
+            Arc::new(OperatorChildren { caches, reconcilers, pause: operator.and_then(Operator::pause) });
         if let Some(operator) = operator {
             client.known.deleted_owners = Arc::clone(operator.deleted_owners());
         }
