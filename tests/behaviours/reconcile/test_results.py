@@ -3,6 +3,7 @@
 import contextlib
 import threading
 
+import kopf
 import pytest
 from kopf.testing import ApiError
 
@@ -167,3 +168,29 @@ def test_1_14_26_calls_that_hang_fail_after_their_timeout(run, make, cluster, ca
     assert "late" not in cluster.get("widgets", "one").get("status", {})
     assert running.of("coroutine") == ["cancelled"]
     assert "The call has exceeded its timeout of 1 seconds" in caplog.text
+
+
+UNWRITABLE = """
+import kopf
+
+@kopf.on.reconcile("widgets")
+def sync(name, patch, memo, **_):
+    memo.calls.append(("sync", name))
+    patch.status["x"] = 1
+    raise memo.errors[name]
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_1_6_a_rejected_patch_does_not_replace_the_error_of_the_call(run, make, cluster):
+    cluster.freeze()
+    cluster.inject("code", 422, verb="patch", resource="widgets")
+    errors = {"temporary": kopf.TemporaryError("quota", delay=600), "permanent": kopf.PermanentError("never")}
+    running = run(source=UNWRITABLE, share={"errors": errors})
+    for name in errors:
+        make(name)
+    running.settle()
+    cluster.advance(300)
+    assert sorted(running.of("sync")) == ["permanent", "temporary"]
+    cluster.advance(400)
+    assert sorted(running.of("sync")) == ["permanent", "temporary", "temporary"]

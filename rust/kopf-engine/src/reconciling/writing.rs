@@ -7,8 +7,9 @@ use kopf_core::json::merge_patch::Patch;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::persistence::finalizer::Edit;
+use kopf_core::request_error::RequestError;
 use kopf_core::schedule::ReconcileResult;
-use kopf_core::writes::{WriteOutcome, WriteRequest};
+use kopf_core::writes::{WriteFailure, WriteOutcome, WriteRequest};
 
 use super::Reconcilers;
 use super::calls::CallPatch;
@@ -75,10 +76,7 @@ impl Reconcilers {
         opened: &OpenedWrite,
         written: &WriteOutcome,
     ) {
-        let mut result = patch.result;
-        if written.carry || written.failure.is_some() {
-            result = ReconcileResult::Failed(None);
-        }
+        let result = result_of(patch.result, written);
         let cycles = self.with_state(|state, now, effects| {
             let reconciler = &state.reconcilers[patch.reconciler];
             // The loss of the lease is logged.
@@ -183,6 +181,22 @@ impl Reconcilers {
     }
 }
 
+/// The result of a reconciliation whose call has had this result.
+///
+/// A failure of the call stays: it has its own delay, or is final.
+fn result_of(call: ReconcileResult, written: &WriteOutcome) -> ReconcileResult {
+    let request = written.failure.as_ref().and_then(WriteFailure::request);
+    let is_incomplete = written.carry || written.failure.is_some();
+    match call {
+        // The lease is lost: the list of the next term starts the reconciliation again.
+        _ if matches!(request, Some(RequestError::Fenced)) => ReconcileResult::Cancelled,
+        ReconcileResult::Succeeded | ReconcileResult::Requeued(_) if is_incomplete => {
+            ReconcileResult::Failed(None)
+        }
+        _ => call,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -243,5 +257,28 @@ mod tests {
         observe(&deleted);
         tokio::time::sleep(Duration::from_secs(100)).await;
         assert_eq!(times().len(), 7);
+    }
+
+    #[test]
+    fn s1_6_a_failed_write_is_a_failure_of_a_call_that_has_returned() {
+        use ReconcileResult::{Cancelled, Failed, FailedPermanently, Requeued, Succeeded};
+        let failed =
+            |error| WriteOutcome { failure: Some(WriteFailure::Request(error)), ..Default::default() };
+        let carried = || WriteOutcome { carry: true, ..Default::default() };
+        let rejected = || failed(RequestError::Transport("a test".to_owned()));
+        let fenced = || failed(RequestError::Fenced);
+        for (call, expected) in [
+            (Succeeded, Failed(None)),
+            (Requeued(5.0), Failed(None)),
+            (Failed(Some(600.0)), Failed(Some(600.0))),
+            (Failed(None), Failed(None)),
+            (FailedPermanently, FailedPermanently),
+            (Cancelled, Cancelled),
+        ] {
+            assert_eq!(result_of(call, &WriteOutcome::default()), call);
+            assert_eq!(result_of(call, &carried()), expected);
+            assert_eq!(result_of(call, &rejected()), expected);
+            assert_eq!(result_of(call, &fenced()), Cancelled, "the next term repeats it");
+        }
     }
 }
