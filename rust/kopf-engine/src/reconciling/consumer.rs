@@ -6,7 +6,6 @@ use kopf_core::cause::EventType;
 use kopf_core::handler::registry::ResourceHandlers;
 use kopf_core::object::Object;
 use kopf_core::resource::Resource;
-use kopf_core::schedule::Priority;
 use kopf_core::time::Timestamp;
 
 use super::Reconcilers;
@@ -192,9 +191,7 @@ impl WatchConsumer for ReconcileConsumer {
                 let late: Vec<_> = late.map(|(index, _)| *index).collect();
                 // The secondary kind, or its namespace, has appeared after the start.
                 for index in late {
-                    let trigger =
-                        Trigger { priority: Priority::Initial, source: "list", cause: None, event: None };
-                    state.trigger_all(index, trigger, now, effects);
+                    state.trigger_all(index, Trigger::of_list(), now, effects);
                 }
                 state.set_listed(&self.name);
             }

@@ -113,6 +113,13 @@ pub(super) struct Trigger<'a> {
     pub(super) cause: Option<&'a str>,
 }
 
+impl Trigger<'_> {
+    /// The trigger of a list that counts for all primaries.
+    pub(super) fn of_list() -> Self {
+        Self { event: None, priority: Priority::Initial, source: "list", cause: None }
+    }
+}
+
 /// The name of an object, with its namespace if it has one.
 pub(super) fn name_of(object: &Object) -> ObjectName {
     (object.namespace().map(Box::from), object.name().unwrap_or_default().into())

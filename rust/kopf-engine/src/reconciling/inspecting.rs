@@ -185,6 +185,22 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_list_after_a_pause_is_a_trigger_even_if_it_is_older_than_an_own_write() {
+        let key: Arc<str> = Arc::from("u1");
+        for (listed, expected) in [(Listed::AfterPause, Some(Priority::Initial)), (Listed::Again, None)] {
+            let (mut state, mut effects) = (state(&json!({})), Effects::default());
+            state.on_primary(0, event(1, Listed::First), START, &mut effects);
+            end_call(&mut state);
+            let response = event(6, Listed::No).object;
+            state.on_response(0, &key, Some(&response), START);
+            state.on_primary(0, event(5, listed), START, &mut effects);
+            assert_eq!(queued(&state), expected, "{listed:?}");
+            let version = state.reconcilers[0].primaries["u1"].object.resource_version();
+            assert_eq!(version, Some("6"), "{listed:?}");
+        }
+    }
+
+    #[tokio::test]
     async fn objects_whose_filters_fail_match_as_before_and_are_inspected_again() {
         let key: Arc<str> = Arc::from("u1");
         let (mut state, mut effects) = (state(&json!({"when": true, "deletion": true})), Effects::default());

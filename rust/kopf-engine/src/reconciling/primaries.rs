@@ -43,6 +43,9 @@ impl State {
         let trigger;
         if let Some(primary) = reconciler.primaries.get_mut(key) {
             if is_older(&event.object, &primary.object) {
+                if event.listed == Listed::AfterPause {
+                    self.trigger(index, key, Trigger::of_list(), now, effects);
+                }
                 return;
             }
             let differs = digests.differ_from(&primary.digests);
