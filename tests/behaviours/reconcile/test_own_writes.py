@@ -165,3 +165,28 @@ def test_own_writes_are_triggers_by_default(make, kopf_operator):
     make("a")
     operator.wait_until_idle()
     assert calls == ["a", "a"]
+
+
+NUMBERED = """
+import kopf
+
+@kopf.on.reconcile("widgets")
+async def sync(name, spec, memo, api, **_):
+    memo.calls.append(("sync", spec.get("id")))
+    if "id" not in spec:
+        await api.patch("widgets", name, {"spec": {"id": "x"}})
+        return kopf.Requeue(0)
+"""
+
+
+@pytest.mark.kopf_embedded_only
+def test_0_3_8_the_next_call_gets_what_the_previous_one_has_written_to_the_primary(run, make, cluster):
+    make()
+    # The watch does not deliver the write.
+    cluster.inject("silence", resource="widgets")
+    running = run(source=NUMBERED)
+    running.until("sync", 2)
+    assert running.of("sync")[:2] == [None, "x"]
+    cluster.clear_faults()
+    cluster.drop_watches("widgets")
+    running.settle()

@@ -6,6 +6,7 @@ use kopf_core::json::value::{Map, Value};
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::relations::TriggerDecision;
+use kopf_core::resource::Resource;
 use kopf_core::schedule::{Delays, Priority};
 use kopf_core::time::Timestamp;
 
@@ -15,6 +16,7 @@ use super::event::{Listed, ObjectEvent, PrimaryEvent, Trigger};
 use super::state::{Primary, Reconciler, State};
 use super::write_triggers::{EndedWrite, OpenedWrite, WrittenRequest};
 use crate::host::{LogRecord, RunId};
+use crate::object_key::key_of;
 use crate::user_client::{StartedWrite, WriteObserver, WriteOutcome, WrittenObject};
 
 /// The field manager of the engine's patches.
@@ -105,6 +107,24 @@ impl State {
         }
     }
 
+    /// Records the state in the response to a write of a call, if it is that of the primary: the next call gets it (0.3.8).
+    fn record_response(
+        &mut self,
+        sender: Option<(usize, u64)>,
+        (resource, response): (&Resource, &Arc<Object>),
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
+        let Some((index, number)) = sender else { return };
+        let Reconciler { primaries, numbers, .. } = &self.reconcilers[index];
+        let Some(key) = numbers.get(&number).cloned() else { return };
+        let is_of_kind = primaries.get(&key).is_some_and(|primary| *primary.resource == *resource);
+        if is_of_kind && key_of(response) == key {
+            self.on_response(index, &key, Some(response), now);
+            self.establish(index, &key, now, effects);
+        }
+    }
+
     /// Logs a hot loop.
     pub(super) fn report_hot_loop(
         &mut self,
@@ -133,6 +153,7 @@ pub struct CallWrites(pub Arc<Reconcilers>);
 struct CallWrite {
     reconcilers: Arc<Reconcilers>,
     opened: OpenedWrite,
+    resource: Arc<Resource>,
     manager: String,
     request: Option<Box<[u8]>>,
     is_over: bool,
@@ -145,6 +166,7 @@ impl WriteObserver for CallWrites {
         Some(Box::new(CallWrite {
             reconcilers: Arc::clone(&self.0),
             opened,
+            resource: Arc::clone(write.resource),
             manager: write.manager.unwrap_or(OWN_MANAGER).to_owned(),
             request: write.body.map(Box::from),
             is_over: false,
@@ -153,12 +175,17 @@ impl WriteObserver for CallWrites {
 }
 
 impl CallWrite {
-    fn end(&mut self, response: Option<&Object>) {
+    fn end(&mut self, response: Option<&Arc<Object>>) {
         self.is_over = true;
-        let Self { opened, manager, request, .. } = &*self;
+        let Self { opened, resource, manager, request, .. } = &*self;
         let request = request.as_deref().map(WrittenRequest::Json);
-        let ended = EndedWrite { opened, response, manager, request };
-        self.reconcilers.with_state(|state, now, effects| state.end_write(&ended, now, effects));
+        let ended = EndedWrite { opened, response: response.map(Arc::as_ref), manager, request };
+        self.reconcilers.with_state(|state, now, effects| {
+            state.end_write(&ended, now, effects);
+            if let Some(response) = response {
+                state.record_response(opened.sender, (resource, response), now, effects);
+            }
+        });
     }
 }
 
@@ -168,7 +195,7 @@ impl StartedWrite for CallWrite {
             WriteOutcome::Accepted { object, is_deletion: false } => object,
             _ => None,
         };
-        self.end(object.map(Arc::as_ref).filter(|object| object.kind() != Some("Status")));
+        self.end(object.filter(|object| object.kind() != Some("Status")));
     }
 }
 
