@@ -73,6 +73,11 @@ impl ReadinessBarrier {
         self.open_if_ready();
     }
 
+    /// The names of the required streams.
+    pub fn names(&self) -> Vec<String> {
+        self.streams.keys().cloned().collect()
+    }
+
     /// Whether calls may start.
     pub fn is_open(&self) -> bool {
         self.is_open

@@ -54,6 +54,34 @@ def test_a_takeover_calls_each_primary_once_after_the_list(cluster, release, set
     assert calls == ["one"]
 
 
+def test_a_takeover_reports_the_lists_that_it_waits_for(
+    cluster, release, settings, make, kopf_operator, caplog
+):
+    cluster.freeze()
+    calls = []
+
+    def handlers():
+        @kopf.on.reconcile("widgets")
+        async def sync(name, **_):
+            calls.append(name)
+
+    settings.reconciling.warn_after = 20
+    settings.networking.error_backoffs = []
+    operator = kopf_operator(handlers, settings=settings)
+    make("one")
+    operator.wait_until_idle()
+    cluster.inject("code", 403, verb="list", resource="widgets")
+    release()
+    operator.wait_until_idle()
+    cluster.advance(50)
+    lines = [it.getMessage() for it in caplog.records if "has been waiting for" in it.getMessage()]
+    assert len(lines) == 2 and not calls
+    assert "20 s. Missing: list widgets" in lines[0] and "403" in lines[0]
+    cluster.clear_faults()
+    cluster.advance(60)
+    assert calls == ["one"]
+
+
 @contextlib.contextmanager
 def running(registry, settings):
     """Runs an operator, and yields a function that reads its metrics."""

@@ -45,8 +45,8 @@ impl State {
             return;
         }
         for index in 0..self.reconcilers.len() {
-            let Reconciler { barrier, lists, .. } = &self.reconcilers[index];
-            if !barrier.is_open() || !lists.are_after(pauses) {
+            let reconciler = &mut self.reconcilers[index];
+            if !reconciler.barrier.is_open() || reconciler.awaits_lists(pauses, now) {
                 continue;
             }
             while let Some(grant) = self.reconcilers[index].queue.grant(now) {

@@ -24,7 +24,7 @@ pub struct ReconcileConsumer {
     reconcilers: Arc<Reconcilers>,
     feed: FeedId,
     /// The name of the stream.
-    name: String,
+    name: Arc<str>,
     resource: Arc<Resource>,
     /// The positions of the reconcilers whose primaries are of the resource.
     primaries: Vec<usize>,
@@ -73,7 +73,7 @@ impl ReconcileConsumer {
         Self {
             reconcilers: Arc::clone(reconcilers),
             feed,
-            name,
+            name: name.into(),
             resource: Arc::clone(&plan.resource),
             primaries,
             related,
@@ -183,7 +183,7 @@ impl WatchConsumer for ReconcileConsumer {
         self.reconcilers.with_state(|state, now, effects| {
             self.retain(&self.list, state, now, effects);
             for index in self.positions() {
-                state.reconcilers[index].lists.insert(self.feed, self.pauses);
+                state.reconcilers[index].lists.insert(self.feed, &self.name, self.pauses);
             }
             if self.list.is_first {
                 let is_open = |state: &State, index: usize| state.reconcilers[index].barrier.is_open();

@@ -170,7 +170,7 @@ impl Reconcilers {
             let mut state = self.state();
             state.expire(now, &mut effects);
             state.repeat_inspections(now, &mut effects);
-            state.warn(&self.health, now, &mut effects);
+            state.warn(&self.health, self.pauses(), now, &mut effects);
             state.next_step = self.start_due(&mut state, now, &mut effects);
             (state.next_step, state.submissions.put(effects.take_tasks(self)))
         };
@@ -207,11 +207,16 @@ impl Reconcilers {
         effects: &mut Effects,
     ) -> Option<Timestamp> {
         // With the locked state: a pause stops the calls that are started before it.
-        let pauses = (!self.pause.is_on()).then(|| self.pause.count());
+        let pauses = self.pauses();
         if let Some(pauses) = pauses {
             state.start_due(self, pauses, now, effects);
         }
         state.next_time(pauses)
+    }
+
+    /// The number of pauses and terms so far; none during a pause.
+    fn pauses(&self) -> Option<u64> {
+        (!self.pause.is_on()).then(|| self.pause.count())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

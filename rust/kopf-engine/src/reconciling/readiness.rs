@@ -1,4 +1,4 @@
-//! The readiness of reconcilers: the streams that they wait for before their first call.
+//! The readiness of reconcilers: the streams that they wait for before their first call, and after pauses.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use kopf_core::time::Timestamp;
 
 use super::Reconcilers;
 use super::effects::Effects;
+use super::lists::Relisting;
 use super::state::{Reconciler, State, kept};
 use crate::host::LogRecord;
 use crate::watch_health::WatchHealth;
@@ -34,9 +35,68 @@ impl Reconcilers {
     pub fn missing(&self) -> Vec<String> {
         let state = self.state();
         let waiting = state.reconcilers.iter().filter(|reconciler| !reconciler.barrier.is_open());
+        waiting.map(|reconciler| reconciler.report(&reconciler.barrier)).collect()
+    }
+
+    /// The same, with those of the reconcilers that wait for the lists after a pause.
+    pub fn waiting(&self) -> Vec<String> {
+        let mut waiting = self.missing();
+        let Some(pauses) = self.pauses() else { return waiting };
+        for reconciler in &mut self.state().reconcilers {
+            reconciler.update_relisting(&self.health, pauses);
+            let relisting = reconciler.relisting.as_ref().filter(|it| it.pauses == pauses);
+            waiting.extend(relisting.map(|relisting| reconciler.report(&relisting.barrier)));
+        }
         waiting
-            .map(|reconciler| format!("{}: {}", reconciler.label, reconciler.barrier.missing().join("; ")))
-            .collect()
+    }
+}
+
+impl Reconciler {
+    /// Whether some lists are not from after so many pauses and terms.
+    pub(super) fn awaits_lists(&mut self, pauses: u64, now: Timestamp) -> bool {
+        if self.lists.are_after(pauses) {
+            self.relisting = None;
+            return false;
+        }
+        if self.relisting.as_ref().is_none_or(|relisting| relisting.pauses != pauses) {
+            let streams = self.lists.before(pauses).map(|name| (name.to_owned(), Requirement::Kind));
+            let mut barrier = ReadinessBarrier::new(streams, self.options.warn_after, now);
+            barrier.set_handlers_ready();
+            self.relisting = Some(Relisting { pauses, barrier });
+        }
+        true
+    }
+
+    /// Records which lists have arrived since the pause, and why others have not.
+    fn update_relisting(&mut self, health: &WatchHealth, pauses: u64) {
+        let Some(relisting) = self.relisting.as_mut().filter(|relisting| relisting.pauses == pauses) else {
+            return;
+        };
+        let missing: HashSet<&str> = self.lists.before(pauses).collect();
+        for name in relisting.barrier.names() {
+            let state = match health.error_of(&name) {
+                _ if !missing.contains(&*name) => StreamState::Listed,
+                Some(error) => StreamState::Failed(error),
+                None => continue,
+            };
+            relisting.barrier.set_stream(&name, state);
+        }
+    }
+
+    /// The warning about missing lists that is due now.
+    fn relisting_warning(&mut self, health: &WatchHealth, pauses: u64, now: Timestamp) -> Option<LogRecord> {
+        let next = self.relisting.as_ref()?.barrier.next_warning()?;
+        if now < next {
+            return None;
+        }
+        self.update_relisting(health, pauses);
+        let relisting = self.relisting.as_mut().filter(|relisting| relisting.pauses == pauses)?;
+        let text = relisting.barrier.warning(&self.label, self.options.warn_after, now)?;
+        Some(LogRecord::general(Level::Warning, LOGGER, text))
+    }
+
+    fn report(&self, barrier: &ReadinessBarrier) -> String {
+        format!("{}: {}", self.label, barrier.missing().join("; "))
     }
 }
 
@@ -120,8 +180,17 @@ impl State {
     }
 
     /// Logs the warnings that are due.
-    pub(super) fn warn(&mut self, health: &WatchHealth, now: Timestamp, effects: &mut Effects) {
+    pub(super) fn warn(
+        &mut self,
+        health: &WatchHealth,
+        pauses: Option<u64>,
+        now: Timestamp,
+        effects: &mut Effects,
+    ) {
         for reconciler in &mut self.reconcilers {
+            if let Some(pauses) = pauses {
+                effects.records.extend(reconciler.relisting_warning(health, pauses, now));
+            }
             if reconciler.barrier.next_warning().is_none_or(|next| now < next) {
                 continue;
             }
@@ -140,10 +209,12 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
-    use crate::testing::Fixture;
+    use crate::testing::{Fixture, resource};
 
     #[tokio::test]
     async fn the_names_of_former_streams_are_forgotten() {
@@ -158,5 +229,45 @@ mod tests {
         }
         state.require(&[], &[stream("shops in b")], true, now);
         assert!(state.listed.iter().eq(["shops in b"]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn s0_3_10_the_wait_for_the_lists_after_a_pause_is_reported() {
+        let handler = json!({"id": "sync", "kind": "reconciling", "selector": {"any_name": "shops"}});
+        let fixture = Fixture::with_handlers(vec![handler], &json!({}), |_| (200, None));
+        let pause = &fixture.shared.pause;
+        let reconcilers = Reconcilers::of(&fixture.shared.base, &fixture.health, pause).unwrap();
+        let stream = RequiredStream { name: "shops".to_owned(), reconcilers: vec![0] };
+        reconcilers.require(&[resource("example.com", "shops", true)], &[stream], true);
+        let record_list = |pauses: u64| {
+            reconcilers.with_state(|state, _, _| {
+                state.set_handlers_ready();
+                state.set_listed("shops");
+                state.reconcilers[0].lists.insert(1, &"shops".into(), pauses);
+            });
+        };
+        let step_after = async |seconds: u64| {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            reconcilers.step()
+        };
+        record_list(0);
+        assert!(reconcilers.waiting().is_empty() && reconcilers.step().is_none());
+
+        pause.turn("a test", true);
+        assert!(step_after(60).await.is_none() && reconcilers.waiting().is_empty());
+        pause.turn("a test", false);
+        let first = reconcilers.step();
+        let missing = "list shops: no response yet";
+        assert!(reconcilers.waiting()[0].ends_with(missing) && reconcilers.missing().is_empty());
+        assert!(fixture.lines("has been waiting").is_empty() && first.is_some());
+        assert!(step_after(30).await > first);
+        step_after(30).await;
+        let lines = fixture.lines("has been waiting");
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].ends_with(&format!("has been waiting for 30 s. Missing: {missing}")), "{lines:?}");
+
+        record_list(1);
+        assert!(step_after(30).await.is_none() && reconcilers.waiting().is_empty());
+        assert_eq!(fixture.lines("has been waiting").len(), 2);
     }
 }

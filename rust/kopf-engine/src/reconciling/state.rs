@@ -20,7 +20,7 @@ use super::OwnWrites;
 use super::cycles::Cycles;
 use super::event::{FeedId, PrimaryEvent};
 use super::inspections::{FailedInspections, Inspected};
-use super::lists::CompleteLists;
+use super::lists::{CompleteLists, Relisting};
 use super::measured::Measured;
 use super::relation::Relation;
 use super::submissions::Submissions;
@@ -88,6 +88,8 @@ pub(super) struct Reconciler {
     /// The resources of the primaries.
     pub(super) kinds: Vec<Arc<Resource>>,
     pub(super) barrier: ReadinessBarrier,
+    /// The wait for the lists after a pause, or at the start of a term.
+    pub(super) relisting: Option<Relisting>,
     pub(super) required: Vec<String>,
     pub(super) measured: Measured,
 }
@@ -170,7 +172,7 @@ impl State {
             let pauses = pauses?;
             match (reconciler.barrier.is_open(), reconciler.lists.are_after(pauses)) {
                 (true, true) => reconciler.queue.next_due(),
-                (true, false) => None,
+                (true, false) => reconciler.relisting.as_ref()?.barrier.next_warning(),
                 (false, _) => reconciler.barrier.next_warning(),
             }
         });
@@ -243,6 +245,7 @@ impl Reconciler {
             lists: CompleteLists::default(),
             kinds: Vec::new(),
             barrier: ReadinessBarrier::new([], options.warn_after, now),
+            relisting: None,
             required: Vec::new(),
             measured: Measured::default(),
             options,

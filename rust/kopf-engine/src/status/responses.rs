@@ -112,7 +112,7 @@ fn details(path: &str, status: &OperatorStatus, python: &str) -> Response<Full<B
     let streams = || {
         let mut shown = health.to_json();
         if let (Some(reconcilers), Some(shown)) = (&awaited.reconcilers, shown.as_object_mut()) {
-            shown.insert("waiting".to_owned(), reconcilers.missing().into());
+            shown.insert("waiting".to_owned(), reconcilers.waiting().into());
         }
         shown
     };
