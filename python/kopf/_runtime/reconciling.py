@@ -199,12 +199,7 @@ class Reconcilers:
             result, delay = await self._invoke(call)
             self._answer(call, result, delay, changes_for_engine(call.conditions, call.patch))
         except asyncio.CancelledError:
-            if call.cancellation == "timeout":
-                timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
-                error = ReconcileTimeoutError(f"The call has exceeded its timeout of {timeout:g} seconds.")
-                self._answer(call, *self._fail(call, error))
-            else:
-                self._answer(call, "cancelled")
+            self._answer(call, "cancelled")
         except Exception as e:
             call.error = e
             call.logger.exception(f"{call.prepared.label} has left a patch that cannot be sent: {e}")
@@ -231,12 +226,17 @@ class Reconcilers:
         except Requeue as e:
             returned = e
         except asyncio.CancelledError as e:
-            if call.cancellation is not None or call.stopper.is_set():
+            if call.cancellation is None and not call.stopper.is_set():
+                # The function has awaited a cancelled future.
+                return self._fail(call, TemporaryError(f"cancelled by itself: {e!r}", delay=None))
+            if call.cancellation != "timeout":
                 raise
-            # The function has awaited a cancelled future.
-            return self._fail(call, TemporaryError(f"cancelled by itself: {e!r}", delay=None))
         except Exception as e:
             return self._fail(call, e)
+        if call.cancellation == "timeout":  # the function may have suppressed it
+            timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
+            error = ReconcileTimeoutError(f"The call has exceeded its timeout of {timeout:g} seconds.")
+            return self._fail(call, error)
         if isinstance(returned, Requeue):
             self._log_requeue(call, returned)
             self._set_condition(call, False, "Waiting", returned.reason)

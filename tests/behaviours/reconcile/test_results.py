@@ -170,6 +170,29 @@ def test_1_14_26_calls_that_hang_fail_after_their_timeout(run, make, cluster, ca
     assert "The call has exceeded its timeout of 1 seconds" in caplog.text
 
 
+SUPPRESSING = """
+import asyncio, kopf
+
+@kopf.on.reconcile("widgets", reconcile_timeout=1, retries=1)
+async def sync(memo, patch, **_):
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        memo.calls.append(("sync", "cancelled"))
+    patch.status["late"] = True
+"""
+
+
+def test_1_6_a_call_that_suppresses_its_timeout_fails(run, make, cluster, caplog):
+    running = run(source=SUPPRESSING)
+    make()
+    running.until("sync")
+    running.settle()
+    assert "The call has exceeded its timeout of 1 seconds" in caplog.text
+    assert "late" not in cluster.get("widgets", "one").get("status", {})
+    assert running.of("sync") == ["cancelled"]
+
+
 UNWRITABLE = """
 import kopf
 
