@@ -259,6 +259,8 @@ impl State {
     /// The writes of calls that ran at the same time count, too: most of them are visible after some milliseconds.
     fn await_writes(&mut self, index: usize, key: &Arc<str>, before: u64) -> Option<Timestamp> {
         let writes = self.writes.as_ref()?;
+        // Those of an earlier call, whose time was over, do not end the wait for these.
+        self.unconfirmed.retain(|(of, earlier, _)| (*of, earlier) != (index, key));
         let last = writes.mark();
         if writes.are_visible(before, last) {
             return None;
@@ -309,5 +311,72 @@ impl Reconcilers {
             });
         });
         ReconcileTask::Inspect(Box::new(InspectTask { handler, related, resource, object, reply }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::reconciling::OwnWrites;
+    use crate::reconciling::event::Listed;
+    use crate::reconciling::testing::{START, UID, event, position, primary, state};
+
+    /// Writes with the numbers of those that are not visible. The wait for them ends 10 seconds after the last one.
+    #[derive(Default)]
+    struct Written(Mutex<(u64, BTreeSet<u64>)>);
+
+    impl Written {
+        fn start(&self) {
+            let (last, hidden) = &mut *self.0.lock().unwrap();
+            *last += 1;
+            hidden.insert(*last);
+        }
+
+        fn show(&self, number: u64) {
+            self.0.lock().unwrap().1.remove(&number);
+        }
+    }
+
+    impl OwnWrites for Written {
+        fn mark(&self) -> u64 {
+            self.0.lock().unwrap().0
+        }
+
+        fn are_visible(&self, after: u64, until: u64) -> bool {
+            self.0.lock().unwrap().1.range(after + 1..=until).next().is_none()
+        }
+
+        fn deadline(&self) -> Timestamp {
+            START.plus(10.0 * f64::from(u32::try_from(self.mark()).unwrap()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a9_late_writes_of_an_earlier_call_do_not_end_the_wait_for_those_of_the_last_one() {
+        let (mut state, mut effects) = (state(&json!({})), Effects::default());
+        let (written, key, policy) =
+            (Arc::new(Written::default()), Arc::from(UID), state.reconcilers[0].policy);
+        state.writes = Some(Arc::<Written>::clone(&written));
+        state.on_primary(0, event(1, Listed::First), START, &mut effects);
+        for now in [START, START.plus(10.0)] {
+            let before = written.mark();
+            primary(&mut state).schedule.start(false, now).unwrap();
+            written.start();
+            let deadline = state.await_writes(0, &key, before);
+            primary(&mut state).schedule.finish(ReconcileResult::Requeued(0.0), deadline, &policy, now, 0.0);
+        }
+        let due = |state: &State| position(state).unwrap().due;
+        assert_eq!(due(&state), START.plus(20.0));
+        written.show(1);
+        state.confirm_writes(START.plus(11.0), &mut effects);
+        assert_eq!(due(&state), START.plus(20.0), "the write of the last call is not visible");
+        written.show(2);
+        state.confirm_writes(START.plus(12.0), &mut effects);
+        assert!(due(&state) < START.plus(20.0));
     }
 }
