@@ -85,6 +85,7 @@ impl Cache {
                 feeds: HashMap::new(),
                 last_number: 0,
                 inspected: HashMap::new(),
+                awaited: None,
                 guards: Vec::new(),
             }),
             tickets: Arc::clone(tickets),

@@ -93,9 +93,61 @@ impl CacheState {
             Some((state, None)) => self.store.deliver(state, computed, now),
             None => {}
         }
+        self.on_returned(key, pending.is_none());
         let (state, list) = pending?;
         let object = Arc::clone(&state.object);
         self.inspected.insert(key.clone(), Inspected { state: Some((state, list)), pending: None });
         Some(object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kopf_core::time::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+    use crate::caches::{CacheStream, Caches};
+    use crate::testing::{Fixture, resource};
+
+    const NOW: Timestamp = Timestamp::from_micros(0);
+
+    fn state_of(name: &str, version: u32) -> StoredObject {
+        let metadata =
+            json!({"name": name, "namespace": "x", "uid": name, "resourceVersion": version.to_string()});
+        let object = Object::decode(&json!({"metadata": metadata}).to_string()).unwrap();
+        StoredObject { object: Arc::new(object), owned: Arc::new([]), is_selected: true }
+    }
+
+    #[tokio::test]
+    async fn k7_a_cache_is_ready_when_the_functions_of_the_listed_objects_have_returned() {
+        let caching = json!({"id": "maps", "kind": "caching", "selector": {"any_name": "configmaps"},
+                             "by": [["size", "function"]]});
+        let fixture = Fixture::with_handlers(vec![caching], &json!({}), |_| (200, None));
+        let caches = Caches::of(&fixture.shared.base, &fixture.health, None).unwrap();
+        let (cache, config_maps) = (caches.get(0).unwrap(), resource("", "configmaps", true));
+        let stream = || ("s".to_owned(), None, Arc::clone(&config_maps));
+        let (name, namespace, resource) = stream();
+        caches.require(&[CacheStream { name, namespace, resource, caches: vec![0] }], true);
+        let list = cache.with_state(|state, _| state.store.start_list());
+        let deliver = |name: &str, version: u32, list: Option<ListId>| {
+            cache.put(state_of(name, version), list, &config_maps);
+        };
+        let on_returned = |name: &str| {
+            let key = CacheKey::new(Some("x"), name);
+            cache.with_state(|state, _| state.on_computed(&key, &ComputedKeys::default(), NOW));
+        };
+        deliver("a", 1, Some(list));
+        deliver("b", 1, Some(list));
+        // It has changed before the list was complete.
+        deliver("b", 2, None);
+        cache.with_state(|state, _| Cache::set_listed(state, "s"));
+        on_returned("a");
+        deliver("a", 3, None);
+        on_returned("b");
+        deliver("b", 3, None);
+        assert!(!cache.is_ready(), "the list has shown a newer state");
+        on_returned("b");
+        assert!(cache.is_ready(), "later changes are not awaited");
     }
 }

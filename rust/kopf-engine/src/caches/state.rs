@@ -23,6 +23,8 @@ pub(super) struct CacheState {
     pub(super) last_number: u64,
     /// The objects whose functions are being called.
     pub(super) inspected: HashMap<CacheKey, Inspected>,
+    /// How often the functions of objects must return before the cache is ready; none until all streams are listed.
+    pub(super) awaited: Option<HashMap<CacheKey, usize>>,
     /// Keep handlers from being called until the cache is ready: each with the number of its feed.
     pub(super) guards: Vec<(u64, IndexGateGuard)>,
 }
@@ -47,14 +49,34 @@ impl CacheState {
         self.is_ready && streams.any(|scope| scope.is_none() || scope.as_deref() == namespace)
     }
 
-    /// Opens the cache if all its streams are listed. Returns the guards to be dropped, if it has opened now.
+    /// Opens the cache if all its streams are listed, and the functions of the listed objects have returned. Later changes of these
+    /// objects are not awaited. Returns the guards to be dropped, if it has opened now.
     pub(super) fn check_readiness(&mut self) -> Option<Vec<(u64, IndexGateGuard)>> {
         let streams = self.streams.as_ref()?;
         let is_listed = streams.keys().all(|name| self.listed.contains(name));
-        if self.is_ready || self.resource.is_none() || !is_listed || !self.inspected.is_empty() {
+        if self.is_ready || self.resource.is_none() || !is_listed {
+            self.awaited = None;
             return None;
         }
+        let inspected = self.inspected.iter();
+        let awaited = self.awaited.get_or_insert_with(|| {
+            inspected.map(|(key, it)| (key.clone(), 1 + usize::from(it.pending.is_some()))).collect()
+        });
+        if !awaited.is_empty() {
+            return None;
+        }
+        self.awaited = None;
         self.is_ready = true;
         Some(std::mem::take(&mut self.guards))
+    }
+
+    /// Records that the functions of an object have returned; with `is_last`, for its newest state.
+    pub(super) fn on_returned(&mut self, key: &CacheKey, is_last: bool) {
+        let Some(awaited) = &mut self.awaited else { return };
+        let Some(calls) = awaited.get_mut(key) else { return };
+        *calls = calls.saturating_sub(1);
+        if is_last || *calls == 0 {
+            awaited.remove(key);
+        }
     }
 }
