@@ -77,3 +77,46 @@ impl Caches {
         is_absent.then_some(CachedChild::Absent)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::caches::{CacheConsumer, CacheStream};
+    use crate::testing::{Fixture, resource};
+    use crate::watch::WatchConsumer as _;
+
+    #[tokio::test]
+    async fn children_in_a_new_namespace_are_unknown_until_it_is_listed() {
+        let caching = json!({"id": "maps", "kind": "caching", "selector": {"any_name": "configmaps"}});
+        let fixture = Fixture::with_handlers(vec![caching], &json!({}), |_| (200, None));
+        let caches = Caches::of(&fixture.shared.base, &fixture.health, None).unwrap();
+        let config_maps = resource("", "configmaps", true);
+        let require = |namespaces: &[&str]| {
+            let streams = namespaces.iter().map(|namespace| CacheStream {
+                name: format!("in {namespace}"),
+                namespace: Some((*namespace).to_owned()),
+                resource: Arc::clone(&config_maps),
+                caches: vec![0],
+            });
+            caches.require(&streams.collect::<Vec<_>>(), true);
+        };
+        let list = |namespace: &str| {
+            let stream = (format!("in {namespace}"), Some(namespace));
+            let mut consumer = CacheConsumer::new(&caches, stream, &config_maps, &[0]);
+            consumer.on_init();
+            consumer.on_init_done();
+            consumer
+        };
+        let is_absent = |namespace: &str| {
+            matches!(caches.cached(&config_maps, Some(namespace), "one", "me"), Some(CachedChild::Absent))
+        };
+        require(&["a"]);
+        let _first = list("a");
+        require(&["a", "b"]);
+        assert!(is_absent("a") && !is_absent("b"));
+        let _second = list("b");
+        assert!(is_absent("b"));
+    }
+}

@@ -43,10 +43,12 @@ impl CacheState {
         self.is_ready
     }
 
-    /// Whether the streams deliver the objects of this namespace.
+    /// Whether the objects of this namespace are listed, and the streams deliver their changes.
     pub(super) fn covers(&self, namespace: Option<&str>) -> bool {
-        let mut streams = self.streams.iter().flat_map(BTreeMap::values);
-        self.is_ready && streams.any(|scope| scope.is_none() || scope.as_deref() == namespace)
+        let streams = self.streams.iter().flatten();
+        // Namespaces that are served later are listed after the cache has become ready.
+        let mut listed = streams.filter(|(name, _)| self.listed.contains(*name));
+        self.is_ready && listed.any(|(_, scope)| scope.is_none() || scope.as_deref() == namespace)
     }
 
     /// Opens the cache if all its streams are listed, and the functions of the listed objects have returned. Later changes of these
