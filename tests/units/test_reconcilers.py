@@ -9,6 +9,7 @@ from kopf._cli import check
 from kopf._intents.reconciling_serialization import serialize_reconciler
 from kopf._intents.reconciling_settings import ReconcilingSettings
 from kopf._objects.conditions import Conditions, changes_of
+from kopf._runtime.reconciler_functions import hash_values
 
 
 @pytest.fixture()
@@ -177,3 +178,13 @@ def test_5_the_permissions_are_those_of_the_primary_and_of_related_kinds(registr
     assert {(verb, "shops") for verb in ("list", "watch", "patch")} | {("patch", "shops/status")} <= found
     assert {(verb, plural) for verb in ("list", "watch") for plural in ("pods", "secrets")} <= found
     assert not {("patch", "pods"), ("patch", "secrets")} & found
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [(-1, -2), (-1.0, -2.0), (0, ""), (0, False), (0, "0"), ((-1, "x"), (-2, "x")), (None, 0)],
+)
+def test_1_2_different_values_of_a_function_in_changed_have_different_hashes(before, after):
+    hashes = [hash_values([lambda **_: value], {})[0] for value in (before, after, before)]  # noqa: B023
+    assert hashes[0] != hashes[1]
+    assert hashes[0] == hashes[2]

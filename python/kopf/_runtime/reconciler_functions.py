@@ -26,11 +26,18 @@ def hash_values(parts: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[list[i
     for part in parts:
         if callable(part):
             try:
-                hashes.append(hash(part(**kwargs)) & HASH_MASK)
+                hashes.append(_hash_of(part(**kwargs)) & HASH_MASK)
             except Exception as e:
                 error = e
                 hashes.append(None)
     return hashes, error
+
+
+def _hash_of(value: Any) -> int:
+    # In Python, the hashes of -1 and -2 are equal, as are those of 0 and of the empty string.
+    if isinstance(value, tuple):
+        return hash(tuple(_hash_of(item) for item in value))
+    return hash((type(value), repr(value)) if isinstance(value, int | float) else value)
 
 
 def filters_of(related: Owned | Watched) -> ResourceHandler:
