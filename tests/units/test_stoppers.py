@@ -23,3 +23,23 @@ def test_stoppers_wake_threads_and_loops():
     assert setter.sync_waiter.wait(0) is setter.sync_waiter
     assert setter.sync_waiter.reason == DaemonStoppingReason.DONE | DaemonStoppingReason.OPERATOR_EXITING
     assert setter.is_set(DaemonStoppingReason.DONE)
+
+
+def test_daemons_that_ignore_the_raised_flag_can_be_cancelled():
+    setter = FlagSetter()
+    turns = []
+
+    async def daemon():
+        while len(turns) < 10_000:  # a blocked event loop would never end the test
+            turns.append(await setter.async_waiter.wait(10))
+
+    async def main():
+        setter.set(DaemonStoppingReason.RESOURCE_DELETED)
+        task = asyncio.create_task(daemon())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return task
+
+    assert asyncio.run(main()).cancelled()
+    assert len(turns) < 10

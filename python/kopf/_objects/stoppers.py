@@ -112,14 +112,20 @@ class FlagSetter(Generic[ReasonT]):
             self.sync_event.wait(timeout=timeout)
 
     async def wait_in_loop(self, timeout: float | None) -> None:
-        """Wait in the current event loop for the flag or for the timeout (seconds), whichever comes first."""
+        """Wait in the current event loop for the flag or for the timeout (seconds), whichever comes first.
+
+        It suspends the task also if the flag is already raised, so that a loop around it can be cancelled.
+        """
         future = asyncio.get_running_loop().create_future()
         with _lock:
-            if self._raised:
-                return
-            if self._futures is None:
-                self._futures = set()
-            self._futures.add(future)
+            is_raised = self._raised
+            if not is_raised:
+                if self._futures is None:
+                    self._futures = set()
+                self._futures.add(future)
+        if is_raised:
+            await asyncio.sleep(0)
+            return
         try:
             if self._wait_strategy is not None:
                 await self._wait_strategy.wait_in_loop(future, timeout)
