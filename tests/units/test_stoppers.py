@@ -43,3 +43,9 @@ def test_daemons_that_ignore_the_raised_flag_can_be_cancelled():
 
     assert asyncio.run(main()).cancelled()
     assert len(turns) < 10
+
+
+def test_descriptions_have_the_names_of_the_reasons():
+    setter = FlagSetter()
+    setter.set(DaemonStoppingReason.DONE)
+    assert repr(setter.sync_waiter) == "<SyncFlagWaiter: True, reason=DaemonStoppingReason.DONE>"

@@ -150,7 +150,7 @@ class FlagWaiter(ABC, Generic[ReasonT]):
         self._setter = setter
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.is_set()}, reason={self.reason!r}>"
+        return f"<{type(self).__name__}: {self.is_set()}, reason={self.reason}>"
 
     def __bool__(self) -> bool:
         return self._setter.is_set()
