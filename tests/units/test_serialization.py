@@ -121,6 +121,31 @@ def test_storages_of_users_are_custom_even_inside_of_ours():
     assert serialization.serialize_diffbase_storage(kopf.MultiDiffBaseStorage([MyBase()])) == custom
 
 
+@pytest.mark.parametrize("cls", [kopf.AnnotationsDiffBaseStorage, kopf.StatusDiffBaseStorage])
+def test_ignored_fields_can_be_changed_after_the_construction(cls):
+    storage = cls(ignored_fields=["spec.a"])
+    assert storage.ignored_fields == ["spec.a"]
+    storage.ignored_fields.append(("metadata", "labels", "x.y/z"))
+    storage.ignored_fields.append("spec.replicas")
+    described = serialization.serialize_diffbase_storage(storage)
+    assert described["ignored_fields"] == [
+        ["spec", "a"],
+        ["metadata", "labels", "x.y/z"],
+        ["spec", "replicas"],
+    ]
+
+
+def test_ignored_fields_of_several_storages_apply_to_each_of_them():
+    inner = kopf.StatusDiffBaseStorage(ignored_fields=["spec.b"])
+    storage = kopf.MultiDiffBaseStorage([kopf.AnnotationsDiffBaseStorage(), inner])
+    storage.ignored_fields.append("spec.a")
+    described = serialization.serialize_diffbase_storage(storage)
+    assert [nested["ignored_fields"] for nested in described["storages"]] == [
+        [["spec", "a"]],
+        [["spec", "a"], ["spec", "b"]],
+    ]
+
+
 @pytest.mark.parametrize(("version", "is_compatible"), [(None, False), ("1.45", True)])
 def test_the_compatibility_is_serialized(version, is_compatible):
     settings = kopf.OperatorSettings()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 from kopf._intents import compatibility
@@ -325,6 +325,13 @@ def _values_of(iterator: Iterator[float], iterated: Iterated) -> list[float]:
 
 # Only the exact classes are known to the engine: anything inherited can behave differently, and is asked in
 # Python.
+_DIFFBASE_STORAGES = (
+    diffbase.AnnotationsDiffBaseStorage,
+    diffbase.StatusDiffBaseStorage,
+    diffbase.MultiDiffBaseStorage,
+)
+
+
 def serialize_progress_storage(storage: progress.ProgressStorage) -> Json:
     """Describe a storage of progress; the engine does not know those of users and their combinations."""
     cls = type(storage)
@@ -351,28 +358,23 @@ def serialize_progress_storage(storage: progress.ProgressStorage) -> Json:
     return {"type": "Custom"}
 
 
-def serialize_diffbase_storage(storage: diffbase.DiffBaseStorage) -> Json:
-    """Describe a storage of essences; the engine does not know those of users and their combinations."""
+def serialize_diffbase_storage(
+    storage: diffbase.DiffBaseStorage, outer_ignored: Sequence[list[str]] = ()
+) -> Json:
+    """Describe a storage of essences; the engine does not know those of users and their combinations.
+
+    `outer_ignored` are the ignored fields of the storage that contains this one.
+    """
     cls = type(storage)
-    ignored_fields = [list(field) for field in storage.ignored_fields] if _has_ignored(storage) else []
-    if (
-        isinstance(storage, diffbase.AnnotationsDiffBaseStorage)
-        and cls is diffbase.AnnotationsDiffBaseStorage
-    ):
-        return {
-            "type": "Annotations",
-            **_select_attrs(storage, "prefix key v1"),
-            "ignored_fields": ignored_fields,
-        }
-    if isinstance(storage, diffbase.StatusDiffBaseStorage) and cls is diffbase.StatusDiffBaseStorage:
-        return {"type": "Status", "field": list(parse_field(storage.field)), "ignored_fields": ignored_fields}
-    if isinstance(storage, diffbase.MultiDiffBaseStorage) and cls is diffbase.MultiDiffBaseStorage:
-        return _serialize_multi([serialize_diffbase_storage(nested) for nested in storage.storages])
-    return {"type": "Custom"}
-
-
-def _has_ignored(storage: diffbase.DiffBaseStorage) -> bool:
-    return hasattr(storage, "ignored_fields")  # a user's class might not call the constructor of ours
+    if cls not in _DIFFBASE_STORAGES:
+        return {"type": "Custom"}
+    ignored = [*outer_ignored, *(list(parse_field(field)) for field in storage.ignored_fields)]
+    if isinstance(storage, diffbase.AnnotationsDiffBaseStorage):
+        return {"type": "Annotations", **_select_attrs(storage, "prefix key v1"), "ignored_fields": ignored}
+    if isinstance(storage, diffbase.StatusDiffBaseStorage):
+        return {"type": "Status", "field": list(parse_field(storage.field)), "ignored_fields": ignored}
+    assert isinstance(storage, diffbase.MultiDiffBaseStorage)
+    return _serialize_multi([serialize_diffbase_storage(nested, ignored) for nested in storage.storages])
 
 
 def _serialize_multi(storages: list[Json]) -> Json:

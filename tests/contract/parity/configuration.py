@@ -237,6 +237,18 @@ def claim_essences_are_built_and_stored():
     return answers
 
 
+def claim_ignored_fields_can_be_changed():
+    annotations = kopf.AnnotationsDiffBaseStorage(ignored_fields=["spec.b.c"])
+    status = kopf.StatusDiffBaseStorage()
+    multi = kopf.MultiDiffBaseStorage([annotations, status])
+    for storage in (annotations, status, multi):
+        storage.ignored_fields.append("metadata.labels")
+    return [
+        [storage.ignored_fields, json.dumps(storage.build(body=fresh()))]
+        for storage in (annotations, status, multi)
+    ]
+
+
 def claim_abstract_storages():
     return outcomes(kopf.ProgressStorage, kopf.DiffBaseStorage)
 

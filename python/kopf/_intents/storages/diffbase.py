@@ -43,7 +43,10 @@ class DiffBaseStorage(StorageKeyMarkingConvention, StorageStanzaCleaner, metacla
 
     def __init__(self, ignored_fields: Iterable[dicts.FieldSpec] | None = None) -> None:
         super().__init__()
-        self.ignored_fields = [dicts.parse_field(field) for field in ignored_fields or ()]
+        # Unparsed: operators read and change the fields as they were given.
+        self.ignored_fields = list(ignored_fields or ())
+        for field in self.ignored_fields:
+            dicts.parse_field(field)  # raises for wrong types
 
     def build(self, *, body: Body, extra_fields: Iterable[dicts.FieldSpec] | None = None) -> BodyEssence:
         """Make the essence of the object, with the extra fields that are of interest for handlers."""
