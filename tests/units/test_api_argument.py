@@ -1,9 +1,9 @@
-"""Which functions get the argument `api`."""
+"""Which functions get the argument `api`, and which ones name it."""
 
 import functools
 
 import pytest
-from kopf._runtime.api_argument import named_arguments
+from kopf._runtime.api_argument import named_arguments, required_arguments
 
 
 class Handler:
@@ -31,13 +31,27 @@ def wrapper(**kwargs):
     [
         plain,
         lambda *, api, **_: None,
-        lambda api=None, **_: None,
         Handler(),
         Handler().method,
         functools.partial(plain, spec=1),
     ],
 )
-def test_functions_that_name_it(fn):
+def test_functions_that_require_it(fn):
+    assert "api" in required_arguments(fn)
+    assert "api" in named_arguments(fn)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        functools.partial(plain, api=1),
+        functools.partial(plain, api=None),
+        lambda *, api=1, **_: None,
+        lambda api=None, **_: None,
+    ],
+)
+def test_functions_with_a_default_value(fn):
+    assert "api" not in required_arguments(fn)
     assert "api" in named_arguments(fn)
 
 
@@ -52,8 +66,6 @@ def test_functions_that_name_it(fn):
         Handler().other,
         print,
         functools.partial(plain, 1, 2),
-        functools.partial(plain, api=1),
-        lambda *, api=1, **_: None,
     ],
 )
 def test_functions_that_do_not_name_it(fn):

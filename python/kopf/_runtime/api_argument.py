@@ -1,4 +1,4 @@
-"""The arguments `api` and `conditions`: functions get them if they name them; and the provider of clients."""
+"""The arguments `api` and `conditions`: functions that require them get them; and the provider of clients."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ class ApiProvider(Protocol):
 
 
 def named_arguments(fn: Callable[..., Any]) -> frozenset[str]:
-    """The arguments that the signature of the function names.
+    """The arguments that the signature of the function names; those of `**kwargs` are not named."""
+    return frozenset(it.name for it in _named_parameters(fn))
 
-    Those of `**kwargs` are not named. One with a default has the value that the author has bound, such as in
-    a partial, unless it is None.
+
+def required_arguments(fn: Callable[..., Any]) -> frozenset[str]:
+    """The named arguments without a default value.
+
+    A default, also of a partial, is a value of the author, and None often stands for a client that the
+    function makes by itself.
     """
+    return frozenset(it.name for it in _named_parameters(fn) if it.default is it.empty)
+
+
+def _named_parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         parameters = inspect.signature(fn, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):
-        return frozenset()
-    return frozenset(
-        it.name
-        for it in parameters
-        if it.kind in (it.POSITIONAL_OR_KEYWORD, it.KEYWORD_ONLY)
-        and (it.default is it.empty or it.default is None)
-    )
+        return []
+    return [it for it in parameters if it.kind in (it.POSITIONAL_OR_KEYWORD, it.KEYWORD_ONLY)]

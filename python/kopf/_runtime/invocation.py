@@ -31,7 +31,7 @@ from kopf._intents.serialization import whole_limit
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, named_arguments
+from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, required_arguments
 from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, HandlerCall, Outcome, json_copy
 from kopf._runtime.context import handler_var, retry_var
 from kopf._runtime.errors import (
@@ -74,9 +74,9 @@ class PreparedHandler:
         self.is_async = is_async_fn(handler.fn)
         self.is_detached = False  # nothing waits for its thread when the operator stops
         self.label = str(handler)
-        named = named_arguments(handler.fn)
-        self.names_api = API in named
-        self.names_conditions = CONDITIONS in named and isinstance(
+        required = required_arguments(handler.fn)
+        self.names_api = API in required
+        self.names_conditions = CONDITIONS in required and isinstance(
             handler, (ChangingHandler, SpawningHandler)
         )
         # It is called in the event loop, and needs no optional arguments.
