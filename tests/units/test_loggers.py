@@ -1,5 +1,7 @@
 """Log formats, and the loggers of objects."""
 
+import dataclasses
+import enum
 import json
 import logging
 
@@ -38,6 +40,41 @@ def test_json_logs_have_objects():
     )
     assert data.pop("timestamp").endswith("+00:00")
     assert data == {"message": "hello x", "user": "y", "object": ref, "severity": "warn"}
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise ValueError
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (ValueError("boom"), "ValueError: boom"),
+        (ValueError, "ValueError"),
+        (Color.RED, "red"),
+        (Color, ["red"]),
+        (Point(1), {"x": 1}),
+        (Point, "Point"),
+        (b"\xfb\xff", "-_8="),
+        (kopf.Body({"kind": "K"}), {"kind": "K"}),
+        (Unprintable(), "Unprintable: <Unprintable>"),
+    ],
+)
+def test_values_in_json_logs(value, shown):
+    line = formatted(loggers.make_formatter(kopf.LogFormat.JSON), value=value)
+    assert json.loads(line)["value"] == shown
 
 
 def test_unknown_formats_are_rejected():

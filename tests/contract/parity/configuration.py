@@ -3,7 +3,9 @@
 import base64
 import concurrent.futures
 import copy
+import dataclasses
 import datetime
+import enum
 import json
 import logging
 import re
@@ -373,6 +375,50 @@ def claim_json_logs():
         json.loads(line(kopf.LogFormat.JSON, refkey="ref", k8s_ref=REF)),
         json.loads(line(kopf.LogFormat.JSON, severity="mine")),
     ]
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    color: Color
+
+
+class Unprintable:
+    def __str__(self):
+        raise ValueError
+
+    def __repr__(self):
+        return "<unprintable>"
+
+
+def raised():
+    try:
+        raise ValueError("boom")
+    except ValueError as e:
+        return e
+
+
+def claim_values_in_json_logs():
+    values = {
+        "error": ValueError("boom"),
+        "class": ValueError,
+        "member": Color.RED,
+        "members": Color,
+        "object": Point(1, Color.RED),
+        "dataclass": Point,
+        "bytes": b"ab",
+        "urlsafe": bytearray(b"\xfb\xff"),
+        "time": datetime.time(1, 2),
+        "set": {1},
+        "unprintable": Unprintable(),
+        "nested": [{"error": KeyError("x")}],
+    }
+    traced = json.loads(line(kopf.LogFormat.JSON, tb=raised().__traceback__))["tb"]
+    return [json.loads(line(kopf.LogFormat.JSON, **values)), traced.splitlines()[1:2]]
 
 
 def claim_formats_that_are_not():
