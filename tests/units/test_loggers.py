@@ -77,6 +77,14 @@ def test_values_in_json_logs(value, shown):
     assert json.loads(line)["value"] == shown
 
 
+def test_a_message_can_have_its_own_traceback():
+    error = ValueError("boom")
+    extra = {"args": (), "exc_info": (ValueError, error, None), "stack_info": "the stack"}
+    formatter = loggers.make_formatter(kopf.LogFormat.JSON)
+    data = json.loads(formatted(formatter, **extra, msg={"exc_info": "mine", "stack_info": ""}))
+    assert (data["exc_info"], data["stack_info"]) == ("mine", "the stack")
+
+
 def test_unknown_formats_are_rejected():
     with pytest.raises(ValueError, match="Unsupported log format: 5"):
         kopf.configure(log_format=5)

@@ -128,9 +128,10 @@ class ObjectJsonFormatter(ObjectFormatter):
         }
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
-        if record.exc_text:
+        # A message that is a mapping can have its own.
+        if record.exc_text and not fields.get("exc_info"):
             fields["exc_info"] = record.exc_text
-        if record.stack_info:
+        if record.stack_info and not fields.get("stack_info"):
             fields["stack_info"] = self.formatStack(record.stack_info)
         fields["timestamp"] = datetime.datetime.fromtimestamp(record.created, tz=datetime.UTC).isoformat()
         if "k8s_ref" in attrs:

@@ -421,6 +421,15 @@ def claim_values_in_json_logs():
     return [json.loads(line(kopf.LogFormat.JSON, **values)), traced.splitlines()[1:2]]
 
 
+def claim_tracebacks_in_json_logs():
+    error = raised()
+    exc_info, stack_info = (type(error), error, None), "the stack"
+    return [
+        json.loads(line(kopf.LogFormat.JSON, msg=msg, args=(), exc_info=exc_info, stack_info=stack_info))
+        for msg in ("text", {"exc_info": "mine", "stack_info": "mine"}, {"exc_info": "", "stack_info": None})
+    ]
+
+
 def claim_formats_that_are_not():
     return outcomes(lambda: kopf.configure(log_format=5), lambda: kopf.configure(log_format=None))
 
