@@ -186,6 +186,48 @@ def test_lines_that_only_our_handler_sees_need_no_records(
     assert not recorded
 
 
+def test_logged_messages_of_handlers_do_not_slow_down_the_lines_after_them(
+    written: Callable[..., io.StringIO], recorded: list[Any]
+) -> None:
+    stream, adapter = written(), LocalObjectLogger(body=BODY, settings=OperatorSettings())
+    adapter.info("from the handler")
+    log_framework_line(adapter, logging.INFO, "of the framework")
+    assert stream.getvalue().count("\n") == 2
+    assert recorded == ["from the handler"]
+
+
+def add_to_extra(adapter: ObjectLogger) -> None:
+    adapter.extra["tenant"] = "t"
+
+
+def replace_extra(adapter: ObjectLogger) -> None:
+    adapter.extra = {"tenant": "t"}
+
+
+@pytest.mark.parametrize("change", [add_to_extra, replace_extra])
+def test_changes_of_extra_are_in_the_lines(
+    written: Callable[..., io.StringIO], change: Callable[[ObjectLogger], None]
+) -> None:
+    stream = written(log_format=LogFormat.JSON)
+    adapter = LocalObjectLogger(body=BODY, settings=OperatorSettings())
+    log_framework_line(adapter, logging.INFO, "before")
+    change(adapter)
+    log_framework_line(adapter, logging.INFO, "after")
+    adapter.info("usual")
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line.get("tenant") for line in lines] == [None, "t", "t"]
+    assert lines[2].keys() == lines[1].keys()
+    assert ("object" in lines[1]) == (change is add_to_extra)
+
+
+def test_extra_can_be_empty(caplog: pytest.LogCaptureFixture) -> None:
+    adapter = ObjectLogger(body=BODY, settings=OperatorSettings())
+    adapter.extra = None
+    with caplog.at_level(logging.INFO):
+        log_framework_line(adapter, logging.INFO, "info")
+    assert not hasattr(caplog.records[0], "k8s_ref")
+
+
 def test_additions_to_logging_change_nothing(
     written: Callable[..., io.StringIO], monkeypatch: pytest.MonkeyPatch, recorded: list[Any]
 ) -> None:

@@ -54,11 +54,13 @@ _OTHERS: _Classes = [(logging.LogRecord, ("__init__", "getMessage")), (logging.F
 
 def log_framework_line(adapter: AnyLogger, level: int, text: str) -> None:
     """Log a line of the framework; it has no arguments."""
-    # The level is looked at here: native code needs several times as many instructions for this call.
-    if isinstance(adapter, ObjectLogger) and (
-        not adapter.isEnabledFor(level) or _write(adapter, object_of(adapter), level, text)
-    ):
-        return
+    if isinstance(adapter, ObjectLogger):
+        # The level is looked at here: native code needs several times as many instructions for this call.
+        if not adapter.isEnabledFor(level):
+            return
+        source = object_of(adapter)
+        if source is not None and _write(adapter, source, level, text):
+            return
     adapter.log(level, FrameworkMessage(text))
 
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import asdict, is_dataclass
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from kopf._intents import compatibility
 from kopf._intents.settings import OperatorSettings
@@ -233,15 +233,20 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
         self.logger = logger
         self._body = body if isinstance(body, Body) else Body(body)
         self.settings = settings
-        self._extra: dict[str, Any] | None = None
+        self._extra: Any = None
+        self._is_extra_exposed = False
 
     # Most loggers log nothing: the extra is created when it is needed.
     @property
-    def extra(self) -> dict[str, Any]:  # type: ignore[override]
-        """What goes along with each message: the reference to the object, the settings."""
-        if self._extra is None:
-            self._extra = _extra(self._body, self.settings)
-        return self._extra
+    def extra(self) -> dict[str, Any]:
+        """What goes along with each message: the reference to the object, the settings, additions."""
+        self._is_extra_exposed = True
+        return cast("dict[str, Any]", extra_of(self))
+
+    @extra.setter
+    def extra(self, extra: Mapping[str, Any] | None) -> None:
+        self._is_extra_exposed = True
+        self._extra = extra if extra is not None else {}
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the reference to the object to what was given with the call.
@@ -250,14 +255,21 @@ class ObjectLogger(logging.LoggerAdapter[logging.Logger]):
             msg: The message.
             kwargs: The keyword arguments of the call.
         """
-        kwargs["extra"] = {**(self.extra or {}), **(kwargs.get("extra") or {})}
+        kwargs["extra"] = {**extra_of(self), **(kwargs.get("extra") or {})}
         return msg, kwargs
 
 
-# Not a method: the public class has those of Kopf 1.45.
-def object_of(adapter: ObjectLogger) -> Mapping[str, Any]:
-    """The mapping with the values of the object."""
-    return source_of(adapter._body)
+# Not methods: the public class has those of Kopf 1.45.
+def object_of(adapter: ObjectLogger) -> Mapping[str, Any] | None:
+    """The mapping with the values of the object; None if `extra` may have been changed."""
+    return source_of(adapter._body) if not adapter._is_extra_exposed else None
+
+
+def extra_of(adapter: ObjectLogger) -> Any:
+    """The `extra` of the adapter, only to be read."""
+    if adapter._extra is None:
+        adapter._extra = _extra(adapter._body, adapter.settings)
+    return adapter._extra
 
 
 class LocalObjectLogger(ObjectLogger):

@@ -18,7 +18,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._runtime.engine_failures import Failure
 from kopf._runtime.invocation import Invoker, is_async_fn
-from kopf._runtime.loggers import ObjectLogger, object_name
+from kopf._runtime.loggers import ObjectLogger, extra_of, object_name
 
 REPORT_AFTER = 3.0
 REPORT_EVERY = 10.0
@@ -172,7 +172,7 @@ def describe_calls(calls: Calls) -> str:
     texts = []
     for handler, object_logger, began in sorted(calls, key=lambda call: call[2])[:SHOWN]:
         # The logger of an object knows which one it is.
-        ref = object_logger.extra["k8s_ref"] if isinstance(object_logger, ObjectLogger) else None
+        ref = extra_of(object_logger).get("k8s_ref") if isinstance(object_logger, ObjectLogger) else None
         of_object = f" of {object_name(ref)}" if ref else ""
         texts.append(f"{handler.id}{of_object} ({now - began:.0f} s)")
     if len(calls) > SHOWN:
