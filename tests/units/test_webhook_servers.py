@@ -247,6 +247,44 @@ def test_a_context_of_the_user_is_used_and_excludes_insecurity():
         serve(kopf.WebhookServer(context=context, insecure=True), post("/x"))
 
 
+def test_the_given_mode_replaces_that_of_the_context(files):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=files / "cert.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    server = kopf.WebhookServer(addr="127.0.0.1", context=context, verify_mode=ssl.CERT_NONE)
+    assert serve(server, post("/x"))[0] == 200
+    assert context.verify_mode == ssl.CERT_NONE
+
+
+@pytest.mark.parametrize("own_context", [False, True])
+def test_the_certificate_can_be_made_by_a_subclass(files, own_context):
+    calls = []
+
+    class Extended(kopf.WebhookServer):
+        def build_certificate(self, hostnames, password=None):
+            calls.append((hostnames, password))
+            return (files / "cert.pem").read_bytes().rstrip(), (files / "key.pem").read_bytes()
+
+    async def client(config: dict[str, Any]) -> Any:
+        bundle = base64.b64decode(config["caBundle"])
+        return bundle, (await post("/x")(config))[0]
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if own_context else None
+    server = Extended(addr="127.0.0.1", password="secret", extra_sans=["x"], context=context)
+    assert serve(server, client) == ((files / "cert.pem").read_bytes().rstrip(), 200)
+    assert calls == [(["127.0.0.1", "x"], "secret")]
+
+
+def test_a_subclass_does_not_make_a_certificate_that_is_not_needed(files):
+    class Extended(kopf.WebhookServer):
+        @staticmethod
+        def build_certificate(hostnames, password=None):
+            raise NotImplementedError
+
+    pair = {"certfile": files / "cert.pem", "pkeyfile": files / "key.pem", "password": "secret"}
+    assert serve(Extended(addr="127.0.0.1", **pair), post("/x"))[0] == 200
+    assert serve(Extended(addr="127.0.0.1", insecure=True), post("/x"))[0] == 200
+
+
 def test_a_port_is_not_shared():
     async def client(config: dict[str, Any]) -> Any:
         port = int(config["url"].rpartition(":")[2])

@@ -131,7 +131,8 @@ class WebhookServer(WebhookServerBase):
         engine = fn.engine if isinstance(fn, Admission) else None
         async with contextlib.AsyncExitStack() as stack:
             listener: bridge.WebhookServer | tls_proxy.TlsProxy
-            if self.context is None:
+            context = self._context()
+            if context is None:
                 server = bridge.WebhookServer(
                     engine=engine, **self._listener_options(), **self._tls_options()
                 )
@@ -143,10 +144,12 @@ class WebhookServer(WebhookServerBase):
                 listener = await stack.enter_async_context(
                     tls_proxy.TlsProxy(
                         server,
-                        self.context,
+                        context,
                         addr=self.addr,
                         port=self.port or 0,
                         sources=self._tls_options(),
+                        verify_mode=self.verify_mode,
+                        build_certificate=self.build_certificate,
                     )
                 )
                 port = listener.port
@@ -166,6 +169,15 @@ class WebhookServer(WebhookServerBase):
             # Files are replaced one by one: what does not fit now may fit the next time.
             logger.error(f"The changed certificates of the webhook server cannot be used (yet): {e}")
             return False
+
+    def _context(self) -> ssl.SSLContext | None:
+        """The context that needs the TLS proxy; None if the TLS of the engine is sufficient."""
+        if self.context is not None or self.insecure or (self.certfile and self.pkeyfile):
+            return self.context
+        if self.build_certificate is _BUILD_CERTIFICATE:
+            return None
+        # The kind of key may be one that only OpenSSL supports.
+        return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
 
     def _listener_options(self) -> dict[str, Any]:
         return {
@@ -230,6 +242,9 @@ class WebhookServer(WebhookServerBase):
         """
         return bridge.build_certificate(list(hostnames), password)
 
+
+# To detect that it is overridden or replaced.
+_BUILD_CERTIFICATE = WebhookServer.build_certificate
 
 _VERIFY_MODES: dict[ssl.VerifyMode | None, str] = {
     ssl.CERT_NONE: "none",

@@ -12,7 +12,7 @@ import pathlib
 import socket
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from kopf._runtime import bridge
@@ -26,7 +26,6 @@ HANDSHAKE_TIMEOUT = 10.0
 ACCEPT_RETRY_DELAY = 0.1
 """Seconds until the next attempt when the system gives no more connections."""
 BACKLOG = 128
-VERIFY_MODES = {"none": None, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 class TlsProxy:
@@ -40,12 +39,16 @@ class TlsProxy:
         addr: str | None,
         port: int,
         sources: Mapping[str, Any],
+        verify_mode: ssl.VerifyMode | None,
+        build_certificate: Callable[[list[str], str | None], tuple[bytes, bytes]],
     ) -> None:
         super().__init__()
         self._server = server
         self._context = context
         self._addr = addr
         self._sources = sources
+        self._verify_mode = verify_mode
+        self._build_certificate = build_certificate
         self._authority = b""
         self._fingerprint = b""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,11 +95,11 @@ class TlsProxy:
             self._server.report_certificate(pathlib.Path(certfile).read_bytes())
             self._authority = sources["cadata"] or pathlib.Path(sources["cafile"] or certfile).read_bytes()
             return
-        certificate, key = bridge.build_certificate(sources["hostnames"], None)
+        certificate, key = self._build_certificate(sources["hostnames"], sources["password"])
         with tempfile.NamedTemporaryFile() as file:  # 0600; there is no other way into a context
-            file.write(certificate + key)
+            file.write(certificate + b"\n" + key)
             file.flush()
-            self._context.load_cert_chain(file.name)
+            self._context.load_cert_chain(file.name, password=sources["password"])
         self._server.report_certificate(certificate)
         self._authority = certificate
 
@@ -104,12 +107,13 @@ class TlsProxy:
         sources = self._sources
         cafile, capath = sources["verify_cafile"], sources["verify_capath"]
         cadata = sources["verify_cadata"]
+        if self._verify_mode is not None:
+            self._context.verify_mode = self._verify_mode
         if cafile or capath or cadata:
             is_pem = isinstance(cadata, bytes) and cadata.lstrip().startswith(b"-----BEGIN")
             self._context.load_verify_locations(cafile, capath, cadata.decode() if is_pem else cadata)
-        mode = VERIFY_MODES[sources["demand"]]
-        if mode is not None and self._context.verify_mode == ssl.CERT_NONE:
-            self._context.verify_mode = mode
+            if self._context.verify_mode == ssl.CERT_NONE:
+                self._context.verify_mode = ssl.CERT_OPTIONAL
 
     def _compute_fingerprint(self) -> bytes:
         names = ("certfile", "pkeyfile", "cafile")
