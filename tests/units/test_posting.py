@@ -52,6 +52,20 @@ def test_threads_post_by_the_loop():
     assert batches(fn) == [[(REF, "Warning", "R", "m", [])]]
 
 
+def test_operators_can_put_their_own_events_into_the_queue():
+    def fn():
+        event = posting.K8sEvent(ref=REF, type="T", reason="R", message="m")
+        event_queue_var.get().put_nowait(event)
+        asyncio.run_coroutine_threadsafe(
+            event_queue_var.get().put(event._replace(reason="S")), event_queue_loop_var.get()
+        )
+
+    assert [event for batch in batches(fn) for event in batch] == [
+        (REF, "T", "R", "m", []),
+        (REF, "T", "S", "m", []),
+    ]
+
+
 def test_one_bad_event_does_not_stop_the_others(caplog):
     def fn():
         kopf.event(BODY, type="T", reason="bad", message="", backoffs=["soon"])

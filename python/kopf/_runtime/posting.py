@@ -37,7 +37,7 @@ class K8sEvent(NamedTuple):
     type: str
     reason: str
     message: str
-    backoffs: Backoffs
+    backoffs: Backoffs = ()
 
 
 def enqueue(ref: ObjectReference, type: str, reason: str, message: str, backoffs: Backoffs) -> None:
@@ -71,6 +71,10 @@ class EventQueue:
         if not self._items:
             self._loop.call_soon(self.flush)
         self._items.append(item)
+
+    async def put(self, item: K8sEvent) -> None:
+        """Put an event in, as `put_nowait` does. It never waits: the queue has no limit."""
+        self.put_nowait(item)
 
     def flush(self) -> None:
         """Hand over all that is there."""
