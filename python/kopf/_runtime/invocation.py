@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kopf._intents import compatibility
+from kopf._intents.causes import Cause
 from kopf._intents.compatibility import Compatibility
 from kopf._intents.errors import (
     ErrorsMode,
@@ -349,13 +350,18 @@ async def invoke(
     fn: Callable[..., Any],
     *,
     settings: OperatorSettings | None = None,
+    kwargsrc: Cause | None = None,
     kwargs: Mapping[str, Any] | None = None,
     **_: Any,
 ) -> Any:
-    """Call a function, sync or async, with these arguments; for tests of handlers."""
+    """Call a function, sync or async, with the arguments of a cause and others; for tests of handlers."""
     arguments = dict(kwargs or {})
     if is_async_fn(fn):
+        if kwargsrc is not None:
+            arguments |= kwargsrc.async_kwargs
         return await fn(**arguments)
+    if kwargsrc is not None:
+        arguments |= kwargsrc.sync_kwargs
     executor = settings.execution.executor if settings is not None else None
     context = contextvars.copy_context()
     call = functools.partial(context.run, functools.partial(fn, **arguments))

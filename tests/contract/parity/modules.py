@@ -1,5 +1,6 @@
-"""Claims about imports: existing modules, their dependencies, and the names of a star import."""
+"""Claims about imports: existing modules, their dependencies, star imports, functions of private modules."""
 
+import asyncio
 import importlib
 import pickle
 import subprocess
@@ -110,3 +111,22 @@ def claim_pickles():
         outcome(lambda: pickle.loads(pickle.dumps(kopf.TemporaryError("x", delay=5))).delay),
         outcome(lambda: pickle.loads(pickle.dumps(kopf.AdmissionError("x", code=5))).code),
     ]
+
+
+def claim_functions_are_called_with_the_arguments_of_a_cause():
+    from kopf._core.actions.invocation import invoke
+    from kopf._core.intents.causes import ActivityCause
+
+    def function(**kwargs):
+        return ["function", kwargs]
+
+    async def coroutine(**kwargs):
+        return ["coroutine", kwargs]
+
+    cause = ActivityCause(logger="l", indices={"i": "j"}, memo="m", activity="a", settings="s")
+    calls = [
+        invoke(fn, kwargsrc=source, kwargs={"memo": "other", "x": "y"})
+        for fn in (function, coroutine)
+        for source in (cause, None)
+    ]
+    return [asyncio.run(call) for call in calls]
