@@ -83,7 +83,7 @@ def _explain_activity(error: ActivityError) -> str:
     names = ", ".join(f"{id!r}" for id, _ in failed)
     activity = error.activity.value if error.activity is not None else "activity"
     what = f"The {activity} handler{'s' if len(failed) > 1 else ''} {names} failed for good"
-    why = "; ".join(_reason(item.error) for _, item in failed if item.error is not None)
+    why = "; ".join(_reason(item.exception) for _, item in failed if item.exception is not None)
     result = {
         "startup": " The operator has not started.",
         "cleanup": " The operator has stopped without a complete cleanup.",

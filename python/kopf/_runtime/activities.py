@@ -37,7 +37,12 @@ class CallResult(NamedTuple):
 
     outcome: Outcome
     result: Any = None
-    error: BaseException | None = None
+    exception: BaseException | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether the handler is not called again."""
+        return self.outcome.final
 
 
 class ActivityError(OperationalError):
@@ -136,7 +141,7 @@ class Activities:
             if last.outcome.failed:
                 raise ActivityError(
                     "One or more handlers failed.", outcomes=outcomes, activity=activity
-                ) from last.error
+                ) from last.exception
         return {id: last.result for id, last in outcomes.items() if last.result is not None}
 
     def _is_detached(self, handler: ActivityHandler) -> bool:
