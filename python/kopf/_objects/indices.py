@@ -76,6 +76,21 @@ class LiveIndex(Index[K, V]):
     def __contains__(self, item: object) -> bool:
         return item in self._stores
 
+    # In Kopf 1.45, these are in separate objects, which embedded operators get from their indexers.
+    @property
+    def index(self) -> LiveIndex[K, V]:
+        """The index itself."""
+        return self
+
+    def discard(self, key: Hashable) -> None:
+        """Drop all the values of an object."""
+        self._discard(key)
+
+    def replace(self, key: Hashable, obj: Any) -> None:
+        """Put in the values of an object: a mapping of keys and values, or a value of the key None."""
+        values: Mapping[Any, V] = obj if isinstance(obj, Mapping) else {None: obj}
+        self._replace(key, values)
+
     def _discard(self, origin: Hashable) -> None:
         self._drop(origin, self._keys.pop(origin, set()))
 
@@ -127,7 +142,5 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
 
         A mapping is keys and values; None keeps the former values; others are values of the key None.
         """
-        if result is None:
-            return
-        values = result if isinstance(result, Mapping) else {None: result}
-        self[id]._replace(origin, values)
+        if result is not None:
+            self[id].replace(origin, result)

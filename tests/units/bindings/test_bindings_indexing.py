@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from kopf._intents.causes import IndexingCause
 from kopf._intents.handlers import IndexingHandler
+from kopf._objects.indices import Indexers
 from kopf._runtime.context import cause_var
 
 NAMES = ["param", "errors", "timeout", "retries", "backoff", "selector", "labels", "annotations", "when"]
@@ -28,6 +29,16 @@ def play(rig, handlers, *scripts):
         return [reply for one in replies for reply in one], indexers
 
     return asyncio.run(main())
+
+
+def test_embedded_operators_reach_the_index_through_their_indexers():
+    indexers = Indexers()
+    indexers.ensure(["i"])
+    indexers["i"].replace("one", {"x": 1})
+    indexers["i"].replace("other", 2)
+    assert {key: list(store) for key, store in indexers["i"].index.items()} == {"x": [1], None: [2]}
+    indexers["i"].discard("one")
+    assert list(indexers["i"].index) == [None]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
