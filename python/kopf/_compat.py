@@ -7,12 +7,12 @@ with the public replacement, if there is one. Names that have no alias fail with
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
     from typing import Any
 
 ORIGINAL_PACKAGES = ("kopf._cogs", "kopf._core")
@@ -262,8 +262,37 @@ class _Finder:
         return ModuleSpec(fullname, loader, origin="kopf._compat", is_package=is_package)
 
 
+class _AliasModule(ModuleType):
+    """A module without any content: its names are those of other modules, also when they are assigned.
+
+    Deleting an assigned name restores the value before it: tests end their patches in this way.
+    """
+
+    def __getattr__(self, name: str) -> object:
+        return _get(self.__name__, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        source = _source(self.__name__, name)
+        if source is None:
+            super().__setattr__(name, value)
+        else:
+            _replaced.setdefault((self.__name__, name), getattr(*source))
+            setattr(*source, value)
+
+    def __delattr__(self, name: str) -> None:
+        source = _source(self.__name__, name)
+        if source is None or (self.__name__, name) not in _replaced:
+            super().__delattr__(name)
+        else:
+            setattr(*source, _replaced.pop((self.__name__, name)))
+
+
+_replaced: dict[tuple[str, str], object] = {}
+"""The values before assignments, by the alias modules and their names."""
+
+
 class _Loader:
-    """Makes modules without any content: each name is looked up in the table when it is asked for."""
+    """Makes modules whose names are looked up in the table when they are used."""
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType | None:
@@ -271,33 +300,40 @@ class _Loader:
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        def getter(name: str) -> object:
-            return _get(module.__name__, name)
-
-        module.__dict__["__getattr__"] = getter
+        module.__class__ = _AliasModule
 
 
-def _get(module_name: str, name: str) -> object:
-    import warnings
+def _source(module_name: str, name: str) -> tuple[ModuleType, str] | None:
+    """The module of this package with the name, and its name there."""
     from importlib import import_module
-
-    # The import system itself asks for things like `__path__`.
-    if name.startswith("__") and name.endswith("__"):
-        raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
 
     for our_module, names in ALIASES.get(module_name, {}).items():
         for entry in names.split():
             ours, _, theirs = entry.partition("=")
             if name == (theirs or ours):
-                value = getattr(import_module(our_module), ours)
-                kopf = sys.modules["kopf"]
-                public = ours in getattr(kopf, "__all__", ()) and getattr(kopf, ours) is value
-                hint = f"use kopf.{ours}" if public else "there is no public replacement"
-                if our_module == "kopf.testing":
-                    hint = f"use kopf.testing.{ours}"
-                # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
-                warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
-                return value
+                return import_module(our_module), ours
+    return None
+
+
+def _get(module_name: str, name: str) -> object:
+    import warnings
+
+    # The import system itself asks for things like `__path__`.
+    if name.startswith("__") and name.endswith("__"):
+        raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
+
+    source = _source(module_name, name)
+    if source is not None:
+        our_module, ours = source
+        value = getattr(our_module, ours)
+        kopf = sys.modules["kopf"]
+        public = ours in getattr(kopf, "__all__", ()) and getattr(kopf, ours) is value
+        hint = f"use kopf.{ours}" if public else "there is no public replacement"
+        if our_module.__name__ == "kopf.testing":
+            hint = f"use kopf.testing.{ours}"
+        # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
+        warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
+        return value
     hint_text = _hint(f"{module_name}.{name}")
     raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {hint_text}")
 

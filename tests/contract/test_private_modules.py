@@ -143,6 +143,26 @@ def test_modules_that_never_were_are_simply_not_found():
     assert importlib.util.find_spec("kopf.nope") is None
 
 
+def test_assigned_constants_take_effect(monkeypatch):
+    from kopf._runtime import login
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        piggybacking = importlib.import_module("kopf._core.intents.piggybacking")
+        with monkeypatch.context() as patches:
+            patches.setattr(piggybacking, "PRIORITY_OF_CLIENT", 50)
+            assert login.PRIORITY_OF_CLIENT == piggybacking.PRIORITY_OF_CLIENT == 50
+        assert login.PRIORITY_OF_CLIENT == piggybacking.PRIORITY_OF_CLIENT == 10
+
+
+def test_other_names_can_be_assigned(monkeypatch):
+    module = importlib.import_module("kopf._core.intents.piggybacking")
+    monkeypatch.setattr(module, "mine", 1, raising=False)
+    assert module.mine == 1
+    monkeypatch.delattr(module, "mine")
+    assert not hasattr(module, "mine")
+
+
 def test_names_can_be_mocked():
     from unittest.mock import patch
 
