@@ -116,7 +116,7 @@ def test_neither_is_an_error(monkeypatch, name, configuration):
 
 
 async def authenticate(fn, settings):
-    """Log in as an operator without login handlers of its author."""
+    """Log in as an operator without login handlers of its author, with this fallback."""
     registry = kopf.OperatorRegistry()
     registry._activities.append(
         ActivityHandler(
@@ -131,9 +131,35 @@ async def authenticate(fn, settings):
             _fallback=True,
         )
     )
+    return await authenticate_by(registry, settings)
+
+
+async def authenticate_by(registry, settings):
     invoker = Invoker(settings, ExecutorPool())
     activities = Activities(registry=registry, settings=settings, memo={}, indices={}, invoker=invoker)
     return await activities.authenticate()
+
+
+def test_the_engine_logs_in_if_the_installed_library_cannot_be_imported(monkeypatch, tmp_path):
+    package = tmp_path / "kubernetes"
+    package.mkdir()
+    (package / "__init__.py").write_text("import a_dependency_that_is_not_installed")
+    monkeypatch.syspath_prepend(tmp_path)
+    registry = SmartOperatorRegistry()
+    assert "login_via_client" in [handler.id for handler in registry._activities.get_all_handlers()]
+    assert asyncio.run(authenticate_by(registry, kopf.OperatorSettings())) is None
+
+
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_results_of_the_author_are_final(monkeypatch, is_broken):
+    monkeypatch.setattr("kopf._runtime.activities.has_broken_library", lambda: is_broken)
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    def fn(**_):
+        return None
+
+    assert asyncio.run(authenticate_by(registry, kopf.OperatorSettings())) == []
 
 
 @pytest.mark.parametrize("compat, level", [(None, "INFO"), (None, "DEBUG"), ("1.45", "INFO")])

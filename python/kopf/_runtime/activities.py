@@ -28,7 +28,7 @@ from kopf._runtime.context import cause_var
 from kopf._runtime.errors import OperationalError
 from kopf._runtime.given_credentials import GivenCredentials
 from kopf._runtime.invocation import Invoker, PreparedHandler
-from kopf._runtime.login import login_with_kubeconfig, login_with_service_account
+from kopf._runtime.login import has_broken_library, login_with_kubeconfig, login_with_service_account
 from kopf._runtime.work_tracking import work_tracker_var
 
 
@@ -155,7 +155,8 @@ class Activities:
         """Get the credentials, by the ids of the login handlers, for the engine.
 
         None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts
-        better, with tokens that rotate and with exec plugins. If the operator must use only the credentials
+        better, with tokens that rotate and with exec plugins. It does so also if the client library of a
+        fallback cannot be imported. If the operator must use only the credentials
         that it has been given, these replace all results. New credentials of the vault replace the login.
         """
         added = self._given.take_new()
@@ -166,6 +167,9 @@ class Activities:
         handlers = activity_handlers(self._registry).get_handlers(Activity.AUTHENTICATION)
         if not all(handler._fallback and handler.fn in NATIVE_LOGINS for handler in handlers):
             results = await self.run(Activity.AUTHENTICATION)
+            is_fallback = all(handler._fallback for handler in handlers)
+            if not results and exclusive is None and is_fallback and has_broken_library():
+                return None
         elif exclusive is None:
             return None
         return serialize_all(results if exclusive is None else exclusive)

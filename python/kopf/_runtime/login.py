@@ -46,6 +46,22 @@ def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def has_broken_library() -> bool:
+    """Whether a client library is installed but cannot be imported. It imports the others."""
+    return any(
+        _is_installed(name) and not _is_importable(name)
+        for name in ("pykube", "kubernetes", "kubernetes_asyncio")
+    )
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
 def has_client() -> bool:
     """Whether any of the official clients is installed."""
     return has_sync_client() or has_async_client()
