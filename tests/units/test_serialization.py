@@ -1,6 +1,7 @@
 """Serialization of settings and handlers for the engine."""
 
 import decimal
+import enum
 import fractions
 import itertools
 import json
@@ -100,6 +101,33 @@ def test_filters_of_all_forms():
     assert data["when"] is True
     assert data["reason"] == "update"
     assert data["selector"]["any_name"] == {"everything": True}
+
+
+class AnyCase(str):
+    def __eq__(self, other):
+        return str(other).lower() == self.lower()
+
+    __hash__ = str.__hash__
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@pytest.mark.parametrize("value", ["x", 1, True, 1.5, ["x", None], {"x": [1]}, Level.LOW])
+def test_json_values_are_compared_by_the_engine(value):
+    assert serialization.serialize_filter(value) == {"equal": value}
+
+
+@pytest.mark.parametrize(
+    "value", [("x",), {"x"}, [("x",)], {1: 2}, math.nan, b"x", Color.RED, AnyCase("x"), [AnyCase("x")]]
+)
+def test_other_values_are_compared_in_python(value):
+    assert serialization.serialize_filter(value) == {"callable": True}
 
 
 def test_default_storages_are_known_to_the_engine():

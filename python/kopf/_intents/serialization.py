@@ -161,9 +161,23 @@ def serialize_filter(value: Any) -> Json | None:
         return {"present": True}
     if value is MetaFilterToken.ABSENT:
         return {"absent": True}
-    if callable(value):
+    if callable(value) or not _is_json(value):
         return {"callable": True}
     return {"equal": value}
+
+
+_JSON_EQUALITIES: tuple[Any, ...] = (str.__eq__, int.__eq__, float.__eq__)
+
+
+# Other values are compared in Python: they can be equal to values of other types, or to none.
+def _is_json(value: Any) -> bool:
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    if type(value) is list:
+        return all(map(_is_json, value))
+    if type(value) is dict:
+        return all(type(key) is str and _is_json(item) for key, item in value.items())
+    return value is None or type(value).__eq__ in _JSON_EQUALITIES
 
 
 def serialize_selector(selector: Selector) -> Json:

@@ -11,6 +11,7 @@ def test_each_filter_chooses_its_objects(run, make, handled, last_key):
         handled(name)
     running.settle()
     names = ("labelled", "red_team", "teamless", "called", "annotated", "big", "both", "sized")
+    names += ("above", "never")
     chosen = {name: "".join(sorted(running.of(name))) for name in names}
     assert chosen == {
         "labelled": "abd",
@@ -21,6 +22,8 @@ def test_each_filter_chooses_its_objects(run, make, handled, last_key):
         "big": "bcd",
         "both": "b",
         "sized": "bd",
+        "above": "bd",
+        "never": "",
     }
 
 
