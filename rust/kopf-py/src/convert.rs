@@ -197,8 +197,13 @@ fn unusual_key(key: &Bound<'_, PyAny>, path: &JsonPath<'_>) -> PyResult<String> 
     if let Ok(flag) = key.cast::<PyBool>() {
         return Ok(flag.is_true().to_string());
     }
-    if key.is_instance_of::<PyInt>() || key.is_instance_of::<PyFloat>() {
-        return key.repr()?.extract();
+    // Subclasses, such as enumerations, can have another representation.
+    let py = key.py();
+    if key.is_instance_of::<PyInt>() {
+        return py.get_type::<PyInt>().call_method1(intern!(py, "__repr__"), (key,))?.extract();
+    }
+    if key.is_instance_of::<PyFloat>() {
+        return py.get_type::<PyFloat>().call_method1(intern!(py, "__repr__"), (key,))?.extract();
     }
     let class = key.get_type().name()?;
     Err(PyTypeError::new_err(format!(

@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import enum
 import json
 import pickle
 import random
@@ -140,6 +141,19 @@ def test_not_json_is_an_error():
         Object.decode("{")
 
 
+class Number(enum.IntEnum):
+    ONE = 1
+
+
+class Name(enum.StrEnum):
+    A = "a"
+
+
+class Ratio(float):
+    def __repr__(self):
+        return "a ratio"
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -154,7 +168,8 @@ def test_not_json_is_an_error():
         {},
         (1, 2),
         {"a": [{"b": None}]},
-        {1: 2, None: 3, False: 4},
+        {1: 2, None: 3, False: 4, 1.5: 5},
+        {Number.ONE: Number.ONE, Ratio(0.5): Ratio(0.5), Name.A: Name.A},
     ],
 )
 def test_plain_values_are_as_after_json(value):
