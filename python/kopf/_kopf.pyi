@@ -18,6 +18,7 @@ from kopf._objects.resources import Resource
 from kopf._objects.typedefs import HandlerId, RawEventType
 
 __version__: str
+LOGGERS: list[str]  # their levels decide which log lines the engine makes
 
 def explain(
     object: str,
@@ -163,8 +164,7 @@ class Attempt:
 class HandlerCall(Coroutine[Any, Any, HandlerCall]):
     """One call of one handler: a coroutine, which is awaited, or is that of a task. It returns itself.
 
-    `ended` is called with it at its end, also if it is cancelled before its first step; then, it returns
-    nothing.
+    `ended` is called with it at its end. A call that is cancelled before its first step returns nothing.
     """
 
     def __new__(

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from kopf._runtime.bridge import TRACES, Bridge
+from kopf._runtime.bridge import LOGGERS, TRACES, Bridge
 
 
 class Engine:
@@ -46,12 +46,13 @@ def test_levels_are_sent_after_a_change(root_level):
     assert engine.levels == [logging.INFO, logging.DEBUG]
 
 
-def test_the_most_talkative_of_the_loggers_decides(root_level):
+@pytest.mark.parametrize("name", [*LOGGERS, "kopf._core.engines", "kopf.activities", "kopf"])
+def test_each_logger_of_the_engine_and_each_parent_has_its_own_level(root_level, name):
     engine = Engine()
     bridge = Bridge(engine, {}, loop=object())
     root_level(logging.WARNING)
     bridge.poll()
-    logger = logging.getLogger("kopf.objects")
+    logger = logging.getLogger(name)
     logger.setLevel(logging.DEBUG)
     try:
         bridge.poll()
@@ -59,6 +60,11 @@ def test_the_most_talkative_of_the_loggers_decides(root_level):
         logger.setLevel(logging.NOTSET)
     bridge.poll()
     assert engine.levels == [logging.WARNING, logging.DEBUG, logging.WARNING]
+
+
+def test_names_of_the_loggers():
+    assert "kopf._cogs.clients.watching" in LOGGERS
+    assert TRACES.name not in LOGGERS
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kopf._kopf import (
+    LOGGERS,
     Activation,
     AdmissionReview,
     ApiServer,
@@ -92,6 +93,7 @@ from kopf._kopf import (
 )
 
 __all__ = [
+    "LOGGERS",
     "TRACES",
     "Activation",
     "AdmissionReview",
@@ -181,16 +183,18 @@ CompletableItem = Activation | CallDaemon | StopDaemons | CallReconciler
 
 logger = logging.getLogger("kopf._core.reactor.running")
 
-# The loggers that the engine writes to, or their common parents: the most verbose of them sets the threshold.
-ENGINE_LOGGERS = [
-    logging.getLogger(name)
-    for name in ("kopf.objects", "kopf._core.reactor", "kopf._core.engines", "kopf._cogs.clients")
-]
+
+def _with_parents(names: list[str]) -> set[str]:
+    parts = [name.split(".") for name in names]
+    return {".".join(name[:length]) for name in parts for length in range(1, len(name) + 1)}
+
+
+# The loggers that the engine writes to: the most verbose of them sets the threshold.
+ENGINE_LOGGERS = [logging.getLogger(name) for name in LOGGERS]
 
 # They and all their parents: comparing these levels is cheaper than asking for the effective ones.
 LEVEL_SOURCES = [
-    *ENGINE_LOGGERS,
-    *(logging.getLogger(name) for name in ("kopf._core", "kopf._cogs", "kopf")),
+    *(logging.getLogger(name) for name in _with_parents(LOGGERS)),
     logging.getLogger(),
 ]
 

@@ -21,12 +21,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::client::RequestBody;
 use crate::error::RequestError;
-use crate::host::LogRecord;
+use crate::host::{LogRecord, Logger};
 use crate::supervision::guarded;
 use crate::task_context::TaskContext;
 use crate::time::duration::seconds;
 
-const LOGGER: &str = "kopf._core.engines.posting";
+const LOGGER: Logger = Logger::Posting;
 /// Seconds at the exit for posting the events of the last handlers.
 const GRACE: f64 = 1.0;
 

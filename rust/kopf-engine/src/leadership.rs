@@ -19,14 +19,14 @@ use tokio::sync::{mpsc, watch};
 
 use crate::client::Client;
 use crate::fence::Fence;
-use crate::host::{Host, LogRecord};
+use crate::host::{Host, LogRecord, Logger};
 use crate::time::clock::Clock;
 
 use lease_client::LeaseClient;
 use lease_watch::LeaseWatch;
 pub use replica::{Change, Replica};
 
-const LOGGER: &str = "kopf._core.engines.leadership";
+const LOGGER: Logger = Logger::Leadership;
 
 /// The part that this replica has in the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

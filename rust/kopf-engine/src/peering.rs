@@ -23,14 +23,14 @@ use tokio::time::timeout;
 use crate::client::{Client, RequestBody};
 use crate::error::{Failure, RequestError};
 use crate::feed::{Consumer, Feed};
-use crate::host::LogRecord;
+use crate::host::{LogRecord, Logger};
 use crate::operator_pause::Pause;
 use crate::supervision::{Panicked, Restartable, run_restarting, supervised};
 use crate::task_context::TaskContext;
 use crate::time::duration::seconds;
 use crate::watch::{Stream, WatchConsumer};
 
-const LOGGER: &str = "kopf._core.engines.peering";
+const LOGGER: Logger = Logger::Peering;
 /// The groups of the peering resources: Kopf's, and its first one.
 pub const GROUPS: [&str; 2] = ["kopf.dev", "zalando.org"];
 const VERSION: &str = "v1";

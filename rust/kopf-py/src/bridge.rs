@@ -17,7 +17,7 @@ use kopf_core::health::trackers::QueuePosition;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_engine::error::Failure;
-use kopf_engine::host::{Host, HostTask, LogRecord};
+use kopf_engine::host::{Host, HostTask, LogRecord, Logger};
 use tokio::sync::Notify;
 
 /// Maximum number of items per batch. It is large enough to share the cost of a wake-up. It is small enough that not all
@@ -31,12 +31,6 @@ const MAX_DEFERRED: usize = 32;
 /// Maximum number of log records in the queue, for a Python that does not take them for a while. Further ones are dropped, and
 /// their number is logged.
 const MAX_LOG_RECORDS: usize = 10_000;
-
-/// The logger for messages about the operator as a whole.
-pub(crate) const RUNNING: &str = "kopf._core.reactor.running";
-
-/// The logger of the engine's traces.
-const TRACES: &str = "kopf.engine";
 
 /// An item for Python; items are in the order in which the engine submitted them.
 #[derive(Debug)]
@@ -120,7 +114,7 @@ impl Queue {
         if dropped > 0 {
             let text =
                 format!("{dropped} log lines were dropped: the event loop does not take them in time.");
-            batch.push_front(HostItem::Log(LogRecord::general(Level::Warning, RUNNING, text)));
+            batch.push_front(HostItem::Log(LogRecord::general(Level::Warning, Logger::Running, text)));
         }
         batch
     }
@@ -175,7 +169,7 @@ impl HostQueue {
 
     /// Adds a debug line of the engine's traces, regardless of the threshold.
     pub(crate) fn trace(&self, text: String) {
-        self.put(HostItem::Log(LogRecord::general(Level::Debug, TRACES, text)));
+        self.put(HostItem::Log(LogRecord::general(Level::Debug, Logger::Traces, text)));
     }
 
     fn put(&self, item: HostItem) {

@@ -143,6 +143,7 @@ mod _kopf {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("LOGGERS", crate::logging::names())?;
         crate::convert::register_mapping::<ObjectView>(module.py())
     }
 }

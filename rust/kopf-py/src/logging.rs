@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use kopf_core::log_level::Level;
-use kopf_engine::host::LogRecord;
+use kopf_engine::host::{LogRecord, Logger};
 use pyo3::prelude::*;
 
 use crate::views::ObjectView;
@@ -18,6 +18,11 @@ pub(crate) fn number(level: Level) -> u8 {
         Level::Warning => 30,
         Level::Error => 40,
     }
+}
+
+/// The names of the loggers whose levels decide which records the engine creates. Its traces are enabled apart from them.
+pub(crate) fn names() -> Vec<&'static str> {
+    Logger::ALL.iter().filter(|logger| **logger != Logger::Traces).map(|logger| logger.name()).collect()
 }
 
 /// A log record of the engine.
@@ -52,7 +57,7 @@ impl Log {
         let object = entry.object.as_ref().map(|object| Py::new(py, ObjectView::new(Arc::clone(object))));
         Ok(Self {
             level: number(entry.level),
-            logger: entry.logger,
+            logger: entry.logger.name(),
             text: entry.text,
             object: object.transpose()?,
             posted: entry.posted,

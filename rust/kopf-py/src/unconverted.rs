@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
-use kopf_engine::host::LogRecord;
+use kopf_engine::host::{LogRecord, Logger};
 use pyo3::prelude::*;
 
-use crate::bridge::RUNNING;
 use crate::logging::Log;
 
 /// The log record that replaces an item that cannot be converted. The item's sender gets the error as the reply, or no reply.
@@ -15,7 +14,7 @@ pub(crate) fn unconverted(py: Python<'_>, object: Option<Arc<Object>>, error: &P
     let text = format!("Internal error: a request of the engine cannot be converted to Python: {error}");
     let entry = match object {
         Some(object) => LogRecord::local(Level::Error, &object, text),
-        None => LogRecord::general(Level::Error, RUNNING, text),
+        None => LogRecord::general(Level::Error, Logger::Running, text),
     };
     Ok(Py::new(py, Log::new(py, entry)?)?.into_any())
 }

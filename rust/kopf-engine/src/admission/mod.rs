@@ -20,14 +20,14 @@ use tokio::sync::watch;
 use crate::admission::server::{Backend, Call};
 use crate::client::Client;
 use crate::error::RequestError;
-use crate::host::{Host, HostTask, LogRecord};
+use crate::host::{Host, HostTask, LogRecord, Logger};
 use crate::metrics::{OTHER, OpenedReview, ResourceTable, ReviewMetrics};
 
 pub mod managed;
 pub mod server;
 pub mod tls;
 
-const LOGGER: &str = "kopf._core.engines.admission";
+const LOGGER: Logger = Logger::Admission;
 
 /// The state of the router that changes while the operator runs.
 #[derive(Debug, Clone, Default)]

@@ -11,11 +11,11 @@ use kopf_core::resource::Resource;
 use kopf_core::user_request::{Call, DefaultNamespace, KindError, Verb};
 use serde_json::json;
 
-use crate::host::LogRecord;
+use crate::host::{LogRecord, Logger};
 use crate::time::clock::Clock;
 use crate::user_client::{Api, CallError, CallOptions, Response, decoded};
 
-const LOGGER: &str = "kopf.objects";
+const LOGGER: Logger = Logger::Objects;
 
 /// The number of objects in a page of a list.
 const CHUNK: &str = "500";

@@ -28,7 +28,7 @@ use kopf_core::time::Timestamp;
 use tokio::sync::Notify;
 
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
-use crate::host::LogRecord;
+use crate::host::{LogRecord, Logger};
 use crate::reconciling::Reconcilers;
 use crate::task_context::TaskContext;
 use crate::watch_health::WatchHealth;
@@ -40,7 +40,7 @@ pub use consumer::CacheConsumer;
 use memory::Warnings;
 use tickets::Tickets;
 
-const LOGGER: &str = "kopf._core.reactor.caches";
+const LOGGER: Logger = Logger::Caches;
 
 /// The delay between two checks for objects that are not read, in seconds of real time: a part of `rest`.
 const SWEEPS: (f64, f64) = (0.5, 30.0);

@@ -25,13 +25,13 @@ use tokio_util::sync::CancellationToken;
 use crate::client::connection::{Connection, ConnectionOptions};
 use crate::error::LoginError;
 use crate::host::credentials::{Credentials, Login};
-use crate::host::{Host, HostTask, LogRecord, LoginTask};
+use crate::host::{Host, HostTask, LogRecord, Logger, LoginTask};
 use crate::metrics::Counter;
 use crate::time::clock::Clock;
 
 use rejections::{FIRST_RETRIES, RETRIES, Rejected, ran_out};
 
-const LOGGER: &str = "kopf._core.engines.activities";
+const LOGGER: Logger = Logger::Activities;
 const INTERRUPTED: &str = "The login was interrupted by the operator's exit.";
 /// How many rejected credentials are remembered per login handler.
 const REMEMBERED: usize = 3;
@@ -399,7 +399,7 @@ impl Store {
         LoginFailure::Final(error)
     }
 
-    fn log(&self, level: Level, logger: &'static str, text: String) {
+    fn log(&self, level: Level, logger: Logger, text: String) {
         self.host.log(LogRecord::general(level, logger, text));
     }
 }

@@ -56,12 +56,12 @@ use crate::client::unauthorized::OnUnauthorized;
 pub use crate::client::user_requests::Received;
 use crate::error::RequestError;
 use crate::fence::{Fence, Rejection};
-use crate::host::{Host, LogRecord};
+use crate::host::{Host, LogRecord, Logger};
 use crate::metrics::ResourceMetrics;
 use crate::time::clock::Clock;
 use crate::time::virtual_time::Busy;
 
-const LOGGER: &str = "kopf._cogs.clients.api";
+const LOGGER: Logger = Logger::Api;
 
 /// The limits of a request, and the reaction to a 401.
 #[derive(Clone, Copy)]

@@ -7,11 +7,11 @@ use kopf_core::log_level::Level;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::{Host, LogRecord};
+use crate::host::{Host, LogRecord, Logger};
 use crate::time::duration::seconds;
 use crate::watch_health::WatchHealth;
 
-const LOGGER: &str = "kopf._core.reactor.orchestration";
+const LOGGER: Logger = Logger::Orchestration;
 /// Seconds until the log line that handlers wait for the indices; the last delay repeats.
 const LOG_DELAYS: [f64; 2] = [30.0, 120.0];
 const LAST_LOG_DELAY: f64 = 600.0;

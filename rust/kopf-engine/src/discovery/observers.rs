@@ -18,10 +18,10 @@ use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::scan::Discovered;
 use crate::error::RequestError;
 use crate::feed::Consumer;
-use crate::host::{Host, LogRecord};
+use crate::host::{Host, LogRecord, Logger};
 use crate::watch::WatchConsumer;
 
-const LOGGER: &str = "kopf._core.reactor.observation";
+const LOGGER: Logger = Logger::Observation;
 
 /// An event of discovery for the orchestrator.
 #[derive(Debug)]

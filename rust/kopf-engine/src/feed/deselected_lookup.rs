@@ -10,13 +10,13 @@ use kopf_core::object_worker::SelectorMatch;
 use tokio::sync::Notify;
 
 use crate::error::RequestError;
-use crate::host::LogRecord;
+use crate::host::{LogRecord, Logger};
 use crate::object_key::key_of;
 use crate::objects::dispatcher::Dispatcher;
 use crate::time::duration::seconds;
 use crate::watch::{Stream, delay_after};
 
-const LOGGER: &str = "kopf._cogs.clients.watching";
+const LOGGER: Logger = Logger::Watching;
 /// Maximum number of concurrent lookups.
 const MAX_CONCURRENT_LOOKUPS: usize = 8;
 

@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod caching;
 pub mod credentials;
+mod logger;
 pub mod reconcile;
 
 use std::fmt;
@@ -28,6 +29,7 @@ use crate::error::Failure;
 use crate::host::admission::AdmissionReviewTask;
 use crate::host::caching::CacheKeysTask;
 use crate::host::credentials::Login;
+pub use crate::host::logger::Logger;
 use crate::host::reconcile::ReconcileTask;
 
 /// The number of one processing cycle of one object, unique in the process.
@@ -350,8 +352,8 @@ pub struct MatchNamespacesTask {
 pub struct LogRecord {
     /// The severity.
     pub level: Level,
-    /// The logger's name.
-    pub logger: &'static str,
+    /// The logger.
+    pub logger: Logger,
     /// The message. It never contains secrets.
     pub text: String,
     /// The object to which the record belongs.
@@ -364,19 +366,16 @@ pub struct LogRecord {
     pub handling: Option<Handling>,
 }
 
-/// The logger of records about objects.
-pub const OBJECTS: &str = "kopf.objects";
-
 impl LogRecord {
     /// A record without an object.
-    pub fn general(level: Level, logger: &'static str, text: impl Into<String>) -> Self {
+    pub fn general(level: Level, logger: Logger, text: impl Into<String>) -> Self {
         let (object, posted, exception_of, handling) = (None, false, None, None);
         Self { level, logger, text: text.into(), object, posted, exception_of, handling }
     }
 
     /// A record about an object, which is never posted as a Kubernetes event.
     pub fn local(level: Level, object: &Arc<Object>, text: impl Into<String>) -> Self {
-        Self { object: Some(Arc::clone(object)), ..Self::general(level, OBJECTS, text) }
+        Self { object: Some(Arc::clone(object)), ..Self::general(level, Logger::Objects, text) }
     }
 
     /// A record about an object, which may be posted as a Kubernetes event.

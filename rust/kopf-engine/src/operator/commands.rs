@@ -14,11 +14,11 @@ use crate::client::Client;
 use crate::discovery::namespaces::NamespaceScope;
 use crate::discovery::scan::{Scope, scan};
 use crate::error::{Failure, RequestError};
-use crate::host::{HostTask, LogRecord};
+use crate::host::{HostTask, LogRecord, Logger};
 use crate::peering::{GROUPS, is_peering, plural, write_records};
 use crate::task_context::TaskContext;
 
-const LOGGER: &str = "kopf._core.engines.peering";
+const LOGGER: Logger = Logger::Peering;
 
 /// A one-shot command to run instead of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

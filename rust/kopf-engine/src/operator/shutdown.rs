@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::OperatorContext;
 use super::orchestrator::Orchestrator;
-use crate::host::LogRecord;
+use crate::host::{LogRecord, Logger};
 use crate::time::duration::seconds;
 
 /// Stops the watches, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped. A replica
@@ -31,7 +31,7 @@ pub(super) async fn shutdown(orchestrator: &mut Orchestrator, context: &Operator
     if !is_finished {
         let text =
             "Handlers are still running after the loss of the lease; the operator does not wait for them.";
-        shared.base.host.log(LogRecord::general(Level::Error, "kopf._core.engines.leadership", text));
+        shared.base.host.log(LogRecord::general(Level::Error, Logger::Leadership, text));
     }
     // Only now: other operators may start handling as soon as our record is removed.
     orchestrator.leave().await;
@@ -50,7 +50,7 @@ async fn finish_workers(orchestrator: &Orchestrator, context: &OperatorContext) 
     if !is_finished {
         let left = orchestrator.busy().join(", ");
         let text = format!("Unprocessed streams left for [{left}].");
-        shared.base.host.log(LogRecord::general(Level::Warning, "kopf._core.reactor.queueing", text));
+        shared.base.host.log(LogRecord::general(Level::Warning, Logger::Queueing, text));
         shared.force_stopping.cancel();
         shared.detached.give_up();
         shared.workers.wait().await;

@@ -12,10 +12,10 @@ use super::Reconcilers;
 use super::effects::Effects;
 use super::lists::Relisting;
 use super::state::{Reconciler, State, kept};
-use crate::host::LogRecord;
+use crate::host::{LogRecord, Logger};
 use crate::watch_health::WatchHealth;
 
-const LOGGER: &str = "kopf._core.reactor.orchestration";
+const LOGGER: Logger = Logger::Orchestration;
 
 /// A stream that reconcilers need.
 pub struct RequiredStream {

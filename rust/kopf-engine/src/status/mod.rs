@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::caches::Caches;
 use crate::context::index_gate::IndexGate;
 use crate::error::Failure;
-use crate::host::{Host, LogRecord};
+use crate::host::{Host, LogRecord, Logger};
 use crate::http_server::connection_limit::ConnectionLimit;
 use crate::reconciling::Reconcilers;
 use crate::supervision::{Failing, guarded};
@@ -36,7 +36,7 @@ pub use monitor::{HealthMonitor, Monitored};
 use probing::{MAX_WAITING, Waiter};
 use responses::Site;
 
-pub(crate) const LOGGER: &str = "kopf._core.engines.probing";
+pub(crate) const LOGGER: Logger = Logger::Probing;
 
 /// The address and the path of the probes (`--liveness`).
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Client, Received, RequestHead};
-use crate::host::{LogRecord, RunId};
+use crate::host::{LogRecord, Logger, RunId};
 use crate::time::clock::Clock;
 use crate::time::duration::seconds;
 
@@ -39,7 +39,7 @@ use writes::ObservedCall;
 pub(crate) use writes::decoded;
 pub use writes::{StartedWrite, WriteObserver, WriteOutcome, WrittenObject};
 
-const LOGGER: &str = "kopf._cogs.clients.api";
+const LOGGER: Logger = Logger::Api;
 
 /// The options of one call.
 #[derive(Clone, Debug)]

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use crate::client::{Client, RequestBody};
 use crate::error::{ApiError, RequestError};
-use crate::host::{Host, LogRecord};
+use crate::host::{Host, LogRecord, Logger};
 use crate::metrics;
 use crate::operator_pause::Pause;
 use crate::supervision::Panicked;
@@ -37,7 +37,7 @@ mod rejected;
 pub use reconnect::delay_after;
 use rejected::Rejections;
 
-const LOGGER: &str = "kopf._cogs.clients.watching";
+const LOGGER: Logger = Logger::Watching;
 /// Objects per page of a listing, unless the settings specify it. It bounds the memory.
 const PAGE: u64 = 500;
 

@@ -16,7 +16,7 @@ use kopf_core::time::Timestamp;
 
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
-use crate::host::{CycleId, HostTask, LogRecord};
+use crate::host::{CycleId, HostTask, LogRecord, Logger};
 use crate::objects::dispatcher::{CycleError, CycleSummary, Dispatcher, WorkerTask};
 use crate::objects::worker_signals::WorkerSignals;
 use crate::supervision::guarded;
@@ -32,7 +32,7 @@ pub use pool::Pool;
 
 use permit::WorkerPermit;
 
-const LOGGER: &str = "kopf._core.reactor.queueing";
+const LOGGER: Logger = Logger::Queueing;
 /// Seconds until a worker continues after a panic outside of a cycle.
 const PANIC_DELAY: f64 = 1.0;
 

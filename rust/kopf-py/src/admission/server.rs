@@ -11,6 +11,7 @@ use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::admission::server::{Backend, Call as ReceivedRequest, Server};
 use kopf_engine::admission::tls::client_auth::{ClientAuth, ClientAuthMode};
 use kopf_engine::admission::tls::{Sources, Tls, expiry_of_chain};
+use kopf_engine::host::Logger;
 use kopf_engine::host::admission::Rejection;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -23,9 +24,6 @@ use crate::convert::{headers_to_python, peer_to_python};
 use crate::engine::Engine;
 use crate::errors::system;
 use crate::runtime::{runtime, runtime_unless_exiting};
-
-/// The logger of the server's errors.
-const LOGGER: &str = "kopf._core.engines.admission";
 
 /// The requests to be polled by Python.
 struct Inbox {
@@ -238,7 +236,7 @@ fn log_errors(py: Python<'_>, errors: Vec<String>) -> PyResult<()> {
     if errors.is_empty() {
         return Ok(());
     }
-    let logger = py.import("logging")?.call_method1("getLogger", (LOGGER,))?;
+    let logger = py.import("logging")?.call_method1("getLogger", (Logger::Admission.name(),))?;
     for error in errors {
         logger.call_method1("error", ("%s", error))?;
     }

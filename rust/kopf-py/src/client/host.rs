@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kopf_core::log_level::Level;
 use kopf_engine::host::credentials::Login;
-use kopf_engine::host::{Host, HostTask, LogRecord, OBJECTS};
+use kopf_engine::host::{Host, HostTask, LogRecord, Logger};
 
 /// Maximum number of log records that wait for Python. Further ones are dropped.
 const MAX_LOG_RECORDS: usize = 1000;
@@ -41,7 +41,7 @@ impl Host for ClientHost {
         let mut records = self.records();
         // What is logged about objects is the result of a call.
         let is_enabled =
-            self.enabled(entry.level) || (entry.logger == OBJECTS && entry.level != Level::Debug);
+            self.enabled(entry.level) || (entry.logger == Logger::Objects && entry.level != Level::Debug);
         if records.len() < MAX_LOG_RECORDS && is_enabled {
             records.push_back(entry);
         }

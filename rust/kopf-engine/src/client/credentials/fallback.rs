@@ -5,8 +5,9 @@ use kopf_core::log_level::Level;
 use super::Store;
 use crate::client::connection::{Connection, has_kubeconfig, has_named_kubeconfig, has_service_account};
 use crate::error::LoginError;
+use crate::host::Logger;
 
-const FALLBACK_LOGGER: &str = "kopf.activities.authentication";
+const FALLBACK_LOGGER: Logger = Logger::Authentication;
 
 impl Store {
     /// Logs in without login handlers: with the service account and the kubeconfig. If one of them is unusable, the

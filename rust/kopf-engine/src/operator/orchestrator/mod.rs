@@ -21,7 +21,7 @@ use crate::discovery::namespaces::{NamespaceMatches, NamespaceScope};
 use crate::discovery::observers::{DiscoveryQueue, Source};
 use crate::error::Failure;
 use crate::event_recorder::{EventReceiver, EventRecorder};
-use crate::host::{HostTask, LogRecord, MatchResourcesTask};
+use crate::host::{HostTask, LogRecord, Logger, MatchResourcesTask};
 use crate::objects::dispatcher::Dispatcher;
 use crate::operator::OperatorContext;
 use crate::peering::{self, MISSING, Peering, Tasks};
@@ -39,7 +39,7 @@ mod unavailable;
 use refresh::Scan;
 use unavailable::UnavailableGroup;
 
-const LOGGER: &str = "kopf._core.reactor.observation";
+const LOGGER: Logger = Logger::Observation;
 /// The name under which the index gate waits for the first watches.
 const SPAWNING: &str = "the first scan of the cluster";
 /// The key of a watch: a resource and a namespace, or none for all namespaces.
