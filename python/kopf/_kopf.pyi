@@ -379,6 +379,8 @@ class Activation:
     @property
     def is_final(self) -> bool: ...
     @property
+    def remaining_fns(self) -> bool: ...
+    @property
     def task_name(self) -> str:
         """The first handler and the object."""
     @property
@@ -1168,6 +1170,7 @@ def inject(
     retries: int | None = None,
     retry: int = 0,
     together: bool = False,
+    remaining_fns: bool = False,
 ) -> InjectedWork:
     """Inject work items as if they came from the engine; only in builds for tests."""
 

@@ -3,6 +3,7 @@
 import pytest
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.memos import Memo
+from kopf._objects.resources import Resource
 from kopf._runtime.bridge import Object
 from kopf._runtime.cycle_context import CycleContext, InspectedObject
 from kopf._runtime.memos import MemoRegistry
@@ -55,3 +56,14 @@ def test_inspections_use_known_memos_and_keep_no_others():
     reviewed = memos.get_for_review("uid1", ephemeral=False)
     assert inspected().memo is reviewed
     assert memos.get("uid1") is reviewed and inspected().memo is reviewed
+
+
+def test_deferred_functions_are_kept_per_resource():
+    memos = MemoRegistry(Memo())
+    one, two = (Resource("example.com", version, "widgets") for version in ("v1", "v2"))
+    memos.defer_fns("u", one, [print])
+    memos.defer_fns("u", two, [repr])
+    assert memos.pop_deferred_fns("u", one) == [print]
+    assert memos.pop_deferred_fns("u", one) == []
+    assert memos.pop_any_deferred_fns("u") == (two, [repr])
+    assert memos.pop_any_deferred_fns("u") == (None, [])

@@ -106,7 +106,7 @@ def test_an_activation_is_answered_or_dropped():
 
     class Activation:
         cycle, uid, resource, event, initial_patch, change = 1, "u", None, None, None, None
-        task_name, is_final = "Handling of n", True
+        task_name, is_final, remaining_fns = "Handling of n", True, False
         commands = (None,)
 
         def __init__(self):

@@ -166,6 +166,12 @@ class CycleContext:
         """The patch, or None if it was not used so far."""
         return self.patch if self.deferred_fns else self._patch
 
+    @property
+    def unapplied_fns(self) -> Iterable[PatchFn]:
+        """The patch functions for the next cycle, if they could not be applied."""
+        # The handlers of a failed cycle are called again.
+        return self.deferred_fns if self.error else self.patch.fns
+
     def store_results(self, results: Sequence[tuple[str, Any]]) -> None:
         """Put the results of handlers into the status of the patch."""
         store_results(self.patch, results)

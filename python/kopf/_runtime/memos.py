@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from kopf._objects.memos import AnyMemo, Memo
 from kopf._objects.patches import PatchFn
+from kopf._objects.resources import Resource
 
 MAX_REVIEWED = 10_000
 """The limit of memos of objects that were only seen in admission reviews."""
@@ -20,7 +21,7 @@ class MemoRegistry:
         self._memo = memo
         self._memos: dict[str, AnyMemo] = {}
         self._reviewed: dict[str, AnyMemo] = {}
-        self._deferred_fns: dict[str, list[PatchFn]] = {}
+        self._deferred_fns: dict[str, dict[Resource | None, list[PatchFn]]] = {}
 
     def get(self, uid: str) -> AnyMemo:
         """Get the memo of the object; a new one is a copy of the operator's memo."""
@@ -66,10 +67,24 @@ class MemoRegistry:
         self._memos.pop(uid, None)
         self._deferred_fns.pop(uid, None)
 
-    def defer_fns(self, uid: str, fns: Iterable[PatchFn]) -> None:
-        """Keep the patch functions that could not be applied for the next cycle."""
-        self._deferred_fns[uid] = list(fns)
+    def defer_fns(self, uid: str, resource: Resource | None, fns: Iterable[PatchFn]) -> None:
+        """Keep the patch functions that could not be applied for the next cycle of this resource.
 
-    def pop_deferred_fns(self, uid: str) -> list[PatchFn]:
-        """Take the patch functions that could not be applied in the previous cycle."""
-        return self._deferred_fns.pop(uid, [])
+        Different handlers can handle an object as objects of different resources, such as versions of a kind.
+        """
+        self._deferred_fns.setdefault(uid, {})[resource] = list(fns)
+
+    def pop_deferred_fns(self, uid: str, resource: Resource | None) -> list[PatchFn]:
+        """Take the patch functions that could not be applied in the previous cycle of this resource."""
+        by_resource = self._deferred_fns.get(uid)
+        if by_resource is None:
+            return []
+        fns = by_resource.pop(resource, [])
+        if not by_resource:
+            del self._deferred_fns[uid]
+        return fns
+
+    def pop_any_deferred_fns(self, uid: str) -> tuple[Resource | None, list[PatchFn]]:
+        """Take the patch functions of any resource, with that resource."""
+        resource = next(iter(self._deferred_fns.get(uid, ())), None)
+        return resource, self.pop_deferred_fns(uid, resource)

@@ -182,6 +182,7 @@ class TaskDispatcher:
         cycle = self._cycles.get(number)
         if cycle is None:
             uid = activation.uid
+            deferred_fns = self._memos.pop_deferred_fns(uid, activation.resource)
             cycle = self._cycles[number] = CycleContext(
                 activation.object,
                 uid=uid,
@@ -190,7 +191,7 @@ class TaskDispatcher:
                 memos=self._memos,
                 settings=self._settings,
                 indices=self._indices,
-                deferred_fns=self._memos.pop_deferred_fns(uid),
+                deferred_fns=deferred_fns if activation.remaining_fns else (),
                 body=self._daemons.body(uid, activation.resource),
             )
         if activation.initial_patch is not None:
@@ -316,8 +317,7 @@ class TaskDispatcher:
         if cycle is None:
             return
         if host_task.keep_fns:
-            # The handlers of a failed cycle are called again.
-            self._memos.defer_fns(cycle.uid, cycle.deferred_fns if cycle.error else cycle.patch.fns)
+            self._memos.defer_fns(cycle.uid, cycle.resource, cycle.unapplied_fns)
         if cycle.task is not None and not cycle.task.done():
             self._track(cycle.task)  # it is cancelled, but has not ended yet
         cycle.close()
@@ -342,13 +342,15 @@ class TaskDispatcher:
         if cycle is None:
             # There was no activation in this cycle, but the previous one has left its patch functions.
             uid = host_task.object.uid or ""
+            resource, deferred_fns = self._memos.pop_any_deferred_fns(uid)
             cycle = self._cycles[host_task.cycle] = CycleContext(
                 host_task.object,
                 uid=uid,
+                resource=resource,
                 memos=self._memos,
                 settings=self._settings,
                 indices=self._indices,
-                deferred_fns=self._memos.pop_deferred_fns(uid),
+                deferred_fns=deferred_fns,
             )
         try:
             raw = host_task.object.to_dict()

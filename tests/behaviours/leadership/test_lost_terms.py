@@ -223,3 +223,46 @@ def test_a_replica_that_leads_again_writes_its_webhooks_again(cluster, replica, 
     running.stop()
     assert "the admission webhook" not in caplog.text, "a standby does not clean up"
     assert cluster.get(*configuration)["webhooks"]
+
+
+FUNCTIONS = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.networking.error_backoffs = []
+    settings.queueing.error_delays = [600]
+
+@kopf.on.create('widgets')
+def create(name, memo, patch, **_):
+    memo.calls.append(('create', name, kopf.leadership().term))
+    patch.fns.append(lambda body: body['spec'].update(size=5))
+
+@kopf.on.event('widgets')
+def event(name, memo, **_):
+    memo.calls.append(('event', name, kopf.leadership().term))
+"""
+
+
+def test_functions_that_could_not_be_applied_in_a_term_are_dropped_at_its_end(
+    cluster, replica, lease, make, handled
+):
+    running = replica(source=FUNCTIONS)
+    # The first request writes the progress; the second one would write the result of the function.
+    cluster.inject("code", 500, verb="patch", resource="widgets", after=1)
+    make("one", spec={"size": 1})
+    running.until("create")
+    running.settle()
+    codes = [it.code for it in cluster.requests if it.method == "PATCH" and it.path.endswith("/widgets/one")]
+    assert codes == [200, 500]
+    lease("other", 1)
+    cluster.clear_faults()
+    running.settle()
+    # The other leader has handled the object meanwhile.
+    cluster.patch("widgets", "one", {"spec": {"size": 2}})
+    lease("")
+    running.until("event", len(running.of("event")) + 1)
+    running.settle()
+    assert running.of("event")[-1] == ("one", 2)
+    assert running.of("create") == [("one", 0)]
+    assert cluster.get("widgets", "one")["spec"] == {"size": 2}

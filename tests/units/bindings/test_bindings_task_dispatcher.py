@@ -348,13 +348,31 @@ def test_functions_of_an_earlier_cycle_are_kept_when_the_next_one_fails(rig, mak
         made = rig(make_changing(fn), make_changing(fn, id="failing", when=fail))
         await made.play(("handle", [0]), cycle=1, reason="create", new={})
         await made.play(("keep_fns", []), cycle=1)
-        failed = await made.play(("handle", [0]), ("filter", [1]), cycle=2, reason="create", new={})
+        failed = await made.play(
+            ("handle", [0]), ("filter", [1]), cycle=2, reason="create", new={}, remaining_fns=True
+        )
         await made.play(("keep_fns", []), cycle=2)
         return failed, await made.play(("transform", []), cycle=3)
 
     failed, again = asyncio.run(main())
     assert "boo" in failed[0]["error"]
     assert json.loads(again[0])["spec"]["added"] == 1
+
+
+@pytest.mark.parametrize("remaining", [True, False])
+def test_functions_of_an_earlier_cycle_are_dropped_if_the_engine_awaits_none(rig, make_watching, remaining):
+    async def fn(patch, **_):
+        patch.fns.append(lambda body: body["spec"].update(added=body["spec"].get("added", 0) + 1))
+
+    async def main():
+        made = rig(make_watching(fn))
+        await made.play(("watch", [0]), cycle=1)
+        await made.play(("keep_fns", []), cycle=1)
+        await made.play(("watch", [0]), cycle=2, remaining_fns=remaining)
+        return await made.play(("transform", []), cycle=2)
+
+    [text] = asyncio.run(main())
+    assert json.loads(text)["spec"]["added"] == (2 if remaining else 1)
 
 
 def test_memos_live_as_long_as_objects(rig, make_watching):

@@ -96,6 +96,9 @@ pub struct Activation {
     pub initial_patch: Option<Map<String, Value>>,
     /// Whether no other activation follows in this cycle: the host may close the cycle if there is nothing to write.
     pub last: bool,
+    /// Whether the transformation functions of an earlier cycle are still to be applied. Otherwise, the host drops those that it has
+    /// kept: they are from a lost term, or from a deleted object with the same key.
+    pub remaining_fns: bool,
 }
 
 /// The results of the callable filters of one change handler.

@@ -322,6 +322,11 @@ impl Cycle {
         self.handling
     }
 
+    /// Whether the transformation functions of an earlier cycle are still to be applied.
+    pub fn has_remaining_fns(&self) -> bool {
+        self.memory.remaining_fns
+    }
+
     /// Continues with the result of the last effect.
     pub fn resume(&mut self, result: EffectResult, now: Timestamp) -> Effect {
         self.moment.now = now;

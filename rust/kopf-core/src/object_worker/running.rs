@@ -159,18 +159,20 @@ impl RunningCycle {
             };
             activation.commands.insert(0, Command::CallIndexers(pass.clone()));
             self.indexing = Some(pass);
-            self.has_run = true;
-            return Some(CycleEffect::Run(activation));
+            return Some(self.activate(activation));
         }
         Some(match self.next.take()? {
-            Effect::Run(activation) => {
-                self.has_run = true;
-                CycleEffect::Run(activation)
-            }
+            Effect::Run(activation) => self.activate(activation),
             Effect::AwaitConsistency => CycleEffect::AwaitConsistency,
             Effect::Spawn(desired) => CycleEffect::Spawn(desired),
             Effect::Done(decision) => CycleEffect::Decide(decision),
         })
+    }
+
+    fn activate(&mut self, mut activation: Activation) -> CycleEffect {
+        self.has_run = true;
+        activation.remaining_fns = self.cycle.has_remaining_fns();
+        CycleEffect::Run(activation)
     }
 
     /// Takes the index outcomes out of a completion, for the worker. To be called before [`RunningCycle::on_completion`].

@@ -430,7 +430,9 @@ fn the_touch_annotation_is_written_before_the_next_cycle_in_compat_mode() {
         let latest = object(2);
         let latest = is_written.then_some(latest);
         let outcome = WriteOutcome { latest, merged: Map::new(), ..WriteOutcome::default() };
+        scene.worker.memory.remaining_fns = true;
         scene.worker.on_touched(&touched.object, &outcome, context, at(1.0));
+        assert!(scene.worker.memory.remaining_fns, "the functions of the cycle are still to be applied");
         // Without a watch event of the touch, the cycle starts at once.
         assert_eq!(matches!(scene.next(1.0).next, NextAction::Start(_)), !is_written);
     }

@@ -226,7 +226,6 @@ impl ObjectWorker {
         context: WorkerContext<'_>,
         now: Timestamp,
     ) {
-        self.memory.remaining_fns = outcome.carry;
         if self.selector_match == SelectorMatch::Deselected {
             self.selector_match = SelectorMatch::Stale;
         }

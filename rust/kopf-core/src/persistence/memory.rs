@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
+use super::PersistenceConfig;
 use super::base_digest::BaseDigest;
 use super::completed_handling::CompletedHandling;
 use super::consistency::ViewAge;
-use super::diffbase::observed;
 use super::essence::{KnownComparison, LazyEssence, essence};
 use super::keeps_pending_state;
 use super::own_annotations::{base_text, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
-use super::pending_state::{ObservedEssences, Overlay, PendingState, missing, overlaid};
-use super::progress::Record;
+use super::pending_state::{ObservedEssences, Overlay, PendingState, missing};
+use super::recall::{observed_by_some, recall_unwritten};
 use super::rejected_patch::RejectedPatch;
-use super::{Persistence, PersistenceConfig};
 use crate::cause::Reason;
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::{Patch, is_removal, without_nulls};
@@ -379,41 +378,10 @@ impl ObjectMemory {
         pending_state.diffbase = base.map(Box::from);
     }
 
-    /// Drops the state because another operator may have handled the object: the object is authoritative.
+    /// Drops the state because another operator may have handled the object: the object is authoritative. Transformation functions
+    /// are dropped with an unwritten patch: without it, their handlers are called again.
     pub fn invalidate(&mut self) {
+        self.remaining_fns &= self.pending_state.as_ref().is_none_or(|pending| pending.unwritten.is_empty());
         (self.pending_state, self.handled, self.noticed) = (None, None, false);
     }
-}
-
-/// Recalls the observed essences from the progress in the unwritten patch: the memory was dropped while its cycle ran.
-fn recall_unwritten(
-    pending_state: &mut PendingState,
-    object: &Object,
-    persistence: &Persistence,
-    handlers: &ResourceHandlers,
-) {
-    if pending_state.observed == ObservedEssences::default()
-        && let Some(written) = overlaid(object, &pending_state.unwritten)
-    {
-        let fetch = |id: &Arc<str>| persistence.progress_storage.fetch(&written, id).ok().flatten();
-        let records: Vec<_> = handlers.owned.iter().filter_map(fetch).collect();
-        pending_state.observed =
-            observed_by_some(&records, || essence(object, persistence, &handlers.extra_fields));
-    }
-}
-
-/// The essence of the finished handlers, if others are still to be called; or of the last handlers of the previous
-/// handling.
-pub(crate) fn observed_by_some(records: &[Record], present: impl FnOnce() -> Value) -> ObservedEssences {
-    let mut encoded = records.iter().filter_map(|record| record.observed.as_deref()).peekable();
-    let mut observed = ObservedEssences::default();
-    if encoded.peek().is_none() {
-        return observed;
-    }
-    let present = present();
-    let essences = encoded.filter_map(|text| observed::decode(text, &present));
-    essences.for_each(|essence| observed.add(&Arc::new(essence)));
-    let is_partly_done =
-        records.iter().any(|record| record.success || record.failure || !record.subrefs.is_empty());
-    if is_partly_done { observed } else { ObservedEssences { first: None, later: observed.first } }
 }

@@ -15,6 +15,7 @@ pub(crate) mod own_changes;
 pub mod pending_state;
 pub mod progress;
 pub mod rebasing;
+pub(crate) mod recall;
 mod rejected_patch;
 pub mod release;
 mod restart;

@@ -117,6 +117,9 @@ pub(crate) struct ActivationView {
     /// Whether these are the last commands of the cycle.
     #[pyo3(get)]
     is_final: bool,
+    /// Whether the functions of an earlier cycle are still to be applied; otherwise, they are dropped.
+    #[pyo3(get)]
+    remaining_fns: bool,
     /// The name of the asyncio task: the first handler and the object.
     #[pyo3(get)]
     task_name: String,
@@ -173,6 +176,7 @@ impl ActivationView {
             change,
             initial_patch: initial_patch.map(Bound::unbind),
             is_final: activation.last,
+            remaining_fns: activation.remaining_fns,
             task_name,
             handling: activation.handling,
             kinds,

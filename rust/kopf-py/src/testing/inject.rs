@@ -63,10 +63,10 @@ impl InjectedWork {
 /// Puts `count` activations into the queue of an engine, each with the same commands; with `together`, all of them at once.
 ///
 /// A step is a pair of a word and handlers: `watch`, `guarded`, `handle`, `filter`, `select`, `index`, `exclude`; `log`, `transform`, `closed`,
-/// `keep_fns`, `cancel`, `deleted` put that instead.
+/// `keep_fns`, `cancel`, `deleted` put that instead. With `remaining_fns`, functions of an earlier cycle are still to be applied.
 #[pyfunction]
 #[pyo3(signature = (engine, object, steps, *, cycle=1, count=1, reason=None, old=None, new=None, retries=None, retry=0,
-                    together=false))]
+                    together=false, remaining_fns=false))]
 #[expect(clippy::too_many_arguments, reason = "keyword arguments, with their names at the call")]
 #[expect(clippy::needless_pass_by_value, reason = "arguments as Python gives them")]
 pub(crate) fn inject(
@@ -81,6 +81,7 @@ pub(crate) fn inject(
     retries: Option<u64>,
     retry: u64,
     together: bool,
+    remaining_fns: bool,
 ) -> PyResult<InjectedWork> {
     let mut injection = Injection {
         host_queue: engine.host_queue(),
@@ -96,7 +97,8 @@ pub(crate) fn inject(
         let commands: Vec<Command> =
             steps.iter().flat_map(|(word, handlers)| injection.step(word, handlers)).collect();
         if !commands.is_empty() {
-            let activation = Activation { change: change.clone(), commands, ..Activation::default() };
+            let activation =
+                Activation { change: change.clone(), commands, remaining_fns, ..Activation::default() };
             let (task, completion) = injection.activation(cycle + index, activation);
             completions.push(completion);
             if together {

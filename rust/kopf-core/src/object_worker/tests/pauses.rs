@@ -143,3 +143,43 @@ fn a_cycle_of_a_lost_term_is_dropped_with_the_waiting_states() {
     assert!(scene.worker.is_idle());
     assert_eq!(started(scene.take(event(3))).object.resource_version(), Some("3"));
 }
+
+/// A cycle whose functions could not be applied; and neither could its patch, unless that is empty.
+fn leave_functions(scene: &mut Scene, unwritten: Map<String, Value>) {
+    let decision = Decision { fns: true, ..patch() };
+    let write = write_of(scene.conclude(event(1), decision, 0.0));
+    let failure = Some(failed(false));
+    let outcome = WriteOutcome { carry: true, unwritten, failure, ..WriteOutcome::default() };
+    assert!(scene.written(write, outcome, 0.0).carry);
+}
+
+/// Whether the functions of an earlier cycle are applied with the next event.
+fn awaits_functions(scene: &mut Scene) -> bool {
+    match scene.open_at(event(2), 9.0).effect() {
+        Some(CycleEffect::Run(activation)) => activation.remaining_fns,
+        other => panic!("nothing is called: {other:?}"),
+    }
+}
+
+#[test]
+fn functions_are_kept_for_the_next_cycle_but_not_for_the_next_term() {
+    for kind in ["watching", "indexing"] {
+        let mut scene = Scene::new(kind, &json!({}));
+        assert!(!awaits_functions(&mut scene));
+        leave_functions(&mut scene, Map::new());
+        assert!(awaits_functions(&mut scene), "{kind}");
+        scene.worker.begin_term();
+        assert!(!awaits_functions(&mut scene), "{kind}");
+    }
+}
+
+#[test]
+fn functions_are_dropped_in_a_pause_with_the_patch_of_their_handlers() {
+    for is_written in [true, false] {
+        let mut scene = Scene::new("watching", &json!({}));
+        let unwritten = if is_written { Map::new() } else { patch().patch.0 };
+        leave_functions(&mut scene, unwritten);
+        scene.worker.invalidate();
+        assert_eq!(awaits_functions(&mut scene), is_written);
+    }
+}
