@@ -231,7 +231,9 @@ impl Cycle {
             && let Some(change) = self.change()
             && let Some(new) = change.shared_new()
         {
-            self.observed.add(new);
+            let ObservedEssences { first, later } = &self.observed;
+            let new = self.with_reversals(new, first.as_ref(), later.as_ref());
+            self.observed.add(&new);
         }
         before != self.observed
     }
@@ -267,7 +269,7 @@ impl Cycle {
     }
 
     /// Stores the current essence as the diff-base, if it differs. If some handlers were called with an earlier essence, that one
-    /// is stored: the other handlers must still be called for the difference.
+    /// is stored: the other handlers must still be called for the difference. See also [`Cycle::with_reversals`].
     fn store_diffbase(&mut self, patch: &mut Patch) {
         let mut observed = std::mem::take(&mut self.observed);
         let unconfirmed_essence = self.unconfirmed_essence();
@@ -276,21 +278,27 @@ impl Cycle {
             && let Some(is_same) = change.new_equals(&first)
         {
             let is_changed = !is_same;
+            let present = change.shared_new();
+            let base = if is_changed {
+                self.with_reversals(&first, present, observed.later.as_ref())
+            } else {
+                first
+            };
             if is_changed && self.advanced {
-                observed.later = change.shared_new().cloned();
+                observed.later = present.cloned();
             }
             if is_changed || observed.later.is_some() {
                 let storage = &self.config.settings.persistence.diffbase_storage;
                 let missing_patch = Patch(self.missing_patch.clone());
-                let known = ObservedEssences { first: Some(first), later: None };
+                let known = ObservedEssences { first: Some(base), later: None };
                 let known = known.predicted(
                     &self.object,
                     &missing_patch,
                     &self.config.settings.persistence,
                     &self.resource_handlers,
                 );
-                if let Some(first) = known.first {
-                    storage.store(&self.object, patch, &first);
+                if let Some(base) = known.first {
+                    storage.store(&self.object, patch, &base);
                 }
                 self.observed = observed;
                 return;

@@ -10,7 +10,8 @@
 //! 5. `decision`: everything to persist, as one patch.
 //!
 //! `comparison` compares the essence with the diff-base. `final_progress` completes a handling. `custom_storage` reads and writes
-//! the state in custom storages. `obstacle` finds why a handler is not called.
+//! the state in custom storages. `obstacle` finds why a handler is not called. `reversals` finds fields that were changed and
+//! reverted during a handling.
 //!
 //! A cycle that calls no handler and changes nothing needs no activation.
 
@@ -23,6 +24,7 @@ mod final_progress;
 mod foreign_write;
 mod handle;
 mod obstacle;
+mod reversals;
 #[cfg(test)]
 mod tests;
 

@@ -11,6 +11,7 @@ mod crashes;
 mod deferred_progress;
 mod other_operators;
 mod removed_annotations;
+mod reversals;
 mod scene;
 
 use scene::Scene;

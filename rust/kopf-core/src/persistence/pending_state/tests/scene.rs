@@ -44,13 +44,21 @@ impl Scene {
     }
 
     pub(super) fn of(compat: bool, handlers: &[(&str, &str)]) -> Self {
-        let handler = |id: &str, reason: &str| {
-            let selector = json!({"group": "kopf.dev", "version": "v1", "plural": "kopfexamples"});
-            let handler = json!({"id": id, "key": id.len(), "kind": "changing", "reason": reason, "selector": selector,
-                                 "requires_finalizer": reason == "delete"});
+        let handlers = handlers.iter().map(
+            |(id, reason)| json!({"id": id, "reason": reason, "requires_finalizer": *reason == "delete"}),
+        );
+        Self::declared(compat, handlers.collect())
+    }
+
+    /// With these declarations of change handlers.
+    pub(super) fn declared(compat: bool, handlers: Vec<Value>) -> Self {
+        let handler = |mut handler: Value| {
+            handler["key"] = json!(handler["id"].as_str().unwrap().len());
+            handler["kind"] = json!("changing");
+            handler["selector"] = json!({"group": "kopf.dev", "version": "v1", "plural": "kopfexamples"});
             serde_json::from_value(handler).unwrap()
         };
-        let handlers = handlers.iter().map(|(id, reason)| handler(id, reason)).collect();
+        let handlers = handlers.into_iter().map(handler).collect();
         let registry = Arc::new(Registry { handlers });
         let resource = json!({
             "group": "kopf.dev", "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
