@@ -65,6 +65,27 @@ def policies(**spec):
 
 
 @pytest.mark.kopf_embedded_only
+def test_a_denied_part_is_not_written_later_if_a_newer_call_of_its_handler_does_not_set_it(
+    run, make, cluster, handled
+):
+    for item in policies(matchConstraints={"resourceRules": [RULE]}, validations=[FEW_REPLICAS]):
+        cluster.create(item)
+    running = run(source=DENIED, strict=False)
+    make(spec={"size": 1})
+    handled()
+    for size in (9, 2):
+        cluster.patch("widgets", "one", {"spec": {"size": size}})
+        cluster.wait_for("widgets", "one", {"status": {"grown": size}}, timeout=60)
+    cluster.delete("validatingadmissionpolicybindings", "few")
+    cluster.delete("validatingadmissionpolicies", "few")
+    cluster.patch("widgets", "one", {"spec": {"size": 3}})
+    cluster.wait_for("widgets", "one", {"status": {"grown": 3}}, timeout=60)
+    running.settle()
+    assert running.of("grow") == [9, 2, 3]
+    assert cluster.get("widgets", "one")["spec"] == {"size": 3}
+
+
+@pytest.mark.kopf_embedded_only
 def test_a_patch_that_a_policy_denies_holds_up_neither_changes_nor_the_deletion(run, make, cluster, handled):
     for item in policies(matchConstraints={"resourceRules": [RULE]}, validations=[FEW_REPLICAS]):
         cluster.create(item)

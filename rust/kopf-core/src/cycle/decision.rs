@@ -5,7 +5,7 @@ use super::{Cycle, Decision, Effect, Phase};
 use crate::activation::log::LogMessage;
 use crate::cause::Reason;
 use crate::handling::progress::HandlingProgress;
-use crate::json::merge_patch::{self, Patch};
+use crate::json::merge_patch::Patch;
 use crate::json::value::{Value, equal};
 use crate::persistence::completed_handling;
 use crate::persistence::diffbase::observed;
@@ -400,21 +400,6 @@ impl Cycle {
     }
 }
 
-/// The patch that the API server rejected before. It is sent in a separate request: when its delay is over, or when something
-/// else is written.
-impl Cycle {
-    fn send_rejected(&mut self, decision: &mut Decision) {
-        let Some((patch, due)) = self.rejected_patch.take().map(|rejected| *rejected) else { return };
-        let left = due.seconds_since(self.moment.now);
-        if left > 0.0 && !decision.is_written() {
-            decision.delay = earliest(decision.delay, Some(left));
-        } else {
-            let patch = Patch(merge_patch::subtract(patch.0, &decision.patch.0));
-            decision.rejected_patch = (!patch.is_empty()).then(|| Box::new(patch));
-        }
-    }
-}
-
-fn earliest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+pub(super) fn earliest(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.into_iter().chain(other).min_by(f64::total_cmp)
 }

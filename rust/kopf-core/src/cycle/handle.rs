@@ -165,6 +165,7 @@ impl Cycle {
             self.attempt(handler, record.started.unwrap_or(self.moment.now), record.retries)
         });
         let commands: Vec<Command> = attempts.map(|attempt| Command::CallChangeHandler { attempt }).collect();
+        self.record_called(&commands);
         self.phase = Phase::Handling { commands: commands.len() };
         Effect::Run(Activation {
             commands,

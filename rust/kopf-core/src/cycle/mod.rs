@@ -24,12 +24,13 @@ mod final_progress;
 mod foreign_write;
 mod handle;
 mod obstacle;
+mod rejected;
 mod reversals;
 #[cfg(test)]
 mod tests;
 
 use crate::activation::log::LogMessage;
-use crate::activation::{Activation, Completion};
+use crate::activation::{Activation, Command, Completion};
 use crate::cause::{EventType, Reason};
 use crate::daemon::DesiredDaemons;
 use crate::handler::filters::FilterVerdict;
@@ -46,6 +47,7 @@ use crate::persistence::essence::KnownComparison;
 use crate::persistence::finalizer::Edit;
 use crate::persistence::memory::{HandlingStatus, ObjectMemory};
 use crate::persistence::pending_state::ObservedEssences;
+use crate::persistence::superseding::CalledHandler;
 use crate::settings::Settings;
 use crate::time::Timestamp;
 use std::sync::Arc;
@@ -197,6 +199,8 @@ pub struct Cycle {
     observed: ObservedEssences,
     /// A handler has finished in this cycle, or some of its sub-handlers have run.
     advanced: bool,
+    /// The event handlers and change handlers that were called.
+    called: Vec<CalledHandler>,
     phase: Phase,
 }
 
@@ -303,6 +307,7 @@ impl Cycle {
             rejected_patch,
             observed,
             advanced: false,
+            called: Vec::new(),
             phase: Phase::Finished,
         };
         let next = if cycle.needs_load() { cycle.load_state() } else { cycle.begin() };
@@ -322,6 +327,11 @@ impl Cycle {
     /// The handling that the cycle begins or continues; none if it calls no change handlers, or while that is not known.
     pub fn handling(&self) -> Option<Handling> {
         self.handling
+    }
+
+    /// The event handlers and change handlers that were called so far.
+    pub fn called(&self) -> &[CalledHandler] {
+        &self.called
     }
 
     /// Whether the transformation functions of an earlier cycle are still to be applied.
@@ -389,6 +399,18 @@ impl Cycle {
     /// Whether resume handlers may be called.
     fn is_initial(&self) -> bool {
         self.memory.noticed_by_listing && !self.memory.fully_handled_once
+    }
+
+    fn record_called(&mut self, commands: &[Command]) {
+        let attempts = commands.iter().filter_map(|command| match command {
+            Command::CallEventHandler { attempt, .. } | Command::CallChangeHandler { attempt } => {
+                Some(attempt)
+            }
+            _ => None,
+        });
+        self.called.extend(
+            attempts.map(|it| CalledHandler { handler: it.handler, is_first_attempt: it.retry == 0 }),
+        );
     }
 
     fn attempt(&self, index: usize, started: Timestamp, retry: u64) -> Option<Attempt> {

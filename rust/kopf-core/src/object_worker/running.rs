@@ -10,6 +10,7 @@ use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::handling::cause_id::Handling;
 use crate::indexing::IndexPass;
 use crate::object::Object;
+use crate::persistence::superseding::CalledHandler;
 use crate::time::Timestamp;
 use std::sync::Arc;
 
@@ -89,6 +90,11 @@ impl RunningCycle {
     /// The handling that the cycle begins or continues; none if it calls no change handlers, or while that is not known.
     pub fn handling(&self) -> Option<Handling> {
         self.cycle.handling()
+    }
+
+    /// The event handlers and change handlers that were called so far.
+    pub fn called(&self) -> &[CalledHandler] {
+        self.cycle.called()
     }
 
     /// The object that the cycle works on: as received, with our unconfirmed writes applied.

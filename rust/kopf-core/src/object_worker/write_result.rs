@@ -7,10 +7,12 @@ use super::{
 use crate::cause::EventType;
 use crate::cycle::Decision;
 use crate::handling::cause_id::Handling;
-use crate::json::value::Map;
+use crate::json::merge_patch::subtract;
+use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::persistence::consistency::Written;
 use crate::persistence::memory::{HandlingStatus, ObjectMemory, Unwritten};
+use crate::persistence::superseding::CalledHandler;
 use crate::time::Timestamp;
 use crate::writes::{Rejection, WriteOutcome, WriteRequest};
 use std::sync::Arc;
@@ -44,6 +46,10 @@ pub struct DecidedWrite {
     pub object: Arc<Object>,
     /// The handling that the cycle has begun or continued.
     pub handling: Option<Handling>,
+    /// The handlers that may have set fields of the patch.
+    called: Vec<CalledHandler>,
+    /// The parts that the server has rejected before.
+    repeated: Map<String, Value>,
     deletion_handled: bool,
     stays_deletion_handled: bool,
     delay: Option<f64>,
@@ -99,17 +105,21 @@ impl ObjectWorker {
             self.finish_deleted();
             return DecisionResult::Finished(Finished::default());
         }
+        let stays_deletion_handled =
+            decision.deletion_handled_after_failed_write(&context.startup_config.settings);
+        let rejected_patch = decision.rejected_patch.map_or_else(Map::new, |patch| patch.0);
         let write = DecidedWrite {
-            stays_deletion_handled: decision
-                .deletion_handled_after_failed_write(&context.startup_config.settings),
+            stays_deletion_handled,
             deletion_handled: decision.deletion_handled,
+            called: running.called().to_vec(),
+            repeated: rejected_patch.clone(),
             request: WriteRequest {
                 patch: decision.patch,
                 final_progress: decision.final_progress,
                 finalizer: decision.finalizer,
                 deletion_handled: decision.deletion_handled,
                 functions: decision.fns,
-                rejected_patch: decision.rejected_patch.map_or_else(Map::new, |patch| patch.0),
+                rejected_patch,
             },
             may_be_partial: self.may_be_partial(context),
             object: Arc::clone(running.object()),
@@ -151,7 +161,8 @@ impl ObjectWorker {
         now: Timestamp,
     ) -> Finished {
         let settings = &context.startup_config.settings;
-        let DecidedWrite { event, object, delay, handling_status, .. } = write;
+        let DecidedWrite { event, object, delay, handling_status, called, repeated, .. } = write;
+        self.memory.supersede_rejected(&object, &called, &settings.persistence);
         let Some(failure) = outcome.failure.take() else {
             self.memory.remaining_fns = outcome.carry;
             self.memory.deletion_handled = write.deletion_handled;
@@ -168,7 +179,7 @@ impl ObjectWorker {
                     context.resource_handlers,
                 );
             }
-            let retry_delay = self.record_rejected(&outcome, context, now);
+            let retry_delay = self.record_rejected(&outcome, (&called, &repeated), context, now);
             self.backoff = None;
             let delay = if outcome.must_retry { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
             let delay = delay.into_iter().chain(retry_delay).min_by(f64::total_cmp);
@@ -193,7 +204,7 @@ impl ObjectWorker {
         if failure.is_outcome_unknown() {
             self.mark_unknown(context, now);
         }
-        let delay = self.record_rejected(&outcome, context, now);
+        let delay = self.record_rejected(&outcome, (&called, &repeated), context, now);
         let text = format!("{failure}{given_up}");
         let log = Some(self.requeue_failed(event, text, failure.is_exception(), context, now));
         Finished::of(outcome, delay, log)
@@ -272,11 +283,16 @@ impl ObjectWorker {
     fn record_rejected(
         &mut self,
         outcome: &WriteOutcome,
+        (called, repeated): (&[CalledHandler], &Map<String, Value>),
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> Option<f64> {
         self.memory.accepted(&outcome.merged);
-        self.memory.rejected(outcome.rejected().0, now, &context.startup_config.settings)
+        let rejected = outcome.rejected().0;
+        let has_new = !subtract(rejected.clone(), repeated).is_empty();
+        let delay = self.memory.rejected(rejected, now, &context.startup_config.settings);
+        self.memory.record_called(called, has_new);
+        delay
     }
 
     /// The next handling of the same state after a delay, if any.

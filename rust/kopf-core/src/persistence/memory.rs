@@ -368,6 +368,7 @@ impl ObjectMemory {
     fn edit_rejected_patch(&mut self, edit: impl FnOnce(&mut RejectedPatch)) {
         let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
         edit(&mut pending_state.rejected_patch);
+        pending_state.forget_called();
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 

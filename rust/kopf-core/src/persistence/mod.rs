@@ -19,6 +19,7 @@ pub(crate) mod recall;
 mod rejected_patch;
 pub mod release;
 mod restart;
+pub(crate) mod superseding;
 
 use serde::Deserialize;
 

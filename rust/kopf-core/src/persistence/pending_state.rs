@@ -47,6 +47,8 @@ pub struct PendingState {
     pub(super) rejected_patch: RejectedPatch,
     /// The essence with which handlers were called whose outcomes could not be written.
     pub(super) called_with: Option<Arc<Value>>,
+    /// The handlers that may have set unwritten or rejected fields: see [`superseding`](super::superseding).
+    pub(super) called: Vec<usize>,
 }
 
 /// Essences that only some handlers of the running change were called with. If the object reverts, those handlers are called
