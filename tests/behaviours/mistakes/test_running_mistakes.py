@@ -108,6 +108,25 @@ ROWS = [
         ],
     ),
     Row(
+        "progress in a status that the schema drops",
+        GOOD
+        + """
+@kopf.on.create('letters')
+def send(**_):
+    pass
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.persistence.progress_storage = kopf.StatusProgressStorage()
+""",
+        [
+            r"Creation is processed: 2 succeeded; 0 failed\.",
+            r"The API server does not store status\.kopf\.progress, where Kopf keeps its state: the schema "
+            r"has no such field\. .* Set x-kubernetes-preserve-unknown-fields: true for the status in the "
+            r"CRD, or store the state in annotations",
+        ],
+    ),
+    Row(
         "a blocked event loop",
         handler("threading.Event().wait(7)", kind="async def"),
         [

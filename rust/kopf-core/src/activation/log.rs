@@ -3,6 +3,7 @@
 use crate::cause::Reason;
 use crate::handling::change::Change;
 use crate::json::diff;
+use crate::json::path::FieldPath;
 use crate::json::value::python_repr;
 use crate::log_level::Level;
 use crate::object::Object;
@@ -58,6 +59,8 @@ pub enum LogMessage {
     Malformed(Malformed),
     /// Another client has removed Kopf's annotations; with the last field manager of the object, if it is known.
     Stripped(Option<String>),
+    /// The API server does not store this field with Kopf's state.
+    Pruned(FieldPath),
     /// Another operator handles the object at the same time. To be logged once per resource.
     AnotherOperator(ForeignWrite),
 }
@@ -67,7 +70,9 @@ impl LogMessage {
     pub fn level(&self) -> Level {
         match self {
             Self::Processed { .. } | Self::Superseded { .. } => Level::Info,
-            Self::Malformed(_) | Self::Stripped(_) | Self::AnotherOperator(_) => Level::Warning,
+            Self::Malformed(_) | Self::Stripped(_) | Self::Pruned(_) | Self::AnotherOperator(_) => {
+                Level::Warning
+            }
             _ => Level::Debug,
         }
     }
@@ -117,6 +122,14 @@ impl LogMessage {
                 format!(
                     "Another client has removed or changed Kopf's annotations on the object; continuing with the state in \
                      memory.{who}"
+                )
+            }
+            Self::Pruned(field) => {
+                format!(
+                    "The API server does not store {field}, where Kopf keeps its state: the schema has no such field. Kopf \
+                     continues with the state in memory, and after a restart, it calls handlers again. Set \
+                     x-kubernetes-preserve-unknown-fields: true for the status in the CRD, or store the state in annotations \
+                     (settings.persistence)."
                 )
             }
             Self::AnotherOperator(write) => another_operator(write, object),

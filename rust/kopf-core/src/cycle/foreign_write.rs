@@ -1,9 +1,10 @@
-//! The warnings about clients that remove or replace Kopf's annotations: once per object, or once per kind if it is another operator.
+//! The warnings about Kopf's state that is missing or replaced on the object: once per object, or once per kind if it is another
+//! operator. Another client has changed it, or the API server does not store it.
 
 use super::Cycle;
 use crate::activation::log::LogMessage;
-use crate::persistence::foreign_write::{ForeignWrite, LocalOperator};
-use crate::persistence::pending_state;
+use crate::persistence::foreign_write::{ForeignWrite, LocalOperator, last_manager};
+use crate::persistence::own_annotations::absent_progress;
 
 impl Cycle {
     pub(super) fn warn_annotations_removed(&mut self) {
@@ -11,7 +12,11 @@ impl Cycle {
             self.memory.annotations_removed = true;
             self.log_messages.push(LogMessage::AnotherOperator(write));
         } else if !std::mem::replace(&mut self.memory.annotations_removed, true) {
-            self.log_messages.push(LogMessage::Stripped(pending_state::last_manager(&self.object)));
+            let persistence = &self.config.settings.persistence;
+            let is_pruned = self.memory.pending_state.as_ref().is_some_and(|pending| pending.is_pruned());
+            let pruned = absent_progress(&self.received, persistence).filter(|_| is_pruned);
+            let stripped = || LogMessage::Stripped(last_manager(&self.object));
+            self.log_messages.push(pruned.map_or_else(stripped, LogMessage::Pruned));
         }
     }
 

@@ -27,7 +27,7 @@ use crate::object::{Object, decode_page, decode_watch_line};
 use crate::peering::{LocalPeer, evaluate};
 use crate::persistence::diffbase::DiffBaseStorage;
 use crate::persistence::essence::{Comparison, Storages, compare, essence};
-use crate::persistence::pending_state::last_manager;
+use crate::persistence::foreign_write::last_manager;
 use crate::persistence::progress::{ProgressStorage, Record};
 use crate::resource::{Resource, Selector, is_exact_namespace, match_namespace};
 use crate::time::Timestamp;

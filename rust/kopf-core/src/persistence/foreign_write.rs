@@ -20,6 +20,7 @@ use super::pending_state::overlaid;
 use super::{Persistence, PersistenceConfig, keeps_pending_state};
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::Patch;
+use crate::json::path::FieldPath;
 use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::progress::Record;
@@ -114,4 +115,12 @@ impl LocalOperator<'_> {
                 managers.are_others(&keys)
             })
     }
+}
+
+/// The field manager with the latest change of the object: the probable remover of Kopf's annotations.
+pub fn last_manager(object: &Object) -> Option<String> {
+    let fields = object.field(&FieldPath::from_keys(["metadata", "managedFields"]))?;
+    let time = |entry: &&Value| entry.get("time").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let last = fields.as_array()?.iter().max_by_key(time)?;
+    Some(last.get("manager")?.as_str()?.to_owned())
 }

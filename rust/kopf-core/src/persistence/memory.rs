@@ -8,7 +8,7 @@ use super::completed_handling::CompletedHandling;
 use super::consistency::ViewAge;
 use super::essence::{KnownComparison, LazyEssence, essence};
 use super::keeps_pending_state;
-use super::own_annotations::{base_text, own_progress, written_base};
+use super::own_annotations::{base_text, is_pruned, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
 use super::pending_state::{ObservedEssences, Overlay, PendingState, missing};
 use super::recall::{observed_by_some, recall_unwritten};
@@ -234,6 +234,8 @@ impl ObjectMemory {
         }
         pending_state.called_with = None;
         pending_state.rejections = 0;
+        let is_pruned = latest.and_then(|latest| is_pruned(patch, latest, persistence));
+        pending_state.is_pruned = is_pruned.unwrap_or(pending_state.is_pruned) && pending_state.is_ongoing();
         pending_state.diffbase =
             pending_state.diffbase.take().filter(|_| self.annotations_removed || pending_state.is_ongoing());
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Persistence;
-use crate::json::merge_patch::Patch;
+use crate::json::merge_patch::{Patch, is_removal};
 use crate::json::path::{self, FieldPath};
 use crate::json::scanner::is_json;
 use crate::json::value::{Map, Value};
@@ -99,6 +99,28 @@ pub(crate) fn progress_records(
 pub(crate) fn removed_records(patch: &Map<String, Value>, persistence: &Persistence) -> Vec<FieldPath> {
     let records = progress_records(patch, persistence).into_iter();
     records.filter(|(_, record)| record.is_null()).map(|(field, _)| field).collect()
+}
+
+/// The field for the progress that the object does not have at all.
+pub(crate) fn absent_progress(object: &Object, persistence: &Persistence) -> Option<FieldPath> {
+    let mut fields = persistence.progress_storage.fields().into_iter();
+    fields.find(|field| object.field(field).is_none()).cloned()
+}
+
+/// Whether a response lacks the field with the progress that an accepted patch has written: the schema prunes it. None if the patch
+/// writes no such field.
+pub(super) fn is_pruned(
+    patch: &Map<String, Value>,
+    response: &Object,
+    persistence: &Persistence,
+) -> Option<bool> {
+    let is_written = |field: &&FieldPath| {
+        let written = with_fields(Map::new(), patch, &[*field]);
+        !written.is_empty() && !is_removal(&written)
+    };
+    let mut written = persistence.progress_storage.fields().into_iter().filter(is_written).peekable();
+    written.peek()?;
+    Some(written.any(|field| response.field(field).is_none()))
 }
 
 /// Whether the patch writes the diff-base.

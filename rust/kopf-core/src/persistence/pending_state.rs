@@ -47,6 +47,8 @@ pub struct PendingState {
     pub(super) rejected_patch: RejectedPatch,
     /// The essence with which handlers were called whose outcomes could not be written.
     pub(super) called_with: Option<Arc<Value>>,
+    /// The API server does not store the progress in the status: the schema prunes it.
+    pub(super) is_pruned: bool,
     /// The handlers that may have set unwritten or rejected fields: see [`superseding`](super::superseding).
     pub(super) called: Vec<usize>,
 }
@@ -150,6 +152,11 @@ impl PendingState {
     /// The progress of the current handling as a merge patch.
     pub(crate) fn progress(&self) -> &Map<String, Value> {
         &self.own.0
+    }
+
+    /// Whether the schema prunes the progress in the status.
+    pub(crate) fn is_pruned(&self) -> bool {
+        self.is_pruned
     }
 
     /// Consecutive rejections of the unwritten patch by the API server.
@@ -329,14 +336,6 @@ pub fn stale_progress(object: &Object, persistence: &Persistence, handlers: &Res
         }
     }
     patch
-}
-
-/// The field manager with the latest change of the object: the probable remover of Kopf's annotations.
-pub fn last_manager(object: &Object) -> Option<String> {
-    let fields = object.field(&FieldPath::from_keys(["metadata", "managedFields"]))?;
-    let time = |entry: &&Value| entry.get("time").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let last = fields.as_array()?.iter().max_by_key(time)?;
-    Some(last.get("manager")?.as_str()?.to_owned())
 }
 
 pub(crate) fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> {

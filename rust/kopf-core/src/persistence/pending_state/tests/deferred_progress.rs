@@ -75,3 +75,20 @@ fn progress_of_the_next_handling_is_not_taken_for_that_which_is_to_be_removed() 
     scene.settle_with(2);
     assert_eq!(scene.calls.len(), called.len() + 1);
 }
+
+#[test]
+fn progress_that_the_server_does_not_store_is_no_change_by_another_client() {
+    for is_pruned in [true, false] {
+        let mut scene = Scene::new(false).with_progress_in_the_status();
+        scene.prunes_progress = is_pruned;
+        scene.cycle(false, true);
+        if !is_pruned {
+            scene.object.as_object_mut().unwrap().shift_remove("status");
+        }
+        scene.cycle(false, true);
+        let pruned = LogMessage::Pruned(FieldPath::from_keys(["status", "progress"]));
+        assert_eq!((scene.log.contains(&pruned), scene.warnings()), (is_pruned, usize::from(!is_pruned)));
+        scene.cycle(false, true);
+        assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
+    }
+}

@@ -32,6 +32,8 @@ pub(super) struct Scene {
     pub(super) fails: Option<f64>,
     /// The API server rejects the status, but not the rest of a patch.
     pub(super) rejects_status: bool,
+    /// The API server does not store the progress in the status.
+    pub(super) prunes_progress: bool,
     /// Another client removes the annotations during the next cycle, and a pause of the operator begins and ends.
     pub(super) is_paused_and_stripped: bool,
     pub(super) now: Timestamp,
@@ -85,6 +87,7 @@ impl Scene {
             writes: HashMap::new(),
             fails: None,
             rejects_status: false,
+            prunes_progress: false,
             is_paused_and_stripped: false,
             now: Timestamp::from_micros(0),
         }
@@ -169,8 +172,7 @@ impl Scene {
                         (conclusion.patch.0.clone(), conclusion.handling_status.clone());
                     if written {
                         let (patch, rejected) = self.split(&object, patch);
-                        apply_merge(&mut self.object, &patch);
-                        let latest = Object::decode(&self.object.to_string()).unwrap();
+                        let latest = self.store(&patch);
                         let accepted = Accepted { patch: &patch, latest: Some(&latest) };
                         self.memory.record_write(
                             &object,
@@ -200,6 +202,17 @@ impl Scene {
                 other @ Effect::Spawn(_) => panic!("{other:?}"),
             };
         }
+    }
+
+    /// Applies an accepted patch. Returns the object in the response.
+    fn store(&mut self, patch: &Map<String, Value>) -> Object {
+        apply_merge(&mut self.object, patch);
+        if self.prunes_progress
+            && let Some(Value::Object(status)) = self.object.get_mut("status")
+        {
+            status.shift_remove("progress");
+        }
+        Object::decode(&self.object.to_string()).unwrap()
     }
 
     /// The part of a patch that is written, and the one that is not, as its status is rejected.
