@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
+import logging
 import os
 import pathlib
 import secrets
@@ -232,14 +234,22 @@ class Cluster(ClusterApi):
         self.disown_crds()
 
     def _remove_created(self) -> None:
-        for mapping, target_namespace, name in reversed(self._created):
-            with contextlib.suppress(ApiError):
-                path = mapping.path(target_namespace, name)
-                if mapping not in (CRDS, NAMESPACES):
-                    # No operator is running that would remove them.
-                    self.call("PATCH", path, {"metadata": {"finalizers": None}})
-                self.call("DELETE", path)
-        self._created.clear()
+        try:
+            while self._created:
+                mapping, target_namespace, name = self._created[-1]
+                with contextlib.suppress(ApiError):
+                    path = mapping.path(target_namespace, name)
+                    if mapping not in (CRDS, NAMESPACES):
+                        # No operator is running that would remove them.
+                        self.call("PATCH", path, {"metadata": {"finalizers": None}})
+                    self.call("DELETE", path)
+                self._created.pop()
+        except (OSError, http.client.HTTPException) as e:
+            # Not raised: it would hide the error of the test.
+            names = ", ".join(f"{mapping.plural}/{name}" for mapping, _, name in self._created)
+            text = f"The cluster cannot be reached: {e}. These objects of the tests stay there: {names}."
+            logging.getLogger("kopf.testing").warning(text)
+            self._created.clear()
 
 
 def require_kind(kind: Kind) -> None:

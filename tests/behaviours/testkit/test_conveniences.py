@@ -31,6 +31,19 @@ def count():
 
 
 @pytest.mark.kopf_embedded_only
+def test_the_removal_of_objects_without_a_connection_does_not_hide_the_error_of_the_test(caplog):
+    with (
+        Cluster() as served,
+        pytest.raises(ValueError, match=r"^The test fails\.$"),
+        Cluster("kubeconfig", kubeconfig=served.kubeconfig) as cluster,
+    ):
+        cluster.apply(CONFIG)
+        served.stop()
+        raise ValueError("The test fails.")
+    assert "These objects of the tests stay there: configmaps/one." in caplog.text
+
+
+@pytest.mark.kopf_embedded_only
 def test_everything_can_be_awaited():
     async def main():
         async with Cluster() as cluster, Operator(cluster, count) as operator:
