@@ -11,9 +11,9 @@ pub use error_backoffs::{Backoffs, ErrorBackoffs};
 use crate::health::HealthLimits;
 use crate::lease::LeaderElection;
 use crate::persistence::{Persistence, PersistenceConfig};
-use crate::resource::Selector;
+use crate::resource::{Resource, Selector};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Strings by resource selectors, such as label selectors of watches.
@@ -124,6 +124,25 @@ pub struct Watching {
     pub field_selectors: SelectorMapping,
     /// Shard selectors of resources.
     pub shard_selectors: SelectorMapping,
+}
+
+impl Watching {
+    /// The selectors of a resource: names and values of query parameters. A watch with any of them reports an object that stops
+    /// matching as deleted.
+    pub fn selectors_of(&self, resource: &Resource) -> Vec<(&'static str, String)> {
+        let fitting = |mapping: &SelectorMapping| -> BTreeSet<String> {
+            let fits = mapping.iter().filter(|(selector, _)| selector.check(resource));
+            fits.map(|(_, value)| value.clone()).collect()
+        };
+        let joined = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(",");
+        let shard = self.shard_selectors.iter().find(|(selector, _)| selector.check(resource));
+        let selectors = [
+            ("labelSelector", joined(fitting(&self.label_selectors))),
+            ("fieldSelector", joined(fitting(&self.field_selectors))),
+            ("shardSelector", shard.map(|(_, value)| value.clone()).unwrap_or_default()),
+        ];
+        selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    }
 }
 
 /// Workers of objects.

@@ -73,7 +73,9 @@ pub trait ObjectOwner: Send + Sync {
     fn wake(self: Arc<Self>, key: &Arc<str>, object: Arc<Object>);
     /// Records a write of a daemon or a timer.
     fn record_write(&self, key: &Arc<str>, accepted: Accepted<'_>);
-    /// Whether the deletion of the object was received.
+    /// Whether a deletion event means that an object does not exist, and not only that the watch does not select it any more.
+    fn trusts_deletions(&self) -> bool;
+    /// Whether the object is known to be deleted.
     fn is_deleted(&self, key: &Arc<str>) -> bool;
 }
 
@@ -145,7 +147,7 @@ impl DaemonContext {
         if desired.gone || is_gone {
             // No further cycle of the object will stop them.
             if let Some(object_daemons) = known.take() {
-                if desired.gone {
+                if desired.gone && owner.trusts_deletions() {
                     object_daemons.mark_deleted();
                 }
                 shared.terminate_daemons(vec![object_daemons], StopReasons::RESOURCE_DELETED);

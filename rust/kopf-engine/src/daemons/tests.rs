@@ -10,6 +10,7 @@ use kopf_core::handler::registry::Registry;
 use kopf_core::handling::attempt::CallResult;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
+use kopf_core::settings::Settings;
 use kopf_core::time::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
@@ -21,6 +22,7 @@ use crate::context::DispatchContext;
 use crate::feed::dispatch_consumer::DispatchConsumer;
 use crate::host::{CallDaemonReply, CallDaemonTask, Host, HostTask, LogRecord};
 use crate::objects::dispatcher::Dispatcher;
+use crate::testing::Got;
 use crate::watch::WatchConsumer as _;
 
 /// The host: calls return at once, or run until [`Python::leave`] if `holds_calls` is set.
@@ -118,6 +120,8 @@ struct Fixture {
     python: Arc<Python>,
     shared: Arc<DispatchContext>,
     sink: DispatchConsumer,
+    /// The requests to the server.
+    requests: Arc<Mutex<Vec<Got>>>,
 }
 
 fn fixture(handlers: Value) -> Fixture {
@@ -126,6 +130,10 @@ fn fixture(handlers: Value) -> Fixture {
 
 /// A fixture without credentials, or with a server for patches.
 fn fixture_with(handlers: Value, has_server: bool) -> Fixture {
+    fixture_under(Settings::default(), handlers, has_server)
+}
+
+fn fixture_under(settings: Settings, handlers: Value, has_server: bool) -> Fixture {
     let python = Arc::new(Python {
         start: Instant::now(),
         seen: Mutex::default(),
@@ -144,12 +152,13 @@ fn fixture_with(handlers: Value, has_server: bool) -> Fixture {
     });
     let resource_handlers =
         registry.handlers_of(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true);
-    let config = OperatorConfig { registry, settings: Arc::default(), lifecycle: Lifecycle::default() };
+    let config = OperatorConfig { registry, settings: Arc::new(settings), lifecycle: Lifecycle::default() };
     let credential_store = Arc::new(
         CredentialStore::new(Arc::clone(&host), crate::testing::credential_store_options(), &[]).unwrap(),
     );
     let (rejects, is_silent) = (Arc::clone(&python.rejects), Arc::clone(&python.is_silent));
-    let server = crate::testing::client(&Arc::default(), move |got| {
+    let requests = Arc::default();
+    let server = crate::testing::client(&requests, move |got| {
         let is_rejected = rejects.load(Ordering::Relaxed);
         let object = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "status": got.body["status"], "metadata": {"name": "x"}});
         if is_silent.load(Ordering::Relaxed) {
@@ -164,10 +173,17 @@ fn fixture_with(handlers: Value, has_server: bool) -> Fixture {
     tokio::spawn(run_scheduler(Arc::clone(&shared.daemons)));
     let dispatcher =
         Dispatcher::new(Arc::clone(&shared), &crate::worker::Pool, Arc::new(resource_handlers), None);
-    Fixture { python, shared, sink: DispatchConsumer::new(dispatcher) }
+    Fixture { python, shared, sink: DispatchConsumer::new(dispatcher), requests }
 }
 
 impl Fixture {
+    /// The object disappears from the watch.
+    fn goes(&mut self) {
+        let metadata = json!({"name": "x", "namespace": "ns", "uid": "x", "resourceVersion": "2"});
+        let body = json!({"apiVersion": "kopf.dev/v1", "kind": "K", "metadata": metadata}).to_string();
+        self.sink.event(EventType::Deleted, &Arc::new(Object::decode(&body).unwrap()));
+    }
+
     /// Dispatches the object with our finalizer already set.
     #[expect(clippy::needless_pass_by_value, reason = "literals at the call")]
     fn comes(&mut self, extra: Value) {
@@ -448,4 +464,27 @@ async fn patches_that_fail_again_and_again_are_errors_at_growing_intervals() {
     assert!(!fixture.after(10.0).await.iter().any(is_error));
     fixture.python.rejects.store(true, Ordering::Relaxed);
     assert!(fixture.after(10.0).await.iter().any(is_error));
+}
+
+/// With a selector in the settings, the object may only have stopped matching it.
+#[tokio::test(start_paused = true)]
+async fn the_last_patch_of_a_daemon_is_sent_unless_its_object_is_known_to_be_deleted() {
+    let selectors = [[json!({"any_name": "ks"}), json!("zone=a")]];
+    let selected = json!({"watching": {"label_selectors": selectors}});
+    for (settings, sent) in [(json!({}), 0), (selected, 1)] {
+        let settings: Settings = serde_json::from_value(settings).unwrap();
+        let handlers = json!([{"id": "d", "kind": "daemon", "cancellation_backoff": 50}]);
+        let mut fixture = fixture_under(settings, handlers, true);
+        fixture.python.holds_calls.store(true, Ordering::Relaxed);
+        fixture.python.patches.store(true, Ordering::Relaxed);
+        fixture.python.rejects.store(false, Ordering::Relaxed);
+        fixture.comes(json!({}));
+        fixture.after(1.0).await;
+        fixture.goes();
+        fixture.after(1.0).await;
+        fixture.python.leave();
+        fixture.after(1.0).await;
+        let requests = crate::testing::lock(&fixture.requests);
+        assert_eq!(requests.len(), sent, "{requests:?}");
+    }
 }

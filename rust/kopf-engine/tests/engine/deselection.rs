@@ -29,6 +29,13 @@ fn derived(settings: &mut Settings) {
     settings.watching.derived_selectors = true;
 }
 
+/// The selector of the settings: widgets of one zone.
+fn in_zone(settings: &mut Settings) {
+    let watching = json!({"label_selectors": [[{"any_name": "widgets"}, "zone=a"]]});
+    let more: Settings = serde_json::from_value(json!({"watching": watching})).unwrap();
+    settings.watching.label_selectors = more.watching.label_selectors;
+}
+
 async fn create(fixture: &Fixture, name: &str, tier: &str) {
     let metadata = json!({"name": name, "labels": {"tier": tier}});
     let body = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": metadata, "spec": {}});
@@ -263,9 +270,7 @@ async fn selectors_of_the_settings_are_not_looked_up() {
     fixture.patch("one", json!({"metadata": {"labels": {"zone": "a"}}})).await;
     let zone = |settings: &mut Settings| {
         derived(settings);
-        let watching = json!({"label_selectors": [[{"any_name": "widgets"}, "zone=a"]]});
-        let more: Settings = serde_json::from_value(json!({"watching": watching})).unwrap();
-        settings.watching.label_selectors = more.watching.label_selectors;
+        in_zone(settings);
     };
     fixture.serve(golden(), zone).await;
     fixture.until("the handling", |fixture| fixture.host.called(0) == 1).await;
@@ -276,4 +281,40 @@ async fn selectors_of_the_settings_are_not_looked_up() {
     fixture.until("the oblivion", |fixture| fixture.host.forgotten() == 1).await;
     assert_eq!(events(&fixture).last(), Some(&EventType::Deleted));
     assert!(is_held(&fixture, "one").await);
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_handler_is_written_to_an_object_that_leaves_the_selector_of_the_settings() {
+    let mut fixture = Fixture::new().await;
+    let zone = |zone: &str| json!({"metadata": {"labels": {"zone": zone}}});
+    fixture.create("one", json!({"x": 1})).await;
+    fixture.patch("one", zone("a")).await;
+    fixture.host.hold();
+    fixture.serve(vec![handler("make", "create")], in_zone).await;
+    fixture.until("the call", |fixture| fixture.host.held() == 1).await;
+    fixture.patch("one", zone("b")).await;
+    fixture.settle().await;
+    fixture.host.release();
+    fixture.until("the oblivion", |fixture| fixture.host.forgotten() == 1).await;
+    fixture.settle().await;
+    assert!(fixture.is_handled("one").await, "{:?}", fixture.find("one").await);
+    fixture.patch("one", zone("a")).await;
+    fixture.pass(30.0).await;
+    assert_eq!(fixture.host.called(0), 1, "{:?}", fixture.host.calls());
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_handler_is_dropped_if_its_object_is_deleted_under_a_selector_of_the_settings() {
+    let mut fixture = Fixture::new().await;
+    fixture.create("one", json!({"x": 1})).await;
+    fixture.patch("one", json!({"metadata": {"labels": {"zone": "a"}}})).await;
+    fixture.host.hold();
+    fixture.serve(vec![handler("make", "create")], in_zone).await;
+    fixture.until("the call", |fixture| fixture.host.held() == 1).await;
+    fixture.delete("one").await;
+    fixture.settle().await;
+    fixture.host.release();
+    fixture.until("the oblivion", |fixture| fixture.host.forgotten() == 1).await;
+    let codes: Vec<_> = fixture.asked("patch").iter().map(|entry| entry.code).collect();
+    assert_eq!(codes, [404], "only the server knows that the object is deleted");
 }

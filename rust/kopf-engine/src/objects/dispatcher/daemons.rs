@@ -42,6 +42,10 @@ impl ObjectOwner for Dispatcher {
         }
     }
 
+    fn trusts_deletions(&self) -> bool {
+        self.trusts_deletions
+    }
+
     fn is_deleted(&self, key: &Arc<str>) -> bool {
         Self::is_deleted(self, key)
     }

@@ -61,7 +61,9 @@ impl Dispatcher {
     /// Stops the daemons and timers of removed objects. For those without a slot, the host drops its state.
     pub(crate) fn terminate_daemons(&self, vanished: Vec<RemovedObject>) {
         for RemovedObject { key, object_daemons, is_deleted, forgotten } in vanished {
-            if let Some(object_daemons) = object_daemons.as_ref().filter(|_| is_deleted) {
+            if let Some(object_daemons) =
+                object_daemons.as_ref().filter(|_| is_deleted && self.trusts_deletions)
+            {
                 object_daemons.mark_deleted();
             }
             self.shared

@@ -60,6 +60,9 @@ pub struct Dispatcher {
     pub resource_handlers: Arc<ResourceHandlers>,
     /// The label selector derived from them, if enabled.
     pub derived: Option<DerivedSelector>,
+    /// Whether a deletion event means that the object does not exist. With selectors in the settings, it may only have stopped
+    /// matching them. Selectors that are derived are no reason: a lookup precedes such an event.
+    trusts_deletions: bool,
     /// Bounds the workers of this watch, if the settings specify a limit.
     pub limit: Option<Arc<Semaphore>>,
     /// The metrics of the resource.
@@ -104,6 +107,7 @@ impl Dispatcher {
             .derived_selectors
             .then(|| DerivedSelector::of(&resource_handlers, registry))
             .flatten();
+        let trusts_deletions = settings.watching.selectors_of(&resource_handlers.resource).is_empty();
         let tracker = derived.clone().map(|derived| Box::new(SelectorMatchTracker::from(derived)));
         let slots = Mutex::new(Slots::with(tracker, Arc::clone(&shared.parked)));
         let metrics = shared.base.metrics.resources.of(&resource_handlers.resource);
@@ -116,6 +120,7 @@ impl Dispatcher {
             pool,
             resource_handlers,
             derived,
+            trusts_deletions,
             limit,
             slots,
             gate_guard,
@@ -345,9 +350,9 @@ impl Dispatcher {
         });
     }
 
-    /// Whether the deletion of the object was received, so that nothing can be written to it.
+    /// Whether the object is known to be deleted, so that nothing can be written to it.
     pub fn is_deleted(&self, key: &str) -> bool {
-        let is_deleted = self.slots().get(key).is_some_and(|slot| slot.is_deleted);
+        let is_deleted = self.trusts_deletions && self.slots().get(key).is_some_and(|slot| slot.is_deleted);
         is_deleted || self.successor.get().is_some_and(|successor| successor.is_deleted(key))
     }
 

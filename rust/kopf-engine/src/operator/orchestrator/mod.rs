@@ -314,28 +314,13 @@ impl Orchestrator {
     }
 
     fn stream(&self, resource: &Arc<Resource>, namespace: Option<&str>) -> Stream {
-        let watching = &self.shared.base.startup_config.settings.watching;
-        let chosen = |mapping: &[(kopf_core::resource::Selector, String)]| -> BTreeSet<String> {
-            mapping
-                .iter()
-                .filter(|(selector, _)| selector.check(resource))
-                .map(|(_, value)| value.clone())
-                .collect()
-        };
-        let joined = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(",");
-        let shard = watching.shard_selectors.iter().find(|(selector, _)| selector.check(resource));
-        let selectors = [
-            ("labelSelector", joined(chosen(&watching.label_selectors))),
-            ("fieldSelector", joined(chosen(&watching.field_selectors))),
-            ("shardSelector", shard.map(|(_, value)| value.clone()).unwrap_or_default()),
-        ];
         let stream = Stream {
             client: self.shared.base.client.clone(),
             resource: Arc::clone(resource),
             namespace: namespace.map(str::to_owned),
             projection: Projection::Whole,
             derived: None,
-            selectors: selectors.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
+            selectors: self.shared.base.startup_config.settings.watching.selectors_of(resource),
             settings: Arc::clone(&self.shared.base.startup_config.settings),
             host: Arc::clone(&self.shared.base.host),
             health: Arc::clone(&self.shared.health),
