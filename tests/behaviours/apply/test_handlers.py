@@ -274,3 +274,37 @@ def test_6_2_nothing_is_sent_for_an_owner_whose_deletion_was_observed(run, make,
     (text,) = running.of("failed")
     assert "does not exist any more" in text
     assert not [it.path for it in cluster.requests if it.path.endswith("/configmaps/w")]
+
+
+RESELECTED = (
+    HEAD
+    + """
+@kopf.on.startup()
+def configure(settings, memo, **_):
+    if memo.selector == "derived":
+        settings.watching.derived_selectors = True
+    else:
+        settings.watching.label_selectors["widgets"] = "tier=gold"
+
+@kopf.on.event("widgets", labels={"tier": "gold"})
+async def seen(type, memo, **_):
+    if type != "DELETED":
+        await kopf.apply(config_map("child"))
+        memo.calls.append(("seen", type))
+"""
+)
+
+
+@pytest.mark.parametrize("selector", ["derived", "of the settings"])
+def test_6_2_an_owner_that_leaves_the_selector_of_the_watch_is_not_gone(run, make, cluster, selector):
+    running = run({"selector": selector}, source=RESELECTED)
+    make(labels={"tier": "gold"})
+    running.until("seen")
+    running.settle()
+    calls = len(running.of("seen"))
+    cluster.patch("widgets", "one", {"metadata": {"labels": {"tier": "silver"}}})
+    running.settle()
+    assert len(running.of("seen")) == calls
+    cluster.patch("widgets", "one", {"metadata": {"labels": {"tier": "gold"}}})
+    running.until("seen", calls + 1)
+    running.stop()

@@ -37,7 +37,8 @@ const MAX_BACKOFF: Duration = Duration::from_mins(1);
 /// Deletes the marked children of the objects of a feed before these are gone.
 pub(crate) struct ChildrenDeletion {
     task: Arc<Task>,
-    deleted_owners: Arc<DeletedOwners>,
+    /// Where deletions are recorded; none if the events do not prove them.
+    deleted_owners: Option<Arc<DeletedOwners>>,
 }
 
 struct Task {
@@ -74,7 +75,7 @@ enum Step {
 impl ChildrenDeletion {
     pub(crate) fn new(
         api: Api,
-        deleted_owners: Arc<DeletedOwners>,
+        deleted_owners: Option<Arc<DeletedOwners>>,
         resource: Arc<Resource>,
         finalizers: Vec<String>,
         pause: Arc<Pause>,
@@ -86,8 +87,8 @@ impl ChildrenDeletion {
 
 impl WatchConsumer for ChildrenDeletion {
     fn event(&mut self, kind: EventType, object: &Arc<Object>) {
-        if let (EventType::Deleted, Some(uid)) = (kind, object.uid()) {
-            self.deleted_owners.add(uid);
+        if let (EventType::Deleted, Some(owners), Some(uid)) = (kind, &self.deleted_owners, object.uid()) {
+            owners.add(uid);
         }
         let is_ours = kind != EventType::Deleted
             && object.deletion_timestamp().is_some()

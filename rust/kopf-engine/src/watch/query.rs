@@ -18,6 +18,11 @@ use crate::time::clock::Clock;
 pub(super) type Query = Vec<(&'static str, String)>;
 
 impl Stream {
+    /// Whether an object that stops matching a selector is reported as deleted.
+    pub fn is_selective(&self) -> bool {
+        self.derived.is_some() || !self.selectors.is_empty()
+    }
+
     /// The selectors of listings and watches.
     pub(super) fn selection(&self) -> Query {
         match &self.derived {

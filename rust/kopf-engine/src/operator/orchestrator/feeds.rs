@@ -23,7 +23,7 @@ use crate::watch::{self, Stream};
 
 impl Orchestrator {
     /// The deletion of the marked children of objects of the resource, after the handlers and reconcilers have released them.
-    fn children_deletion(&self, handlers: &ResourceHandlers) -> ChildrenDeletion {
+    fn children_deletion(&self, handlers: &ResourceHandlers, is_selective: bool) -> ChildrenDeletion {
         let config = &self.shared.base.startup_config;
         let of_reconciler = |index: &usize| {
             let options = config.registry.handlers.get(*index)?.reconciling()?;
@@ -32,7 +32,8 @@ impl Orchestrator {
         let mut finalizers: Vec<_> = handlers.reconciling.iter().filter_map(of_reconciler).collect();
         finalizers.push(config.settings.persistence.finalizer.clone());
         let pause = Arc::clone(&self.shared.dispatch.pause);
-        let deleted_owners = Arc::clone(&self.shared.deleted_owners);
+        // A selective watch does not distinguish deleted objects from those that have stopped matching.
+        let deleted_owners = (!is_selective).then(|| Arc::clone(&self.shared.deleted_owners));
         let resource = Arc::clone(&handlers.resource);
         ChildrenDeletion::new(self.api.clone(), deleted_owners, resource, finalizers, pause)
     }
@@ -43,6 +44,7 @@ impl Orchestrator {
         let plan = &dispatcher.resource_handlers;
         let name = stream.name();
         let namespace = stream.namespace.clone();
+        let is_selective = stream.is_selective();
         let mut feed = Feed::new(stream);
         // First: handlers that are called for an event read its object in the caches.
         if let Some(caches) = self.shared.caches.as_ref().filter(|_| !plan.caching.is_empty()) {
@@ -52,7 +54,7 @@ impl Orchestrator {
         if !plan.has_handlers() {
             return feed;
         }
-        let feed = feed.with(self.children_deletion(plan));
+        let feed = feed.with(self.children_deletion(plan, is_selective));
         let Some(reconcilers) = self.shared.reconcilers.as_ref().filter(|_| plan.has_reconcilers()) else {
             return feed.with(DispatchConsumer::new(Arc::clone(dispatcher)));
         };
