@@ -52,9 +52,13 @@ pub struct Written<'a> {
 /// Whether the state with `version` contains the patch of `expected`: it is that version or a later one. Intermediate
 /// states can be skipped, so the exact version may never arrive. Only numbers are ordered.
 pub fn contains(expected: &str, version: &str) -> bool {
+    version == expected || is_lower(expected, version)
+}
+
+/// Whether `version` is lower than `other`. Only numbers are ordered.
+pub fn is_lower(version: &str, other: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let later = || (version.len(), version) >= (expected.len(), expected);
-    version == expected || (is_number(version) && is_number(expected) && later())
+    is_number(version) && is_number(other) && (version.len(), version) < (other.len(), other)
 }
 
 impl Consistency {

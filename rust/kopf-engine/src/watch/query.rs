@@ -53,6 +53,13 @@ impl Stream {
         decode(self.client.clock(), body).await.map_err(|error| self.malformed(&error))
     }
 
+    /// The current version of the resource: that of a listing of one object. The request is sent once.
+    pub(super) async fn current_version(&self) -> Result<Option<String>, RequestError> {
+        let url = self.url(&[("limit", "1".to_owned())]);
+        let body = self.client.request_once(&Method::GET, &url, RequestBody::PartialList).await?;
+        Ok(decode_page(&body).map_err(|error| self.malformed(&error))?.resource_version)
+    }
+
     /// One page of the metadata of all objects that match the selectors of the settings.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 
 use kopf_core::backoff::{Backoff, Retries};
 use kopf_core::log_level::Level;
-use tokio::time::{Instant, sleep};
+use kopf_core::persistence::consistency::is_lower;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::records::End;
 use super::{Cursor, Stream, WatchConsumer, WatchState, list};
@@ -24,6 +25,8 @@ const LOGGED_BREAKS: u32 = 4;
 const LONGEST_BREAK: f64 = 5.0;
 /// Jitter of this delay, as a fraction of it.
 const BREAK_JITTER: f64 = 0.2;
+/// Number of silent connections in a row from which on the version of the server is checked.
+const CHECKED_SILENCES: u32 = 2;
 /// A connection that is closed within so many seconds without any data is broken.
 const VERY_SHORT: f64 = 1.0;
 
@@ -50,6 +53,7 @@ impl Stream {
         let reconnect_backoff = self.settings.watching.reconnect_backoff;
         let mut breaks =
             Backoff::doubling(reconnect_backoff, LONGEST_BREAK).with_jitter(BREAK_JITTER).retries();
+        let mut silences = 0;
         loop {
             cursor.received = false;
             let begun = Instant::now();
@@ -70,6 +74,10 @@ impl Stream {
                 retries.reset();
                 breaks.reset();
             }
+            let is_silent = matches!(ended, Ok(End::Silent)) && !cursor.received;
+            silences = if is_silent { silences + 1 } else { 0 };
+            let is_behind = silences >= CHECKED_SILENCES && self.is_server_behind(cursor).await;
+            let ended = if is_behind { Ok(End::Relist) } else { ended };
             let is_very_short = begun.elapsed() < seconds(VERY_SHORT);
             match self.next_step(ended, is_very_short, (retries, &mut breaks)).await? {
                 AfterConnection::Reconnect => {}
@@ -141,6 +149,29 @@ impl Stream {
             Err(error) => return Err(error),
         }
         Ok(AfterConnection::Reconnect)
+    }
+
+    /// Whether the version of the server is lower than that of the watch: its data were restored from a backup. It sends only events
+    /// with higher versions than that of the watch, so that none would be received until it has caught up.
+    async fn is_server_behind(&self, cursor: &Cursor) -> bool {
+        let Some((limit, known)) = self.settings.watching.inactivity_timeout.zip(cursor.version.as_deref())
+        else {
+            return false;
+        };
+        self.activity.wait(Some(limit));
+        let current = timeout(seconds(limit), self.current_version()).await;
+        // If the version is unknown, the next connection shows what is wrong.
+        let Ok(Ok(Some(current))) = current else { return false };
+        let is_behind = is_lower(&current, known);
+        if is_behind {
+            let text = format!(
+                "The resource version of {} is {current}, and was {known} before: the data of the API server were restored. \
+                 Relisting.",
+                self.what()
+            );
+            self.log(Level::Warning, text);
+        }
+        is_behind
     }
 
     /// Waits after a connection that broke before it delivered data: no tight loop.

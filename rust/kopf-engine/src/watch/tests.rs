@@ -271,6 +271,45 @@ async fn a_silent_watch_is_reconnected_and_does_not_count_as_failing() {
     assert!(fixture.lines("WARNING").is_empty() && fixture.lines("ERROR").is_empty());
 }
 
+/// The server accepts the version of a watch that is higher than its own, and sends nothing until its version is higher.
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_relisted_if_the_version_of_the_server_has_become_lower() {
+    let lists = Arc::new(AtomicUsize::default());
+    let fixture = Fixture::new(&json!({}), move |got: &Got| {
+        let is_first = !is_watch(got) && lists.fetch_add(1, Ordering::Relaxed) == 0;
+        let version = if is_first { "1000" } else { "900" };
+        let list = json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": []});
+        (200, (!is_watch(got)).then_some(list))
+    });
+    let seen = followed(&fixture, 400.0).await;
+    assert_eq!(seen, ["listing", "listed"].repeat(2));
+    let watches: Vec<_> = fixture.requests().into_iter().filter(is_watch).collect();
+    let from_version = |version: &str| {
+        let of_version =
+            watches.iter().filter(|got| got.path.contains(&format!("resourceVersion={version}")));
+        of_version.map(|got| got.at).collect::<Vec<_>>()
+    };
+    assert_eq!(from_version("1000"), [0, 70]);
+    assert_eq!(from_version("900").first(), Some(&140), "{watches:?}");
+    assert_eq!(fixture.lines("WARNING The resource version of").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_goes_on_if_the_version_of_the_server_is_unknown() {
+    for (status, version) in [(403, "5"), (200, ""), (200, "v4")] {
+        let fixture = Fixture::new(&json!({}), move |got: &Got| match () {
+            () if is_watch(got) => (200, None),
+            () if got.path.ends_with("?limit=1") => {
+                (status, Some(json!({"kind": "List", "metadata": {"resourceVersion": version}, "items": []})))
+            }
+            () => (200, Some(empty_list())),
+        });
+        assert_eq!(followed(&fixture, 400.0).await, ["listing", "listed"]);
+        let watches = fixture.requests().iter().filter(|got| is_watch(got)).count();
+        assert_eq!(watches, 6, "{status} {version}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn rejected_objects_do_not_affect_others_and_are_reported_once() {
     let fixture = Fixture::new(&json!({}), |got: &Got| {
