@@ -1,6 +1,7 @@
 //! The context of the dispatchers and their workers.
 
 pub mod index_gate;
+mod running_activations;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -16,6 +17,9 @@ use crate::operator_pause::Pause;
 use crate::patching::Denials;
 use crate::task_context::TaskContext;
 use index_gate::IndexGate;
+use running_activations::RunningActivations;
+
+pub use running_activations::RunningActivation;
 
 /// The context of the dispatchers and their workers.
 pub struct DispatchContext {
@@ -29,6 +33,8 @@ pub struct DispatchContext {
     pub freed: Notify,
     /// Number of workers that only sleep: they do not count for backpressure.
     sleeping_workers: AtomicUsize,
+    /// The activations in progress. Those that have run for long do not count for backpressure either.
+    pub activations: RunningActivations,
     /// The daemons and timers.
     pub daemons: Arc<DaemonContext>,
     /// Whether the operator is paused, and why.
@@ -77,6 +83,7 @@ impl DispatchContext {
             workers: TaskTracker::new(),
             freed: Notify::new(),
             sleeping_workers: AtomicUsize::new(0),
+            activations: RunningActivations::default(),
             daemons,
             pause: Arc::default(),
             index_gate,
@@ -94,9 +101,12 @@ impl DispatchContext {
         SleepingGuard(self)
     }
 
-    /// Number of objects that are worked on.
+    /// Number of objects that are worked on. Those whose handlers have run for long are not: they may wait for events that are not read
+    /// yet. Their number is bounded by that of the objects.
     pub fn working(&self) -> usize {
-        self.workers.len().saturating_sub(self.sleeping_workers.load(Ordering::Relaxed))
+        let waiting = self.sleeping_workers.load(Ordering::Relaxed);
+        let awaited = self.activations.long(self.base.clock.now());
+        self.workers.len().saturating_sub(waiting + awaited)
     }
 }
 

@@ -6,7 +6,8 @@ use tokio::sync::Notify;
 use crate::objects::dispatcher::Dispatcher;
 use crate::time::duration::seconds;
 
-/// Number of objects with work in progress above which watches are not read.
+/// Number of objects with work in progress above which watches are not read. Handlers that have run for some seconds are no reason: they
+/// may wait for an event. So at most so many objects are added in these seconds.
 pub(super) const MAX_WORKING: usize = 5_000;
 /// Number of tasks in the host's queue above which watches are not read: enough to keep Python busy, while further events stay
 /// in the API server's buffers instead of our memory.

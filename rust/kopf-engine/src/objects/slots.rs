@@ -12,6 +12,7 @@ use kopf_core::object_worker::{ObjectWorker, QueuedEvent, SelectorMatch};
 use kopf_core::time::Timestamp;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::context::RunningActivation;
 use crate::daemons::ObjectDaemons;
 use crate::host::CycleId;
 use crate::objects::backlog::Backlog;
@@ -40,6 +41,8 @@ pub struct DetachedCycle {
     pub(super) is_listed: bool,
     /// Counts as a worker for those who wait until all workers are done.
     pub(super) _token: TaskTrackerToken,
+    /// Counts as an activation in progress.
+    pub(super) _activation: RunningActivation,
 }
 
 /// The state of one object.

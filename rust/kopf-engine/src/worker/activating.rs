@@ -32,9 +32,9 @@ impl Worker {
             activation,
             reply: Responder::through(reply),
         }));
-        let outside = self.signals.wait_outside();
+        let waiting = (self.shared().activations.begin(submitted), self.signals.wait_outside());
         let mut completion = receiver.await.ok()?;
-        drop(outside);
+        drop(waiting);
         self.shared().base.metrics.handlers.on_completion(&completion, submitted);
         if running.is_indexing()
             && let Some(slot) = self.dispatcher.slots().get(&self.key)

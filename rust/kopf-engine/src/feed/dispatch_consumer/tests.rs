@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kopf_core::cause::EventType;
 use kopf_core::handler::registry::ResourceHandlers;
+use kopf_core::object::Object;
 use serde_json::json;
 use tokio::time::timeout;
 
 use super::super::backpressure::{MAX_HOST_BACKLOG, MAX_WORKING};
 use super::DispatchConsumer;
 use crate::objects::dispatcher::Dispatcher;
-use crate::testing::{Fixture, resource};
+use crate::testing::{Fixture, lock, resource};
 use crate::watch::WatchConsumer;
 
 async fn ready(handler: &mut DispatchConsumer) {
@@ -75,4 +77,29 @@ async fn sleeping_workers_do_not_block_watches() {
     assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_ok());
     drop(nap);
     assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_err());
+}
+
+/// They may wait for an event that is not read yet.
+#[tokio::test(start_paused = true)]
+async fn handlers_that_run_for_long_do_not_block_watches() {
+    let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
+    for kind in ["changing", "watching"] {
+        let handler =
+            json!({"id": "fn", "key": 0, "kind": kind, "reason": "create", "selector": selector.clone()});
+        let fixture = Fixture::with_handlers(vec![handler], &json!({}), |_| (200, None));
+        let registry = &fixture.shared.base.startup_config.registry;
+        let resource_handlers = registry.handlers_of(&resource("example.com", "things", true), &|_| true);
+        let (shared, pool) = (Arc::clone(&fixture.shared), &crate::worker::Pool);
+        let mut handler =
+            DispatchConsumer::new(Dispatcher::new(shared, pool, Arc::new(resource_handlers), None));
+        for number in 0..=MAX_WORKING {
+            let text = format!(r#"{{"metadata":{{"name":"n{number}","uid":"u{number}"}}}}"#);
+            handler.event(EventType::Added, &Arc::new(Object::decode(&text).unwrap()));
+        }
+        assert!(timeout(Duration::from_secs(4), ready(&mut handler)).await.is_err(), "{kind}");
+        assert_eq!(lock(&fixture.host.tasks).len(), MAX_WORKING + 1, "{kind}");
+        assert!(timeout(Duration::from_secs(4), ready(&mut handler)).await.is_ok(), "{kind}");
+        fixture.host.backlog.store(MAX_HOST_BACKLOG + 1, Ordering::Relaxed);
+        assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_err(), "{kind}");
+    }
 }

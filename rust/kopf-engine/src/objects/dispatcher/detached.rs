@@ -82,6 +82,7 @@ impl Dispatcher {
                 opened: running.opened(),
                 is_listed,
                 _token: self.shared.workers.token(),
+                _activation: self.shared.activations.begin(self.shared.base.clock.now()),
             };
             slot.execution.get_or_insert_default().detached_cycle = Some(detached_cycle);
         }
