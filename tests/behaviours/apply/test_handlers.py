@@ -308,3 +308,38 @@ def test_6_2_an_owner_that_leaves_the_selector_of_the_watch_is_not_gone(run, mak
     cluster.patch("widgets", "one", {"metadata": {"labels": {"tier": "gold"}}})
     running.until("seen", calls + 1)
     running.stop()
+
+
+UNSELECTED = (
+    HEAD
+    + """
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.watching.derived_selectors = True
+
+@kopf.on.create("widgets", labels={"tier": "gold"})
+async def created(spec, memo, **_):
+    await kopf.apply([config_map("far", spec["far"])], prune=True)
+    memo.calls.append(("created", 1))
+"""
+)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_6_6_9_marked_children_are_deleted_before_an_owner_that_the_watch_does_not_select(
+    run, make, cluster, other_namespace, is_restarted
+):
+    running = run(source=UNSELECTED)
+    make(spec={"far": other_namespace}, labels={"tier": "gold"})
+    running.until("created")
+    running.settle()
+    cluster.patch("widgets", "one", {"metadata": {"labels": {"tier": "silver"}}})
+    running.settle()
+    if is_restarted:
+        running.stop()
+        running = run(source=UNSELECTED)
+        running.settle()
+    cluster.api.delete("widgets", "one")
+    cluster.api.wait_for("widgets", "one", lambda body: body is None, timeout=60)
+    assert cluster.api.find("configmaps", "far", other_namespace) is None
+    running.stop()

@@ -14,7 +14,8 @@ use super::owner::Owner;
 use super::ownership::references;
 use crate::json::value::Value;
 
-const ID: &str = "applyset.kubernetes.io/id";
+/// The label of owners, with the id of their `ApplySet`.
+pub const APPLY_SET_ID: &str = "applyset.kubernetes.io/id";
 const TOOLING: &str = "applyset.kubernetes.io/tooling";
 const GROUP_KINDS: &str = "applyset.kubernetes.io/contains-group-kinds";
 const NAMESPACES: &str = "applyset.kubernetes.io/additional-namespaces";
@@ -85,8 +86,8 @@ impl Membership {
 pub fn owner_patch(owner: &Owner, membership: &Membership, version: &str, finalizer: bool) -> Option<Value> {
     let id = apply_set_id(owner);
     let mut metadata = BTreeMap::new();
-    if owner.labels.get(ID) != Some(&id) {
-        metadata.insert("labels", json!({ID: id}));
+    if owner.labels.get(APPLY_SET_ID) != Some(&id) {
+        metadata.insert("labels", json!({APPLY_SET_ID: id}));
     }
     let is_different = |(key, text): &(&str, String)| owner.annotations.get(*key) != Some(text);
     let mut annotations: BTreeMap<&str, String> =

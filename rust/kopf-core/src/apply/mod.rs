@@ -17,7 +17,9 @@ mod rank;
 mod rejection;
 mod takeover;
 
-pub use apply_set::{Fate, Membership, apply_set_id, fate, foreign_tool, is_marked_elsewhere, owner_patch};
+pub use apply_set::{
+    APPLY_SET_ID, Fate, Membership, apply_set_id, fate, foreign_tool, is_marked_elsewhere, owner_patch,
+};
 pub use child::{Child, ChildKey};
 pub use digest::Digest;
 pub use field_path::{is_under, remove_field};

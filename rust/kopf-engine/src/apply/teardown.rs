@@ -1,16 +1,20 @@
 //! The deletion of marked children before their owner: where owner references are not allowed, the cluster's garbage collection
 //! does not delete them.
 //!
-//! It starts when the operator's handlers have released the owner, and needs no code in the operator.
+//! It starts when the operator's handlers have released the owner, and needs no code in the operator. Owners that the derived
+//! selector of the feed does not match any more have a separate watch.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http::HeaderMap;
-use kopf_core::apply::{CHILDREN_FINALIZER, Membership, Owner, apply_set_id, is_marked_elsewhere};
+use kopf_core::apply::{
+    APPLY_SET_ID, CHILDREN_FINALIZER, Membership, Owner, apply_set_id, is_marked_elsewhere,
+};
 use kopf_core::cause::EventType;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
@@ -23,10 +27,12 @@ use tokio::sync::Notify;
 use super::deleted_owners::DeletedOwners;
 use super::members;
 use super::requests::{Requests, Target, has_code};
+use crate::error::RequestError;
 use crate::feed::{Consumer, ConsumerTask};
 use crate::operator_pause::Pause;
+use crate::time::duration::seconds;
 use crate::user_client::{Api, CallError, CallOptions};
-use crate::watch::{Stream, WatchConsumer};
+use crate::watch::{Stream, WatchConsumer, delay_after};
 
 /// The delay before it is checked whether the children are gone.
 const DELAY: Duration = Duration::from_millis(500);
@@ -49,6 +55,10 @@ struct Task {
     pause: Arc<Pause>,
     queue: Mutex<Queue>,
     filled: Notify,
+    /// Notified when the feed has listed its objects.
+    listed: Notify,
+    /// Notified when an owner of marked children was observed.
+    observed: Notify,
 }
 
 #[derive(Default)]
@@ -80,8 +90,10 @@ impl ChildrenDeletion {
         finalizers: Vec<String>,
         pause: Arc<Pause>,
     ) -> Self {
-        let (queue, filled) = (Mutex::default(), Notify::new());
-        Self { task: Arc::new(Task { api, resource, finalizers, pause, queue, filled }), deleted_owners }
+        let [filled, listed, observed] = [(); 3].map(|()| Notify::new());
+        let task =
+            Task { api, resource, finalizers, pause, queue: Mutex::default(), filled, listed, observed };
+        Self { task: Arc::new(task), deleted_owners }
     }
 }
 
@@ -90,34 +102,28 @@ impl WatchConsumer for ChildrenDeletion {
         if let (EventType::Deleted, Some(owners), Some(uid)) = (kind, &self.deleted_owners, object.uid()) {
             owners.add(uid);
         }
-        let is_ours = kind != EventType::Deleted
-            && object.deletion_timestamp().is_some()
-            && object.has_finalizer(CHILDREN_FINALIZER)
-            && !self.task.finalizers.iter().any(|finalizer| object.has_finalizer(finalizer));
-        if !is_ours {
-            return;
-        }
-        if let (Some(name), Some(uid)) = (object.name(), object.uid()) {
-            let namespace = object.namespace().map(str::to_owned);
-            let doomed = Doomed { namespace, name: name.to_owned(), uid: uid.to_owned() };
-            self.task.queue().waiting.push(doomed);
-            self.task.filled.notify_one();
-        }
+        self.task.observe(kind, object);
     }
 
     fn rejected(&mut self, _identity: &Arc<Object>, _deleted: bool) {}
 
     fn on_init(&mut self) {}
 
-    fn on_init_done(&mut self) {}
+    fn on_init_done(&mut self) {
+        self.task.listed.notify_one();
+    }
 }
 
 impl Consumer for ChildrenDeletion {
-    fn tasks<'s>(&mut self, _stream: &'s Stream) -> Vec<ConsumerTask<'s>> {
+    fn tasks<'s>(&mut self, stream: &'s Stream) -> Vec<ConsumerTask<'s>> {
         let task = Arc::clone(&self.task);
         // After a restart of the feed, the new listing has them again.
         task.queue().running.clear();
-        vec![Box::pin(async move {
+        let mut tasks: Vec<ConsumerTask<'s>> = vec![];
+        if stream.derived.is_some() {
+            tasks.push(Box::pin(watch_owners(Arc::clone(&task), stream.of_labelled(APPLY_SET_ID))));
+        }
+        tasks.push(Box::pin(async move {
             let mut running = FuturesUnordered::new();
             loop {
                 tokio::select! {
@@ -129,13 +135,70 @@ impl Consumer for ChildrenDeletion {
                     Some(()) = running.next() => {}
                 }
             }
-        })]
+        }));
+        tasks
     }
+}
+
+/// The consumer of the watch of owners.
+struct Owners(Arc<Task>);
+
+impl WatchConsumer for Owners {
+    fn event(&mut self, kind: EventType, object: &Arc<Object>) {
+        self.0.observe(kind, object);
+    }
+
+    fn rejected(&mut self, _identity: &Arc<Object>, _deleted: bool) {}
+
+    fn on_init(&mut self) {}
+
+    fn on_init_done(&mut self) {}
+}
+
+/// Follows the watch of owners, from when there is one. Most operators have none.
+async fn watch_owners(task: Arc<Task>, owners: Stream) -> Result<Infallible, RequestError> {
+    task.listed.notified().await;
+    let mut failures = 0;
+    loop {
+        task.pause.over().await;
+        match owners.has_objects().await {
+            Ok(true) => break,
+            Ok(false) => {
+                task.observed.notified().await;
+                break;
+            }
+            Err(error @ RequestError::Login(_)) => return Err(error),
+            // The client has logged it.
+            Err(error) => {
+                owners.client.clock().sleep(seconds(delay_after(&error, failures))).await;
+                failures += 1;
+            }
+        }
+    }
+    owners.follow(&mut Owners(task)).await
 }
 
 impl Task {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a state of an object: the children of an owner that is being deleted follow.
+    fn observe(&self, kind: EventType, object: &Object) {
+        if !object.has_finalizer(CHILDREN_FINALIZER) {
+            return;
+        }
+        self.observed.notify_one();
+        let is_released = !self.finalizers.iter().any(|finalizer| object.has_finalizer(finalizer));
+        let is_ours = kind != EventType::Deleted && object.deletion_timestamp().is_some() && is_released;
+        if let (Some(name), Some(uid)) = (object.name(), object.uid())
+            && is_ours
+        {
+            let namespace = object.namespace().map(str::to_owned);
+            let doomed = Doomed { namespace, name: name.to_owned(), uid: uid.to_owned() };
+            self.queue().waiting.push(doomed);
+            self.filled.notify_one();
+        }
     }
 
     /// The owners whose children are not being deleted yet.

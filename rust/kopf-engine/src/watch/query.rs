@@ -1,9 +1,11 @@
 //! The requests of a watch: its selectors, pages of listings, and lookups of single objects.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
+use kopf_core::handler::projection::Projection;
 use kopf_core::json::DecodeError;
 use kopf_core::object::{Object, Page, decode_page};
 use kopf_core::resource::Resource;
@@ -13,6 +15,7 @@ use crate::blocking::{SHORT, process};
 use crate::client::RequestBody;
 use crate::error::RequestError;
 use crate::time::clock::Clock;
+use crate::watch_health::WatchHealth;
 
 /// Names and values of query parameters.
 pub(super) type Query = Vec<(&'static str, String)>;
@@ -51,6 +54,36 @@ impl Stream {
         };
         self.activity.metrics().inspect(|metrics| metrics.bytes.add(body.len()));
         decode(self.client.clock(), body).await.map_err(|error| self.malformed(&error))
+    }
+
+    /// A watch of the metadata of the objects with this label requirement, in place of those that the derived selector matches. It does
+    /// not count in the health.
+    #[must_use]
+    pub fn of_labelled(&self, requirement: &str) -> Self {
+        Self {
+            client: self.client.clone(),
+            resource: Arc::clone(&self.resource),
+            namespace: self.namespace.clone(),
+            projection: Projection::Metadata,
+            selectors: with(&self.selectors, "labelSelector", requirement),
+            derived: None,
+            settings: Arc::clone(&self.settings),
+            host: Arc::clone(&self.host),
+            health: Arc::new(WatchHealth::new(self.client.clock().clone())),
+            activity: Arc::default(),
+            fatal: self.fatal,
+            pause: self.pause.clone(),
+            on_missing: None,
+        }
+    }
+
+    /// Whether there are any objects, apart from those that cannot be read.
+    ///
+    /// # Errors
+    /// Of the request, or if the response cannot be decoded.
+    pub async fn has_objects(&self) -> Result<bool, RequestError> {
+        let page = self.page(self.selection(), RequestBody::PartialList, None, Some(1)).await?;
+        Ok(!page.items.is_empty())
     }
 
     /// The current version of the resource: that of a listing of one object. The request is sent once.
