@@ -193,20 +193,22 @@ impl Slots {
     }
 
     /// Takes over the slot of a predecessor, and returns the events received here meanwhile. If the object is deleted, it is
-    /// returned as removed instead.
+    /// returned as removed instead; with events if it is here again.
     pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<RemovedObject>, VecDeque<QueuedEvent>) {
         let known = self.map.remove(key);
         let (is_gone, is_deleted, last_listing) =
             known.as_ref().map_or((false, slot.is_deleted, self.listing), |known| {
                 (known.worker.gone, known.is_deleted || slot.is_deleted, known.last_listing)
             });
-        let pending = known.map(|mut known| known.worker.release()).unwrap_or_default();
+        let mut pending = known.map(|mut known| known.worker.release()).unwrap_or_default();
         if slot.worker.gone || is_gone {
+            // The predecessor has handled the deletion, or what only looked like one. A selected object is handled as a new one.
+            let deleted = pending.iter().rposition(|event| event.kind == EventType::Deleted);
+            let after = pending.split_off(deleted.map_or(0, |deleted| deleted + 1));
+            let pending = if is_gone { VecDeque::new() } else { after };
+            let is_deleted = is_deleted && pending.is_empty();
             let (key, object_daemons) = (Arc::clone(key), slot.object_daemons);
-            return (
-                Some(RemovedObject { key, object_daemons, is_deleted, forgotten: true }),
-                VecDeque::new(),
-            );
+            return (Some(RemovedObject { key, object_daemons, is_deleted, forgotten: true }), pending);
         }
         self.map.insert(Arc::clone(key), Slot { execution: None, last_listing, is_deleted, ..slot });
         (None, pending)

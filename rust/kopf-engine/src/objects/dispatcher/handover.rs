@@ -29,12 +29,14 @@ impl Dispatcher {
             drop(self.slots().take(key));
             return next.adopt(key, slot);
         }
-        let vanished = self.with_slots(|slots, effects| {
+        self.with_slots(|slots, effects| {
             let (vanished, pending) = slots.adopt(key, slot);
+            // Before the host receives anything about an object that is here again, it drops its state.
+            if let Some(removed) = vanished {
+                effects.remove(removed);
+            }
             self.enqueue_all(slots, key, pending, effects);
-            vanished
         });
-        self.terminate_daemons(vanished.into_iter().collect());
     }
 
     /// Takes over an object of a predecessor, in a task: the calling thread is the host's, and must not wait for the engine.

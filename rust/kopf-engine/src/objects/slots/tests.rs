@@ -125,6 +125,23 @@ fn objects_deleted_in_either_version_are_not_handed_over() {
     }
 }
 
+/// As after a deselection that the predecessor has handled as a deletion.
+#[test]
+fn an_object_that_is_back_in_the_successor_is_handled_there_as_a_new_one() {
+    let (mut slots, mut successor) = (Slots::default(), Slots::default());
+    occupy(slots.entry(&key("a"), EventType::Listed));
+    slots.hand_over(&mut successor);
+    slots.get("a").unwrap().worker.gone = true;
+    for kind in [EventType::Modified, EventType::Deleted, EventType::Added] {
+        let waiting = QueuedEvent { kind, ..event("a") };
+        successor.entry(&key("a"), kind).worker.block(Some(waiting), false);
+    }
+    let (gone, pending) = successor.adopt(&key("a"), finished(slots.take("a").unwrap()));
+    assert!(gone.is_some_and(|gone| gone.forgotten && !gone.is_deleted));
+    assert_eq!(pending.iter().map(|event| event.kind).collect::<Vec<_>>(), [EventType::Added]);
+    assert!(successor.is_empty());
+}
+
 /// The events of this object wait for the initial indexing.
 fn held(slots: &mut Slots, name: &str) {
     slots.entry(&key(name), EventType::Listed).worker.block(Some(event(name)), true);
