@@ -127,7 +127,8 @@ impl Peering {
     pub fn spawn_watch(&self, tasks: &mut Tasks, stream: Stream) -> [AbortHandle; 2] {
         let (sender, receiver) = watch::channel(Seen::Nothing);
         let name = self.settings().name.clone();
-        let handler = PeeringConsumer { name, seen: sender, present: false, renew: Arc::clone(&self.renew) };
+        let renew = Arc::clone(&self.renew);
+        let handler = PeeringConsumer { name, seen: sender, present: false, uid: None, renew };
         [
             tasks.spawn(run_restarting(Evaluation { peering: self.clone(), seen: receiver })),
             tasks.spawn(run_restarting(Feed::new(stream).with(handler))),
@@ -363,6 +364,8 @@ struct PeeringConsumer {
     name: String,
     seen: watch::Sender<Seen>,
     present: bool,
+    /// The uid of the last object of the name.
+    uid: Option<String>,
     renew: Arc<Notify>,
 }
 
@@ -378,8 +381,11 @@ impl WatchConsumer for PeeringConsumer {
             return;
         }
         self.present = true;
-        self.seen.send_replace(status_of(object));
-        if kind == EventType::Added {
+        // A listing delivers an object that was created while the watch was interrupted.
+        let is_other = self.uid.as_deref().is_some_and(|known| object.uid().is_some_and(|uid| uid != known));
+        let before = self.seen.send_replace(status_of(object));
+        self.uid = object.uid().map(str::to_owned);
+        if kind == EventType::Added || before == Seen::Absent || is_other {
             self.renew.notify_one();
         }
     }

@@ -1,5 +1,6 @@
 //! Keep-alives and pauses, in virtual time.
 
+use futures::FutureExt as _;
 use kopf_core::handler::projection::Projection;
 use serde_json::json;
 use tokio::task::{JoinHandle, yield_now};
@@ -194,7 +195,8 @@ async fn leaving_removes_the_record_without_retries() {
 fn only_the_object_of_our_name_counts_and_a_listing_without_it_means_absent() {
     let (sender, receiver) = watch::channel(Seen::Nothing);
     let renew: Arc<Notify> = Arc::default();
-    let mut handler = PeeringConsumer { name: "default".to_owned(), seen: sender, present: false, renew };
+    let mut handler =
+        PeeringConsumer { name: "default".to_owned(), seen: sender, present: false, uid: None, renew };
     let object = |name: &str| {
         let text = json!({"metadata": {"name": name, "creationTimestamp": START}, "status": {"a": {}}});
         Arc::new(Object::decode(&text.to_string()).unwrap())
@@ -210,6 +212,31 @@ fn only_the_object_of_our_name_counts_and_a_listing_without_it_means_absent() {
     handler.on_init();
     handler.on_init_done();
     assert_eq!(*receiver.borrow(), Seen::Absent);
+}
+
+/// Its record of this operator is missing.
+#[test]
+fn a_listed_object_that_was_created_meanwhile_gets_a_keep_alive_at_once() {
+    let (sender, _receiver) = watch::channel(Seen::Nothing);
+    let renew: Arc<Notify> = Arc::default();
+    let mut handler = PeeringConsumer {
+        name: "default".to_owned(),
+        seen: sender,
+        present: false,
+        uid: None,
+        renew: Arc::clone(&renew),
+    };
+    // The uid of the listed object, if there is one; whether a keep-alive is requested.
+    let table = [(Some("1"), false), (Some("1"), false), (Some("2"), true), (None, false), (Some("2"), true)];
+    for (uid, is_renewed) in table {
+        handler.on_init();
+        if let Some(uid) = uid {
+            let text = json!({"metadata": {"name": "default", "uid": uid}}).to_string();
+            handler.event(EventType::Listed, &Arc::new(Object::decode(&text).unwrap()));
+        }
+        handler.on_init_done();
+        assert_eq!(renew.notified().now_or_never().is_some(), is_renewed, "{uid:?}");
+    }
 }
 
 #[test]
