@@ -39,15 +39,15 @@ impl Lines {
         Ok(false)
     }
 
-    /// Passes the last line, which has no line end. A line that was cut off is not a record and is dropped: the watch continues
-    /// from the last version.
-    pub(super) fn rest<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<(), E> {
+    /// Passes the last line, which has no line end; returns what the function returns. A line that was cut off is not a record and
+    /// is dropped: the watch continues from the last version.
+    pub(super) fn rest<E>(&mut self, mut each: impl FnMut(&[u8]) -> Result<bool, E>) -> Result<bool, E> {
         let line = std::mem::take(&mut self.rest);
         if line.trim_ascii().ends_with(b"}") && serde_json::from_slice::<serde::de::IgnoredAny>(&line).is_ok()
         {
-            each(&line)?;
+            return each(&line);
         }
-        Ok(())
+        Ok(false)
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
         for piece in pieces {
             assert_eq!(lines.feed(&Bytes::from_static(piece), &mut each), Ok(false));
         }
-        assert_eq!(lines.rest(&mut each), Ok(()));
+        assert_eq!(lines.rest(&mut each), Ok(false));
         seen
     }
 

@@ -27,6 +27,8 @@ const LONGEST_BREAK: f64 = 5.0;
 const BREAK_JITTER: f64 = 0.2;
 /// Number of silent connections in a row from which on the version of the server is checked.
 const CHECKED_SILENCES: u32 = 2;
+/// A connection that has lasted for so many seconds works, also without any data.
+const LASTING: f64 = 30.0;
 /// A connection that is closed within so many seconds without any data is broken.
 const VERY_SHORT: f64 = 1.0;
 
@@ -70,7 +72,8 @@ impl Stream {
                 return self.initial_stream_ended(ended, is_streaming, retries).await;
             }
             // Malformed data again and again leads to longer and longer pauses.
-            if cursor.received && !matches!(ended, Err(RequestError::Malformed(_))) {
+            let has_lasted = ended.is_ok() && begun.elapsed() >= seconds(LASTING);
+            if has_lasted || (cursor.received && !matches!(ended, Err(RequestError::Malformed(_)))) {
                 retries.reset();
                 breaks.reset();
             }

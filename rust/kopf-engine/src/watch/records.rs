@@ -105,8 +105,8 @@ impl Stream {
                 return Ok(End::Silent);
             };
             let Some(Ok(frame)) = frame else {
-                lines.rest(|line| self.record(line, cursor, consumer))?;
-                return Ok(End::Closed);
+                let is_expired = lines.rest(|line| self.record(line, cursor, consumer))?;
+                return Ok(if is_expired { End::Relist } else { End::Closed });
             };
             if let Ok(data) = frame.into_data() {
                 self.activity.metrics().inspect(|metrics| metrics.bytes.add(data.len()));

@@ -310,6 +310,32 @@ async fn a_silent_watch_goes_on_if_the_version_of_the_server_is_unknown() {
     }
 }
 
+/// Some servers send no bookmarks.
+#[tokio::test(start_paused = true)]
+async fn rejections_between_connections_that_last_do_not_count_as_failures_in_a_row() {
+    let watches = Arc::new(AtomicUsize::default());
+    let fixture = Fixture::new(&json!({}), move |got: &Got| match () {
+        () if !is_watch(got) => (200, Some(empty_list())),
+        () if watches.fetch_add(1, Ordering::Relaxed) % 2 == 1 => (500, Some(json!({}))),
+        () => (200, None),
+    });
+    assert_eq!(followed(&fixture, 1000.0).await, ["listing", "listed"], "it is not relisted");
+    let delays = fixture.lines("ERROR Cannot watch");
+    assert!(delays.len() > 10 && delays.iter().all(|line| line.ends_with("in 1 seconds.")), "{delays:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expiration_without_a_line_end_leads_to_a_listing() {
+    let fixture = Fixture::new(&json!({}), |got: &Got| {
+        let expired = json!({"type": "ERROR", "object": {"code": 410}});
+        (200, Some(if is_watch(got) { expired } else { empty_list() }))
+    });
+    followed(&fixture, 0.05).await;
+    let asked: Vec<bool> = fixture.requests().iter().map(is_watch).collect();
+    assert_eq!(asked, [false, true], "it is not watched from the same version again");
+    assert_eq!(fixture.lines("DEBUG Restarting the watch-stream").len(), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn rejected_objects_do_not_affect_others_and_are_reported_once() {
     let fixture = Fixture::new(&json!({}), |got: &Got| {
