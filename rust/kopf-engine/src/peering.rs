@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, OptionFuture};
 use http::Method;
-use kopf_core::cause::EventType;
 use kopf_core::json::path::FieldPath;
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
@@ -22,13 +23,17 @@ use tokio::time::timeout;
 
 use crate::client::{Client, RequestBody};
 use crate::error::{Failure, RequestError};
-use crate::feed::{Consumer, Feed};
+use crate::feed::Feed;
 use crate::host::{LogRecord, Logger};
 use crate::operator_pause::Pause;
 use crate::supervision::{Panicked, Restartable, run_restarting, supervised};
 use crate::task_context::TaskContext;
 use crate::time::duration::seconds;
-use crate::watch::{Stream, WatchConsumer};
+use crate::watch::Stream;
+
+mod consumer;
+
+use consumer::PeeringConsumer;
 
 const LOGGER: Logger = Logger::Peering;
 /// The groups of the peering resources: Kopf's, and its first one.
@@ -219,6 +224,7 @@ impl Peering {
     async fn watch(&self, seen: &mut watch::Receiver<Seen>) -> Result<(), RequestError> {
         let mut until: Option<Timestamp> = None;
         let (mut for_peers, mut was_absent) = (false, false);
+        let mut removal: OptionFuture<BoxFuture<'_, ()>> = None.into();
         loop {
             let now = self.shared.clock.now_for_others();
             let overdue = until.map(|moment| seconds(moment.seconds_since(now)));
@@ -228,7 +234,7 @@ impl Peering {
                     Err(_) => return Ok(()), // the watch has ended
                 },
                 // The response has the current state; ours may be outdated if the watch is interrupted.
-                () = self.overdue(overdue.unwrap_or_default()), if overdue.is_some() => match self.touch().await {
+                checked = self.check(overdue.unwrap_or_default()), if overdue.is_some() => match checked {
                     Ok(latest) => latest,
                     Err(error @ RequestError::Login(_)) => return Err(error),
                     Err(_) => {
@@ -236,24 +242,38 @@ impl Peering {
                         continue;
                     }
                 },
+                // Its retries must not delay a pause.
+                Some(()) = &mut removal => {
+                    removal = None.into();
+                    continue;
+                }
             };
             let is_absent = latest == Seen::Absent;
             if is_absent && !was_absent && self.settings().mandatory {
                 self.log(Level::Warning, self.absent_text());
             }
             was_absent = is_absent;
-            until = self.evaluate(&latest, &mut for_peers).await;
+            let Some(evaluation) = self.evaluate(&latest, &mut for_peers) else {
+                until = None;
+                continue;
+            };
+            until = evaluation.until;
+            // The records are also in the latest state if an earlier removal is not done yet.
+            if !evaluation.dead.is_empty() && !self.pause.is_standby() {
+                removal = Some(self.remove(evaluation.dead).boxed()).into();
+            }
         }
     }
 
-    /// Waits until a peer is overdue; a standby leaves the check to the leader.
-    async fn overdue(&self, delay: std::time::Duration) {
+    /// Waits until a peer is overdue, and renews our record then; a standby leaves that to the leader.
+    async fn check(&self, delay: std::time::Duration) -> Result<Seen, RequestError> {
         self.shared.clock.sleep(delay).await;
         self.pause.leading().await;
+        self.touch().await
     }
 
-    /// Pauses or resumes the operator, and removes expired records. Returns the time of the next check.
-    async fn evaluate(&self, seen: &Seen, for_peers: &mut bool) -> Option<Timestamp> {
+    /// Pauses or resumes the operator. None if the state of the object is not known.
+    fn evaluate(&self, seen: &Seen, for_peers: &mut bool) -> Option<peering::Evaluation> {
         let pause = &self.pause;
         if *seen != Seen::Nothing {
             self.shared.other_operators.set_peering(&self.toggle, *seen != Seen::Absent);
@@ -278,18 +298,18 @@ impl Peering {
         }
         *for_peers = judgement.pauses();
         pause.turn(&self.toggle, judgement.pauses());
-        if !judgement.dead.is_empty() && !pause.is_standby() {
-            let nulls = judgement.dead.iter().map(|id| (id.clone(), Value::Null));
-            let name = &self.settings().name;
-            let namespace = self.namespace.as_deref();
-            if let Err(error) =
-                write_records(&self.shared.client, &self.resource, namespace, name, nulls).await
-            {
-                let text = format!("Cannot clean up the dead peers in {}: {error}", self.toggle);
-                self.log(Level::Warning, text);
-            }
+        Some(judgement)
+    }
+
+    /// Removes the records of peers that have expired.
+    async fn remove(&self, dead: Vec<String>) {
+        let nulls = dead.into_iter().map(|id| (id, Value::Null));
+        let (name, namespace) = (&self.settings().name, self.namespace.as_deref());
+        let removed = write_records(&self.shared.client, &self.resource, namespace, name, nulls).await;
+        if let Err(error) = removed {
+            let text = format!("Cannot clean up the dead peers in {}: {error}", self.toggle);
+            self.log(Level::Warning, text);
         }
-        judgement.until
     }
 
     fn absent_text(&self) -> String {
@@ -357,62 +377,6 @@ pub async fn write_records(
 
 fn status_of(object: &Object) -> Seen {
     Seen::Status(Arc::new(object.field(&FieldPath::parse("status")).unwrap_or_default()))
-}
-
-/// Selects the states of the peering object in the watch of all of them.
-struct PeeringConsumer {
-    name: String,
-    seen: watch::Sender<Seen>,
-    present: bool,
-    /// The uid of the last object of the name.
-    uid: Option<String>,
-    renew: Arc<Notify>,
-}
-
-impl Consumer for PeeringConsumer {}
-
-impl WatchConsumer for PeeringConsumer {
-    fn event(&mut self, kind: EventType, object: &Arc<Object>) {
-        if object.name() != Some(self.name.as_str()) {
-            return;
-        }
-        if kind == EventType::Deleted {
-            self.seen.send_replace(Seen::Absent);
-            return;
-        }
-        self.present = true;
-        // A listing delivers an object that was created while the watch was interrupted.
-        let is_other = self.uid.as_deref().is_some_and(|known| object.uid().is_some_and(|uid| uid != known));
-        let before = self.seen.send_replace(status_of(object));
-        self.uid = object.uid().map(str::to_owned);
-        if kind == EventType::Added || before == Seen::Absent || is_other {
-            self.renew.notify_one();
-        }
-    }
-
-    fn rejected(&mut self, identity: &Arc<Object>, deleted: bool) {
-        if identity.name() != Some(self.name.as_str()) {
-            return;
-        }
-        self.present = !deleted;
-        if deleted {
-            self.seen.send_replace(Seen::Absent);
-        }
-    }
-
-    fn on_init(&mut self) {
-        self.present = false;
-    }
-
-    fn on_init_done(&mut self) {
-        if !self.present {
-            self.seen.send_if_modified(|seen| {
-                let is_changed = *seen != Seen::Absent;
-                *seen = Seen::Absent;
-                is_changed
-            });
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Keep-alives and pauses, in virtual time.
 
-use futures::FutureExt as _;
+use kopf_core::cause::EventType;
 use kopf_core::handler::projection::Projection;
 use serde_json::json;
 use tokio::task::{JoinHandle, yield_now};
@@ -8,9 +8,9 @@ use tokio::time::{Duration, sleep};
 
 use super::*;
 use crate::supervision::joined;
-use crate::testing::{Fixture, Got, resource};
+use crate::testing::{Fixture, Got, lock, resource};
 use crate::time::clock::Clock;
-use crate::watch::FatalRejections;
+use crate::watch::{FatalRejections, WatchConsumer as _};
 
 const START: &str = "2026-01-01T00:00:00Z";
 
@@ -149,6 +149,32 @@ async fn expired_records_are_removed_and_do_not_pause() {
     let bodies: Vec<_> = fixture.requests().into_iter().map(|got| got.body).collect();
     assert_eq!(bodies, [json!({"status": {"gone": null}})]);
     task.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_of_other_requests_do_not_delay_a_pause() {
+    let fixture = Fixture::new(&json!({"networking": {"error_backoffs": [1000]}}), |_: &Got| {
+        (403, Some(json!({"kind": "Status", "code": 403})))
+    });
+    let resource = resource("kopf.dev", "clusterkopfpeerings", false);
+    let pause = &fixture.shared.pause;
+    let peering = Peering::new(Arc::clone(&fixture.shared.base), ("me", pause), resource, None);
+    // The removal of an expired record, and the check of an overdue peer.
+    for ago in [61.0, 50.0] {
+        let (states, task) = watching(&peering);
+        states.send_replace(seen(json!({"late": peer(&peering, 1, ago)})));
+        settle().await;
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(fixture.requests().len(), 1);
+        lock(&fixture.requests).clear();
+        states.send_replace(seen(json!({})));
+        settle().await;
+        assert!(!pause.is_on());
+        states.send_replace(seen(json!({"other": peer(&peering, 1, 0.0)})));
+        settle().await;
+        assert!(pause.is_on());
+        task.abort();
+    }
 }
 
 #[tokio::test(start_paused = true)]
