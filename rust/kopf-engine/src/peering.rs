@@ -92,7 +92,8 @@ enum Seen {
 }
 
 impl Peering {
-    /// Creates a peering of an operator with this identity, which is paused through `pause`. If peering is mandatory, the operator is paused until the object is seen.
+    /// Creates a peering of an operator with this identity, which is paused through `pause`. If peering is mandatory, the operator is
+    /// paused until the object is seen; otherwise, it stays as it is until then.
     pub fn new(
         shared: Arc<TaskContext>,
         (identity, pause): (&str, &Arc<Pause>),
@@ -105,7 +106,9 @@ impl Peering {
         if resource.group != GROUPS[0] {
             toggle = format!("{toggle} ({})", resource.group);
         }
-        pause.turn(&toggle, settings.mandatory);
+        if settings.mandatory {
+            pause.turn(&toggle, true);
+        }
         // Until its object is looked up, it may exist.
         shared.other_operators.set_peering(&toggle, true);
         let (identity, pause) = (Arc::from(identity), Arc::clone(pause));

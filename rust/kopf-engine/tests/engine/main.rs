@@ -16,6 +16,7 @@ mod late_deletions;
 mod load;
 mod other_operators;
 mod panics;
+mod peerings;
 mod rejected_patches;
 mod replaced;
 mod scripted_host;

@@ -235,9 +235,13 @@ impl Orchestrator {
         let keys: HashSet<StreamKey> =
             resources.iter().flat_map(|resource| self.stream_keys(resource)).collect();
         self.peerings.retain(|key, (peering, tasks)| {
-            let is_kept = keys.contains(key);
+            let served = keys.get(key);
+            let is_kept = served.is_some_and(|(resource, _)| resource.is_served_like(&key.0));
             if !is_kept {
                 tasks.iter().for_each(AbortHandle::abort);
+            }
+            // With or without the subresource of the status, it is the same peering.
+            if served.is_none() {
                 peering.forget();
             }
             is_kept
