@@ -34,7 +34,9 @@ impl ObjectWorker {
         let line = WorkerLog::of(&event.object, message);
         if is_throttled(delay, context) {
             self.queue.get_or_insert_default().pending.push_front(event);
-        } else if event.kind != EventType::Deleted && !context.startup_config.settings.compat {
+        } else if event.kind == EventType::Deleted {
+            self.finish_deleted();
+        } else if !context.startup_config.settings.compat {
             self.repeat_unthrottled(event, now);
         }
         line

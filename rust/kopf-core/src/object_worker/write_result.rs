@@ -249,7 +249,7 @@ impl ObjectWorker {
     }
 
     /// The cycle of a deletion event is over. What arrived after it is another object in the same place.
-    fn finish_deleted(&mut self) {
+    pub(super) fn finish_deleted(&mut self) {
         self.drop_requeued();
         let is_followed = self.pending().any(|event| event.kind != EventType::Deleted);
         self.backoff = None;

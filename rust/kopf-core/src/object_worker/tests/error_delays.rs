@@ -78,6 +78,7 @@ fn a_cycle_with_an_internal_error_is_repeated_after_a_minute_unless_the_object_i
             };
             scene.worker.on_internal_error(first, "boo".to_owned(), false, context, at(0.0));
             assert_eq!(scene.worker.needs_driver(), is_repeated, "{settings}");
+            assert_eq!(scene.worker.gone, !is_repeated, "nothing of a deleted object is kept: {settings}");
             if is_repeated {
                 assert_eq!(slept_until(&mut scene, 0.0), at(60.0));
             }
