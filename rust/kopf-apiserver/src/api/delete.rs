@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::deletion::{DeleteResult, Deletion, try_delete};
+use super::deletion::{DeleteResult, Deletion, Effect, mark, try_delete};
 use super::write::{admit_subresource, created};
 use super::{Call, body, read};
 use crate::admission::{self, Operation};
@@ -175,13 +175,20 @@ async fn delete(
             let attributes = call.admission_attributes(Operation::Delete, name, &write);
             admission::validate(&attributes, None, Some(&before)).await?;
         }
-        let before = conversion::to_storage(&call.resource, before).await?;
-        let deletion = Deletion {
-            propagation: delete_options.propagation.as_deref(),
-            grace: delete_options.grace,
-            dry_run: delete_options.write.dry_run,
-        };
-        match try_delete(call.cluster, &call.resource, &old, before, &deletion) {
+        let deletion =
+            Deletion { propagation: delete_options.propagation.as_deref(), grace: delete_options.grace };
+        let mut value = before;
+        let effect = mark(&call.resource, &mut value, &deletion);
+        if delete_options.write.dry_run {
+            return Ok(match effect {
+                Effect::Remove => DeleteResult::Deleted(value),
+                Effect::Mark | Effect::Nothing => DeleteResult::Pending(value),
+            });
+        }
+        if effect == Effect::Mark {
+            value = conversion::to_storage(&call.resource, value).await?;
+        }
+        match try_delete(call.cluster, &call.resource, &old, value, effect) {
             Ok(result) => return result.in_version(&call.resource).await,
             Err(StoreError::NotFound) => return Err(Status::not_found(call.resource.group_resource(), name)),
             Err(_) => {}

@@ -28,7 +28,6 @@ pub(super) struct Deletion<'d> {
     pub(super) propagation: Option<&'d str>,
     /// The grace period in seconds.
     pub(super) grace: Option<i64>,
-    pub(super) dry_run: bool,
 }
 
 /// Result of a deletion.
@@ -84,58 +83,83 @@ pub(crate) fn delete_stored(
     for _ in 0..ATTEMPTS {
         let found = cluster.get(resource, &object.namespace, &object.name);
         let Some(old) = found.filter(|found| found.uid == object.uid) else { return };
-        if try_delete(cluster, resource, &old, old.value(), &deletion).is_ok() {
+        let mut value = old.value();
+        let effect = mark(resource, &mut value, &deletion);
+        if try_delete(cluster, resource, &old, value, effect).is_ok() {
             return;
         }
     }
 }
 
-/// Tries the deletion once. Fails if another request has updated the object.
-pub(super) fn try_delete(
-    cluster: &Cluster,
-    resource: &Resource,
-    old: &Arc<Stored>,
-    mut value: Value,
-    options: &Deletion<'_>,
-) -> Result<DeleteResult, StoreError> {
+/// The effect of a deletion on the stored object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Remove,
+    /// It is marked for deletion.
+    Mark,
+    /// It is marked already, or has as short a grace period.
+    Nothing,
+}
+
+/// Marks an object for deletion, and returns the effect on the stored object.
+pub(super) fn mark(resource: &Resource, value: &mut Value, options: &Deletion<'_>) -> Effect {
     let is_deleting = value.pointer("/metadata/deletionTimestamp").is_some();
-    let pending = deletion::pending_grace_period(&value);
+    let pending = deletion::pending_grace_period(value);
     let shortened = pending.and_then(|pending| deletion::shortened(pending, options.grace));
     if pending.is_some() && shortened.is_none() {
-        return Ok(DeleteResult::Pending(value));
+        return Effect::Nothing;
     }
-    let changed = set_propagation(&mut value, options, orphans_by_default(resource)) || shortened.is_some();
+    let changed = set_propagation(value, options, orphans_by_default(resource)) || shortened.is_some();
     if resource.is("apiextensions.k8s.io", "customresourcedefinitions") && !is_deleting {
-        add_crd_cleanup(&mut value);
+        add_crd_cleanup(value);
     }
-    let is_held = deletion::is_held(resource, &value);
+    let is_held = deletion::is_held(resource, value);
     let grace = match shortened {
         Some(shortened) => shortened,
         None if is_deleting => 0,
-        None => deletion::grace_period(resource, &value, options.grace),
+        None => deletion::grace_period(resource, value, options.grace),
     };
     let counts = resource.tracks_generation() && resource.group != "apiextensions.k8s.io";
     if let Some(pending) = pending {
-        shorten(&mut value, pending, grace);
+        shorten(value, pending, grace);
     } else if !is_deleting && (is_held || grace > 0 || resource.is("", "pods")) {
-        set_deletion_timestamp(resource, &mut value, grace, counts || resource.is("", "pods"));
+        set_deletion_timestamp(resource, value, grace, counts || resource.is("", "pods"));
         if resource.is("", "namespaces") {
             value["status"]["phase"] = "Terminating".into();
         }
     }
     if !is_held && grace == 0 {
-        if options.dry_run {
-            return Ok(DeleteResult::Deleted(value));
+        Effect::Remove
+    } else if is_deleting && !changed {
+        Effect::Nothing
+    } else {
+        Effect::Mark
+    }
+}
+
+/// Tries the deletion once. `value` is the object after `mark`, in the stored version if it is written. Fails if another request has
+/// updated the object.
+pub(super) fn try_delete(
+    cluster: &Cluster,
+    resource: &Resource,
+    old: &Arc<Stored>,
+    value: Value,
+    effect: Effect,
+) -> Result<DeleteResult, StoreError> {
+    match effect {
+        Effect::Nothing => Ok(DeleteResult::Pending(value)),
+        Effect::Remove => {
+            // Nothing is written: watches get a custom object as it was stored.
+            let last = if resource.custom.is_some() { old.value() } else { value };
+            let stored = cluster.remove(resource, old, last)?;
+            Ok(DeleteResult::Deleted(render::object_value(&stored, resource)))
         }
-        let stored = cluster.remove(resource, old, value)?;
-        return Ok(DeleteResult::Deleted(render::object_value(&stored, resource)));
+        Effect::Mark => {
+            let stored = cluster.replace(resource, old, value)?;
+            enqueue_work(cluster, resource, &stored);
+            Ok(DeleteResult::Pending(render::object_value(&stored, resource)))
+        }
     }
-    if (is_deleting && !changed) || options.dry_run {
-        return Ok(DeleteResult::Pending(value));
-    }
-    let stored = cluster.replace(resource, old, value)?;
-    enqueue_work(cluster, resource, &stored);
-    Ok(DeleteResult::Pending(render::object_value(&stored, resource)))
 }
 
 /// Resources whose default propagation policy is `Orphan`.

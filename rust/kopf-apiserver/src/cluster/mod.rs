@@ -171,13 +171,16 @@ impl Cluster {
         Ok(stored)
     }
 
+    /// Removes an object. `last` is its final state; that of a custom object is the stored one.
     pub(crate) fn remove(
         &self,
         resource: &Resource,
         old: &Arc<Stored>,
         mut last: Value,
     ) -> Result<Arc<Stored>, StoreError> {
-        conversion::to_storage(&mut last, resource);
+        if resource.custom.is_none() {
+            conversion::to_storage(&mut last, resource);
+        }
         let remove = || self.store.remove(&resource.store_key, old.version, &last);
         let stored = if is_crd(resource) { self.remove_crd(resource, remove)? } else { remove()? };
         if self.options.garbage_collection {

@@ -3,6 +3,7 @@
 use kopf_apiserver::{Server, ServerOptions, start};
 use serde_json::{Value, json};
 
+use crate::support::client::Client;
 use crate::support::webhook::Webhook;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -133,6 +134,54 @@ async fn server_without_webhook(v1: Value, v2: Value) -> Server {
     let crd = crd_without_webhook(&[("v1", true, v1), ("v2", false, v2)]);
     server.create(CRDS, &crd).await.expect("created");
     server
+}
+
+/// The specs in the events of a watch of one version, by their types.
+async fn watched(server: &Server, path: &str, from: &Value) -> Vec<(String, Value)> {
+    let client = Client::plain(server.port(), server.token());
+    let headers = [("authorization".to_owned(), format!("Bearer {}", server.token()))].into();
+    let version = from["metadata"]["resourceVersion"].as_str().expect("a version");
+    let path = format!("{path}?watch=1&timeoutSeconds=1&resourceVersion={version}");
+    let answer = client.send("GET", &path, &headers, "").await;
+    let events = answer.body.lines().map(|line| serde_json::from_str::<Value>(line).expect("an event"));
+    events.map(|e| (e["type"].as_str().unwrap_or_default().to_owned(), e["object"]["spec"].clone())).collect()
+}
+
+#[tokio::test]
+async fn an_object_that_is_deleted_in_another_version_is_shown_as_it_was_stored() {
+    let integer = json!({"type": "integer"});
+    let server = server_without_webhook(json!({"a": integer, "old": integer}), json!({"a": integer})).await;
+    let made = server.create(V1, &host("v1", &json!({"a": 1, "old": 2}))).await.expect("created");
+    server.call("DELETE", &format!("{V2}/h?dryRun=All"), None).await.expect("not deleted");
+    server.call("DELETE", &format!("{V2}/h"), None).await.expect("deleted");
+    for (path, spec) in [(V1, json!({"a": 1, "old": 2})), (V2, json!({"a": 1}))] {
+        assert_eq!(watched(&server, path, &made).await, [("DELETED".to_owned(), spec)]);
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_is_marked_in_another_version_is_written_in_the_stored_one() {
+    let integer = json!({"type": "integer"});
+    let server = server_without_webhook(json!({"a": integer, "old": integer}), json!({"a": integer})).await;
+    let mut new = host("v1", &json!({"a": 1, "old": 2}));
+    new["metadata"]["finalizers"] = json!(["test.dev/held"]);
+    let made = server.create(V1, &new).await.expect("created");
+    server.call("DELETE", &format!("{V2}/h"), None).await.expect("marked");
+    assert_eq!(watched(&server, V1, &made).await, [("MODIFIED".to_owned(), json!({"a": 1}))]);
+}
+
+/// A deletion that writes nothing needs no conversion to the stored version.
+#[tokio::test]
+async fn an_object_is_deleted_although_a_webhook_cannot_convert_it_back() {
+    let (server, _webhook) = server_with_webhook(|_, request| {
+        let is_back = request["desiredAPIVersion"] == "test.dev/v2";
+        if is_back { json!({"result": {"status": "Failure"}}) } else { converted(request) }
+    })
+    .await;
+    let made = server.create(V2, &host("v2", &json!({"host": "a", "port": 1}))).await.expect("created");
+    server.call("DELETE", &format!("{V1}/h"), None).await.expect("deleted");
+    let stored = json!({"host": "a", "port": 1, "tls": true});
+    assert_eq!(watched(&server, V2, &made).await, [("DELETED".to_owned(), stored)]);
 }
 
 async fn spec_in(server: &Server, version: &str) -> Value {
