@@ -14,91 +14,150 @@ use crate::apply::managed_fields::{self, ManagedFieldsEntry};
 use crate::apply::merge;
 use crate::apply::typed;
 use crate::authz;
-use crate::base::json::{duplicate_keys, json_complaint, text};
+use crate::base::json::{json_complaint, text};
 use crate::base::options::FieldValidation;
-use crate::error::status::{Cause, Status};
+use crate::base::yaml::{self, DuplicateKey};
+use crate::error::status::Status;
 use crate::http::render::object_value;
 use crate::http::request::WriteOptions;
 use crate::http::response::Response;
 use crate::registry::prepare::{self, FieldWarnings};
 use crate::schema::{Schema, decode, validate};
 
-/// Handles an apply patch.
-pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
-    if call.request.query.get("fieldManager").is_empty() {
-        let cause = Cause::required("fieldManager", "is required for apply patch");
-        return Err(Status::bad_options("PatchOptions", &[cause]));
-    }
-    let name = call.name.as_deref().unwrap_or_default();
-    let mut config = read_config(call, options)?;
-    let given = config.clone();
-    check_name(&config, name)?;
-    check_live(call, name).await?;
-    let given_namespace = text(&config, "/metadata/namespace").to_owned();
-    body::check_namespace_matches(call, &mut config)?;
-    if config.pointer("/metadata/managedFields").is_some() {
-        return Err(Status::bad_request("metadata.managedFields must be nil"));
-    }
-    let mut warnings = FieldWarnings::default();
-    let typed = body::decode_object(call, config.clone(), &mut warnings)?;
-    let schema = call.resource.managed_schema();
-    check_schema(call, &config, &schema, &warnings, &given_namespace)?;
-    for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
-        call.warnings.add(&line);
-    }
-    drop_unknown_fields(call, &mut config, &typed);
-    for _ in 0..ATTEMPTS {
-        let mut set = Set::new();
-        let mut writable = config.clone();
-        retain_writable(call, &mut writable);
-        field_set::collect_fields(&writable, &schema, &mut Vec::new(), &mut set);
-        field_set::strip_unmanaged(&mut set, reset_field(call));
-        let entry = manager_entry(call, options, true, set);
-        let Some(old) = call.stored(name).await? else {
-            let mut created = typed.clone();
-            last_applied::update_annotation(&mut created, &given, &options.field_manager);
-            match create(call, created, options, entry).await {
-                // Another request has created it.
-                Err(status) if status.reason == "AlreadyExists" && call.exists(name) => continue,
-                response => return response,
-            }
-        };
-        if !text(&config, "/metadata/resourceVersion").is_empty() {
-            check_version(call, &config, &old)?;
+/// An applied configuration.
+pub(super) struct Configuration {
+    /// As the client has sent it.
+    given: Value,
+    /// The object that it creates.
+    typed: Value,
+    /// Without unknown fields and nulls.
+    known: Value,
+    /// The part that this endpoint may write.
+    writable: Value,
+    duplicate_keys: Vec<DuplicateKey>,
+}
+
+impl Configuration {
+    /// Decodes and checks the configuration of the request.
+    pub(super) async fn read(call: &Call<'_>, options: &WriteOptions) -> Result<Self, Status> {
+        let name = call.name.as_deref().unwrap_or_default();
+        let (mut known, duplicate_keys) = read_config(call)?;
+        let given = known.clone();
+        check_name(&known, name)?;
+        check_live(call, name).await?;
+        let given_namespace = text(&known, "/metadata/namespace").to_owned();
+        body::check_namespace_matches(call, &mut known)?;
+        if known.pointer("/metadata/managedFields").is_some() {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
-        let before = object_value(&old, &call.resource);
-        let known_entries = entries_of(call, &before, options);
-        let object = merged(call, &before, &writable, &known_entries, &entry).await?;
+        let mut warnings = FieldWarnings::default();
+        let schema = call.resource.managed_schema();
+        let typed = body::decode_object(call, known.clone(), &mut warnings)?;
+        check_schema(call, &known, &schema, &warnings, &given_namespace)?;
+        for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
+            call.warnings.add(&line);
+        }
+        drop_unknown_fields(call, &mut known, &typed);
+        let mut writable = known.clone();
+        retain_writable(call, &mut writable);
+        Ok(Self { given, typed, known, writable, duplicate_keys })
+    }
+
+    /// Reports the duplicate keys of the configuration by their lines, as the decoder for YAML does.
+    fn report_duplicate_keys(&self, call: &Call<'_>, options: &WriteOptions) -> Result<(), Status> {
+        if self.duplicate_keys.is_empty() {
+            return Ok(());
+        }
+        let lines = self.duplicate_keys.iter().map(ToString::to_string);
+        match options.field_validation {
+            FieldValidation::Ignore => {}
+            FieldValidation::Warn => lines.for_each(|line| call.warnings.add(&line)),
+            FieldValidation::Strict => {
+                let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
+                return Err(Status::bad_request(format!(
+                    "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:{}",
+                    lines.concat()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The entry of the manager.
+    fn entry(&self, call: &Call<'_>, options: &WriteOptions) -> ManagedFieldsEntry {
+        let mut set = Set::new();
+        let schema = call.resource.managed_schema();
+        field_set::collect_fields(&self.writable, &schema, &mut Vec::new(), &mut set);
+        field_set::strip_unmanaged(&mut set, reset_field(call));
+        manager_entry(call, options, true, set)
+    }
+
+    /// The object with the configuration applied, and its managed fields.
+    ///
+    /// # Errors
+    /// 409: other managers have fields of the configuration with other values.
+    pub(super) async fn apply_to(
+        &self,
+        call: &Call<'_>,
+        before: &Value,
+        options: &WriteOptions,
+    ) -> Result<(Value, Vec<ManagedFieldsEntry>), Status> {
+        let schema = call.resource.managed_schema();
+        let entry = self.entry(call, options);
+        let known_entries = entries_of(call, before, options);
+        let object = merged(call, before, &self.writable, &known_entries, &entry).await?;
         let mut own = Comparison::default();
-        field_set::compare(Some(&before), Some(&object), &schema, &mut Vec::new(), &mut own);
-        let changes = versions::changes(call, own, (&before, &object), &known_entries).await?;
+        field_set::compare(Some(before), Some(&object), &schema, &mut Vec::new(), &mut own);
+        let changes = versions::changes(call, own, (before, &object), &known_entries).await?;
         let mut applied = managed_fields::apply(known_entries.clone(), &changes, entry);
         let conflicts = std::mem::take(&mut applied.conflicts);
-        let conflicts =
-            last_applied::remaining_conflicts(conflicts, &options.field_manager, &before, &schema);
+        let conflicts = last_applied::remaining_conflicts(conflicts, &options.field_manager, before, &schema);
         if !options.force && !conflicts.is_empty() {
             return Err(Status::apply_conflict(&conflicts));
         }
         // Atomic lists count as changed if the configuration omits their defaults.
-        let is_same_before_defaults = is_unchanged(&object, &before);
+        let is_same_before_defaults = is_unchanged(&object, before);
         let mut object = if is_same_before_defaults {
             before.clone()
         } else {
             reject_emptied(call, &object)?;
             prepare::decode_object(&call.resource, object, None, &mut FieldWarnings::default())
-                .map_err(|why| Status::invalid_patch(&config, &why))?
+                .map_err(|why| Status::invalid_patch(&self.known, &why))?
         };
         // An apply that changes no field keeps the time of the entry; a new entry has none. Nor do times alone change the object.
         if is_same_before_defaults
-            || (is_unchanged(&object, &before)
+            || (is_unchanged(&object, before)
                 && managed_fields::are_the_same_but_for_times(&applied.entries, &known_entries))
         {
             managed_fields::keep_times(&mut applied.entries, &known_entries);
         }
-        last_applied::update_annotation(&mut object, &given, &options.field_manager);
-        if let Some(outcome) =
-            update_object(call, &old, &before, object, options, Some(applied.entries)).await?
-        {
+        last_applied::update_annotation(&mut object, &self.given, &options.field_manager);
+        self.report_duplicate_keys(call, options)?;
+        Ok((object, applied.entries))
+    }
+}
+
+/// Handles an apply patch.
+pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Response, Status> {
+    let name = call.name.as_deref().unwrap_or_default();
+    let config = Configuration::read(call, options).await?;
+    for _ in 0..ATTEMPTS {
+        let Some(old) = call.stored(name).await? else {
+            config.report_duplicate_keys(call, options)?;
+            let mut created = config.typed.clone();
+            last_applied::update_annotation(&mut created, &config.given, &options.field_manager);
+            match create(call, created, options, config.entry(call, options)).await {
+                // Another request has created it.
+                Err(status) if status.reason == "AlreadyExists" && call.exists(name) => continue,
+                response => return response,
+            }
+        };
+        if !text(&config.known, "/metadata/resourceVersion").is_empty() {
+            check_version(call, &config.known, &old)?;
+        }
+        let before = object_value(&old, &call.resource);
+        let (object, entries) = config.apply_to(call, &before, options).await?;
+        if let Some(outcome) = update_object(call, &old, &before, object, options, Some(entries)).await? {
             return outcome.response(200, call.request, &call.resource);
         }
     }
@@ -212,16 +271,21 @@ fn check_schema(
         first.map(|field| format!(".{field}: field not declared in schema"))
     };
     let type_error = type_error.or_else(|| field_set::first_duplicate_item(config, schema, &mut Vec::new()));
-    if let Some(why) = type_error {
-        let (group, version) = crate::base::names::split_api_version(text(config, "/apiVersion"));
-        return Err(Status::internal(format!(
-            "failed to create typed patch object ({namespace}/{}; {}{version}, Kind={}): {why}",
-            call.name.as_deref().unwrap_or_default(),
-            if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
-            call.resource.kind
-        )));
+    match type_error {
+        Some(why) => Err(untyped(call, config, namespace, &why)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The error about a configuration that does not fit the schema.
+fn untyped(call: &Call<'_>, config: &Value, namespace: &str, why: &str) -> Status {
+    let (group, version) = crate::base::names::split_api_version(text(config, "/apiVersion"));
+    Status::internal(format!(
+        "failed to create typed patch object ({namespace}/{}; {}{version}, Kind={}): {why}",
+        text(config, "/metadata/name"),
+        if group.is_empty() { "/".to_owned() } else { format!("{group}/") },
+        call.resource.kind
+    ))
 }
 
 /// Entry of the manager `before-first-apply`, which gets all fields of an object without managed fields.
@@ -249,7 +313,8 @@ fn is_unchanged(a: &Value, b: &Value) -> bool {
     without_system_fields(a) == without_system_fields(b)
 }
 
-fn read_config(call: &Call<'_>, options: &WriteOptions) -> Result<Value, Status> {
+/// Decodes the configuration. Returns it with its duplicate keys.
+fn read_config(call: &Call<'_>) -> Result<(Value, Vec<DuplicateKey>), Status> {
     let bytes = &call.request.body;
     let (mut config, duplicates) = crate::base::json::parse_json(bytes)
         .map_err(|e| Status::bad_request(format!("error decoding YAML: {}", json_complaint(bytes, &e))))?;
@@ -266,30 +331,12 @@ fn read_config(call: &Call<'_>, options: &WriteOptions) -> Result<Value, Status>
     if let Value::Object(map) = &mut config {
         map.entry("metadata").or_insert_with(|| json!({}));
     }
-    if !duplicates.is_empty() {
-        report_duplicate_keys(call, options.field_validation)?;
-    }
-    Ok(config)
-}
-
-/// Reports the duplicate keys of the configuration by their lines, as the decoder for YAML does.
-fn report_duplicate_keys(call: &Call<'_>, field_validation: FieldValidation) -> Result<(), Status> {
-    let keys = duplicate_keys(&call.request.body).into_iter();
-    let lines = keys.map(|(line, key)| format!("line {line}: key \"{key}\" already set in map"));
-    match field_validation {
-        FieldValidation::Ignore => Ok(()),
-        FieldValidation::Warn => {
-            lines.for_each(|line| call.warnings.add(&line));
-            Ok(())
-        }
-        FieldValidation::Strict => {
-            let lines: Vec<String> = lines.map(|line| format!("\n  {line}")).collect();
-            Err(Status::bad_request(format!(
-                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:{}",
-                lines.concat()
-            )))
-        }
-    }
+    let keys = if duplicates.is_empty() {
+        call.request.duplicate_keys.clone()
+    } else {
+        yaml::duplicate_keys(&String::from_utf8_lossy(bytes))
+    };
+    Ok((config, keys))
 }
 
 /// Removes fields from the configuration that the schema does not declare.

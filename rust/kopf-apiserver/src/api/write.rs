@@ -29,13 +29,7 @@ pub(super) const ATTEMPTS: usize = 20;
 pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
     call.output_format(false)?;
     let options = call.request.write_options("CreateOptions")?;
-    let (mut value, duplicates) = body::read(call)?;
-    body::check_type(call, &mut value)?;
-    let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
-    let mut value = body::decode_object(call, value, &mut warnings)?;
-    for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
-        call.warnings.add(&line);
-    }
+    let mut value = read_object(call, &options)?;
     body::check_namespace_matches(call, &mut value)?;
     let has_version = !text(&value, "/metadata/resourceVersion").is_empty();
     let outcome = create_object(call, value, &options, None).await?;
@@ -43,6 +37,19 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Response, Status> {
         return Err(Status::internal("resourceVersion should not be set on objects to be created"));
     }
     outcome.response(201, call.request, &call.resource)
+}
+
+/// Decodes the object of the body. Reports its unknown and duplicate fields.
+pub(super) fn read_object(call: &Call<'_>, options: &WriteOptions) -> Result<Value, Status> {
+    let (mut value, duplicates) = body::read(call)?;
+    body::check_type(call, &mut value)?;
+    let duplicate_keys = call.request.duplicate_keys.clone();
+    let mut warnings = FieldWarnings { duplicates, duplicate_keys, ..FieldWarnings::default() };
+    let value = body::decode_object(call, value, &mut warnings)?;
+    for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
+        call.warnings.add(&line);
+    }
+    Ok(value)
 }
 
 /// Removes the version of an object that an update or an apply creates.
@@ -236,13 +243,7 @@ pub(crate) async fn update(call: &Call<'_>) -> Result<Response, Status> {
     call.output_format(false)?;
     let options = call.request.write_options("UpdateOptions")?;
     let name = call.name.as_deref().unwrap_or_default();
-    let (mut value, duplicates) = body::read(call)?;
-    body::check_type(call, &mut value)?;
-    let mut warnings = FieldWarnings { duplicates, ..FieldWarnings::default() };
-    let mut value = body::decode_object(call, value, &mut warnings)?;
-    for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
-        call.warnings.add(&line);
-    }
+    let mut value = read_object(call, &options)?;
     check_name(&value, name)?;
     body::check_namespace_matches(call, &mut value)?;
     for _ in 0..ATTEMPTS {

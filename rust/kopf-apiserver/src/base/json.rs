@@ -1,7 +1,5 @@
 //! Access to JSON values, and parsing with the error messages of Go.
 
-use std::collections::HashSet;
-
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -52,41 +50,6 @@ pub(crate) fn parse_json(bytes: &[u8]) -> Result<(Value, Vec<String>), serde_jso
         .deserialize(&mut reader)?;
     reader.end()?;
     Ok((value, duplicates))
-}
-
-/// Lines and names of the duplicate keys in valid JSON.
-pub(crate) fn duplicate_keys(bytes: &[u8]) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    // The keys of the objects, and none of the lists, that enclose the position.
-    let mut enclosing: Vec<HashSet<String>> = Vec::new();
-    let (mut at, mut line) = (0, 1);
-    while let Some(byte) = bytes.get(at) {
-        let start = at;
-        at += 1;
-        match byte {
-            b'\n' => line += 1,
-            b'{' | b'[' => enclosing.push(HashSet::new()),
-            b'}' | b']' => drop(enclosing.pop()),
-            b'"' => {
-                while let Some(byte) = bytes.get(at).filter(|byte| **byte != b'"') {
-                    at += if *byte == b'\\' { 2 } else { 1 };
-                }
-                at += 1;
-                let text = bytes.get(start..at).unwrap_or_default();
-                let next =
-                    bytes.get(at..).and_then(|rest| rest.iter().find(|byte| !byte.is_ascii_whitespace()));
-                if next == Some(&b':')
-                    && let (Ok(key), Some(keys)) =
-                        (serde_json::from_slice::<String>(text), enclosing.last_mut())
-                    && !keys.insert(key.clone())
-                {
-                    found.push((line, key));
-                }
-            }
-            _ => {}
-        }
-    }
-    found
 }
 
 struct DuplicateReader<'t, 'p> {
@@ -225,16 +188,6 @@ pub(crate) fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn duplicate_keys_have_lines() {
-        let text = br#"{"a": "b\\\":", "b": [{"a": 1}, {"a": 2}],
-            "c": {"x": "x", "\u0078"
-            : 2}, "a": 3, "b": ":"}"#;
-        let found = duplicate_keys(text);
-        let found: Vec<(usize, &str)> = found.iter().map(|(line, key)| (*line, key.as_str())).collect();
-        assert_eq!(found, [(2, "x"), (3, "a"), (3, "b")]);
-    }
 
     #[test]
     fn the_depth_of_values_is_limited() {

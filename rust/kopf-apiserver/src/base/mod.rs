@@ -1,4 +1,4 @@
-//! Foundations of all layers: options, names, JSON, regular expressions, clock, randomness, tasks.
+//! Foundations of all layers: options, names, JSON, YAML, regular expressions, clock, randomness, tasks.
 
 pub(crate) mod background;
 pub(crate) mod clock;
@@ -13,3 +13,4 @@ pub(crate) mod options;
 pub(crate) mod random;
 pub(crate) mod tasks;
 pub(crate) mod user;
+pub(crate) mod yaml;

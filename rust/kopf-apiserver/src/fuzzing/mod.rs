@@ -108,6 +108,7 @@ fn read_request(data: &[u8]) -> Option<Request> {
         query: Query::parse(query),
         headers,
         body: Bytes::copy_from_slice(rest.get(2..).unwrap_or_default()),
+        duplicate_keys: Vec::new(),
         user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
     })
 }

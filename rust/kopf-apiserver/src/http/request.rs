@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::base::options::FieldValidation;
 use crate::base::user::User;
+use crate::base::yaml::DuplicateKey;
 use crate::error::status::{Cause, Status};
 use crate::http::accept::{Accept, Endpoint, OutputFormat};
 use crate::testkit::faults::RequestClient;
@@ -22,6 +23,8 @@ pub(crate) struct Request {
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// The duplicate keys of a body that was YAML.
+    pub(crate) duplicate_keys: Vec<DuplicateKey>,
     pub(crate) user: Arc<User>,
 }
 

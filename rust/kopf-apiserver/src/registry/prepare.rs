@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use crate::base::json::{at, drop_empty, text};
 use crate::base::options::FieldValidation;
 use crate::base::tasks::Tasks;
+use crate::base::yaml::DuplicateKey;
 use crate::error::status::{Cause, Status};
 use crate::registry::{defaults, meta, validation};
 use crate::schema::{self, cel, decode, validate};
@@ -19,18 +20,22 @@ use crate::storage::encoding;
 #[derive(Debug, Default)]
 pub(crate) struct FieldWarnings {
     pub(crate) duplicates: Vec<String>,
+    /// Duplicate keys of a YAML body.
+    pub(crate) duplicate_keys: Vec<DuplicateKey>,
     pub(crate) unknown: Vec<String>,
 }
 
 impl FieldWarnings {
     /// Message of strict decoding, if there are such fields.
     pub(crate) fn strict_error(&self) -> Option<String> {
-        let lines = self.lines();
-        (!lines.is_empty()).then(|| format!("strict decoding error: {}", lines.join(", ")))
+        let keys: Vec<String> = self.duplicate_keys.iter().map(|key| format!("\n  {key}")).collect();
+        let keys = (!keys.is_empty()).then(|| format!("yaml: unmarshal errors:{}", keys.concat()));
+        let errors: Vec<String> = keys.into_iter().chain(self.fields()).collect();
+        (!errors.is_empty()).then(|| format!("strict decoding error: {}", errors.join(", ")))
     }
-    fn lines(&self) -> Vec<String> {
+    fn fields(&self) -> impl Iterator<Item = String> {
         let duplicates = self.duplicates.iter().map(|f| format!("duplicate field \"{f}\""));
-        duplicates.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\""))).collect()
+        duplicates.chain(self.unknown.iter().map(|f| format!("unknown field \"{f}\"")))
     }
     /// Warnings of the response; an error if the field validation is strict.
     pub(crate) fn apply_field_validation(
@@ -38,16 +43,15 @@ impl FieldWarnings {
         field_validation: FieldValidation,
         resource: &Resource,
     ) -> Result<Vec<String>, Status> {
-        let lines = self.lines();
         match field_validation {
             FieldValidation::Ignore => Ok(Vec::new()),
-            FieldValidation::Warn => Ok(lines),
-            FieldValidation::Strict if lines.is_empty() => Ok(lines),
-            FieldValidation::Strict => Err(decode_error(
-                resource,
-                &resource.version,
-                &format!("strict decoding error: {}", lines.join(", ")),
-            )),
+            FieldValidation::Warn => {
+                Ok(self.duplicate_keys.iter().map(ToString::to_string).chain(self.fields()).collect())
+            }
+            FieldValidation::Strict => match self.strict_error() {
+                Some(why) => Err(decode_error(resource, &resource.version, &why)),
+                None => Ok(Vec::new()),
+            },
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
-use serde_json::Value;
 
+use crate::base::yaml::{self, DuplicateKey};
 use crate::cluster::Cluster;
 use crate::error::status::Status;
 use crate::http::request::Request;
@@ -26,8 +26,9 @@ pub(crate) fn decode(cluster: &Cluster, request: &mut Request, route: &Route) ->
         }
         // JSON is YAML, but faster to decode. An apply patch keeps its content type, which is its patch type.
         "application/yaml" | "application/apply-patch+yaml" => {
-            if let Some(json) = yaml_to_json(&request.body) {
+            if let Some((json, duplicate_keys)) = yaml_to_json(&request.body) {
                 request.body = json;
+                request.duplicate_keys = duplicate_keys;
             }
         }
         _ => {}
@@ -43,15 +44,14 @@ fn is_custom(cluster: &Cluster, route: &Route) -> bool {
     resource.is_some_and(|r| r.custom.is_some())
 }
 
-pub(crate) fn yaml_to_json(bytes: &[u8]) -> Option<Bytes> {
+/// A YAML object as JSON, and its duplicate keys. `None` if it is JSON already, or no object.
+pub(crate) fn yaml_to_json(bytes: &[u8]) -> Option<(Bytes, Vec<DuplicateKey>)> {
     let text = std::str::from_utf8(bytes).ok()?;
     if text.trim_start().starts_with('{') && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
         return None;
     }
-    match serde_saphyr::from_str::<Value>(text) {
-        Ok(value @ Value::Object(_)) => Some(value.to_string().into()),
-        _ => None,
-    }
+    let (value, duplicate_keys) = yaml::decode(text)?;
+    value.is_object().then(|| (value.to_string().into(), duplicate_keys))
 }
 
 fn decode_error(error: DecodeError) -> Status {
@@ -68,16 +68,19 @@ fn decode_error(error: DecodeError) -> Status {
 #[cfg(test)]
 #[expect(clippy::expect_used, reason = "a test may stop")]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
     fn handwritten_yaml_becomes_json() {
         let yaml =
-            b"# a comment\napiVersion: v1\nmetadata: &m\n  name: \"1\"\n  labels: {a: b}\nsize: 3\non: yes\n";
-        let json = yaml_to_json(yaml).expect("readable");
+            b"# a comment\napiVersion: v1\nmetadata: &m\n  name: \"1\"\n  labels: {a: b}\nsize: 3\non: yes\nmode: 0644\n";
+        let (json, _) = yaml_to_json(yaml).expect("readable");
         let value: Value = serde_json::from_slice(&json).expect("JSON");
         assert_eq!(value["metadata"]["name"], "1");
         assert_eq!(value["size"], 3);
+        assert_eq!(value["mode"], 0o644);
     }
 
     #[test]

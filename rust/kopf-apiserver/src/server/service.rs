@@ -84,6 +84,7 @@ async fn serve(
         query: Query::parse(&raw_query),
         headers: parts.headers,
         body: Bytes::new(),
+        duplicate_keys: Vec::new(),
         user: Arc::default(),
     };
     let response = match read(body).await {
@@ -284,6 +285,7 @@ pub(crate) async fn handle(
         query: Query::parse(query),
         headers,
         body: body.map(|b| Bytes::from(b.to_string())).unwrap_or_default(),
+        duplicate_keys: Vec::new(),
         user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
     };
     let route = route::parse(&request.path);

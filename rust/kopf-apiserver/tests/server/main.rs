@@ -15,3 +15,4 @@ mod running;
 mod support;
 mod workloads;
 mod writes;
+mod yaml;
