@@ -63,6 +63,18 @@ impl Configuration {
         Ok(Self { given, typed, known, writable, duplicate_keys })
     }
 
+    /// The error about a configuration with changes that cannot be converted to the version of the managed fields.
+    pub(super) fn unconverted(&self, why: &str) -> Status {
+        let given = |path: &str| text(&self.given, path);
+        Status::internal(format!(
+            "failed to convert new object ({}/{}; {}, Kind={}) to proper version: {why}",
+            given("/metadata/namespace"),
+            given("/metadata/name"),
+            given("/apiVersion"),
+            given("/kind")
+        ))
+    }
+
     /// Reports the duplicate keys of the configuration by their lines, as the decoder for YAML does.
     fn report_duplicate_keys(&self, call: &Call<'_>, options: &WriteOptions) -> Result<(), Status> {
         if self.duplicate_keys.is_empty() {
@@ -298,7 +310,9 @@ fn before_first_apply_entry(
         if call.resource.custom.is_some() { json!({}) } else { decode::zero_value(&call.resource.schema()) };
     let entry = initial_managed_fields(call, &baseline, live, options).pop()?;
     let manager = "before-first-apply".to_owned();
-    Some(ManagedFieldsEntry { manager, subresource: String::new(), ..entry })
+    // The status has the manager of the object.
+    let subresource = call.subresource.clone().filter(|name| name == "scale").unwrap_or_default();
+    Some(ManagedFieldsEntry { manager, subresource, ..entry })
 }
 
 fn is_unchanged(a: &Value, b: &Value) -> bool {

@@ -21,15 +21,15 @@ use crate::storage::encoding;
 use crate::storage::object::Stored;
 use crate::webhook::conversion;
 
-/// Updates an object. `None` means a write conflict: another request has updated or removed it. `applied` are the managed fields
-/// of a server-side apply.
+/// Updates an object. `None` means a write conflict: another request has updated or removed it. `entries` are the managed fields, if
+/// they are known already.
 pub(super) async fn update_object(
     call: &Call<'_>,
     old: &Arc<Stored>,
     before: &Value,
     mut new: Value,
     options: &WriteOptions,
-    applied: Option<Vec<ManagedFieldsEntry>>,
+    entries: Option<Vec<ManagedFieldsEntry>>,
 ) -> Result<Option<WriteResult>, Status> {
     // Mutating webhooks get the fields that are restored as the client has sent them.
     let is_mutable = admission::has_mutating_webhooks(call.cluster);
@@ -43,13 +43,8 @@ pub(super) async fn update_object(
         Some(meta) => meta::preserve_system_fields(meta, old_meta),
         None => Vec::new(),
     };
-    // Updates of the scale of a custom resource have a manager, patches have none.
-    let is_untracked = call.resource.custom.is_some()
-        && call.subresource.as_deref() == Some("scale")
-        && call.request.method == http::Method::PATCH;
-    let entries = match applied {
+    let entries = match entries {
         Some(entries) => Some(entries),
-        None if is_untracked => Some(managed_fields::read(old_meta)),
         None if reset || !old_meta.contains_key("managedFields") => Some(Vec::new()),
         None => updated_managed_fields(call, before, old_meta, &mut new, options).await,
     };
@@ -365,18 +360,13 @@ fn has_unmanaged_items(call: &Call<'_>, value: &Value) -> bool {
     }
 }
 
-fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
+/// The differences that a write makes to the fields which this endpoint can own.
+pub(super) fn changes(call: &Call<'_>, old: &Value, new: &Value) -> Comparison {
     let mut changes = Comparison::default();
     let schema = call.resource.managed_schema();
     field_set::compare(Some(old), Some(new), &schema, &mut Vec::new(), &mut changes);
     for set in [&mut changes.added, &mut changes.modified, &mut changes.removed] {
         field_set::strip_unmanaged(set, reset_field(call));
-    }
-    let is_scale = call.subresource.as_deref() == Some("scale");
-    if is_scale && at(new, "/spec/replicas").and_then(Value::as_i64) == Some(0) {
-        // `Scale` omits a number of zero, so that it has no manager.
-        let taken = changes.taken();
-        changes = Comparison { removed: taken, ..Comparison::default() };
     }
     changes
 }
@@ -400,8 +390,7 @@ pub(super) fn manager_entry(
         manager: options.field_manager.clone(),
         apply,
         api_version: call.resource.api_version(),
-        // Entries of the scale subresource have no time.
-        time: if call.subresource.as_deref() == Some("scale") { String::new() } else { formats::now() },
+        time: formats::now(),
         subresource: call.subresource.clone().unwrap_or_default(),
         set,
     }

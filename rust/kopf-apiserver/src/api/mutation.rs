@@ -26,7 +26,7 @@ pub(super) async fn mutate(
 ) -> Result<Option<Value>, Status> {
     let name = text(before, "/metadata/name");
     let attributes = call.admission_attributes(Operation::Update, name, options);
-    let Some((shown, old)) = shown(call, new, before) else {
+    let Some((mut shown, _)) = shown(call, new, before) else {
         let managed = at(new, "/metadata/managedFields").cloned();
         if let (Some(managed), Some(meta)) =
             (managed, given.get_mut("metadata").and_then(Value::as_object_mut))
@@ -42,13 +42,18 @@ pub(super) async fn mutate(
         body::check_namespace_matches(call, &mut mutated)?;
         return Ok(Some(mutated));
     };
+    // The client may omit the version.
+    match at(&given, "/metadata/resourceVersion").filter(|version| **version != "") {
+        Some(version) => shown["metadata"]["resourceVersion"] = version.clone(),
+        None => drop(shown["metadata"].as_object_mut().and_then(|meta| meta.shift_remove("resourceVersion"))),
+    }
+    let old = scale_values::scale_before(call, before);
     let mutated = admission::mutate(&attributes, shown.clone(), Some(&old)).await?;
     if mutated == shown {
         return Ok(None);
     }
     let mut new = new.clone();
-    let replicas = mutated.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
-    scale_values::set_replicas(call, &mut new, replicas.into());
+    scale_values::set_replicas(call, &mut new, scale_values::replicas_of(&mutated).into());
     Ok(Some(new))
 }
 

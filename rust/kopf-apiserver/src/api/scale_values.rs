@@ -4,6 +4,14 @@ use serde_json::{Value, json};
 
 use super::Call;
 
+/// The number of replicas that a custom object has in its scale if it has none, the smallest one of 32 bits.
+pub(super) const MISSING: i64 = -2_147_483_648;
+
+/// The number of replicas of a scale.
+pub(super) fn replicas_of(scale: &Value) -> i64 {
+    scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default()
+}
+
 /// The scale of an object.
 pub(super) fn scale_from_object(call: &Call<'_>, object: &Value) -> Value {
     let meta = |key: &str| object.pointer(&format!("/metadata/{key}")).cloned().unwrap_or_default();
@@ -34,6 +42,21 @@ pub(super) fn scale_from_object(call: &Call<'_>, object: &Value) -> Value {
         scale["status"]["selector"] = selector.into();
     }
     scale
+}
+
+/// The scale of a stored object, before a write.
+pub(super) fn scale_before(call: &Call<'_>, object: &Value) -> Value {
+    let mut scale = scale_from_object(call, object);
+    if !has_replicas(call, object) {
+        scale["spec"]["replicas"] = MISSING.into();
+    }
+    scale
+}
+
+/// Whether a custom resource has the field of `specReplicasPath`.
+pub(super) fn has_replicas(call: &Call<'_>, object: &Value) -> bool {
+    let paths = call.resource.custom.as_ref().and_then(|custom| custom.scale.as_ref());
+    paths.is_none_or(|paths| crate::base::json_path::find(object, &paths.spec).is_some())
 }
 
 fn selector_text(object: &Value) -> String {

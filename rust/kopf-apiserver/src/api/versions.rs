@@ -92,6 +92,9 @@ fn fields_of(value: &Value, schema: &Schema) -> Set {
 /// Schema of a version; `None` if a built-in resource does not have it. A custom object cannot be converted to such a version.
 fn managed_schema(call: &Call<'_>, api_version: &str) -> Result<Option<Arc<Schema>>, Status> {
     let Some(custom) = &call.resource.custom else {
+        if api_version == call.resource.api_version() {
+            return Ok(Some(call.resource.managed_schema()));
+        }
         return Ok(builtin(call, api_version).map(|resource| resource.managed_schema()));
     };
     let known = custom.managed_versions.get(api_version).cloned();

@@ -59,25 +59,26 @@ pub(crate) fn keep_times(entries: &mut [ManagedFieldsEntry], known: &[ManagedFie
     }
 }
 
-/// Decodes `metadata.managedFields`.
+/// Decodes `metadata.managedFields`. Of two entries of a manager, which a write of the scale can leave, the last one counts.
 pub(crate) fn read(meta: &Map<String, Value>) -> Vec<ManagedFieldsEntry> {
     let list = meta.get("managedFields").and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .map(|json| {
-            let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-            let mut set = Set::new();
-            field_set::from_json(json.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut set);
-            ManagedFieldsEntry {
-                manager: text("manager"),
-                apply: text("operation") == "Apply",
-                api_version: text("apiVersion"),
-                time: text("time"),
-                subresource: text("subresource"),
-                set,
-            }
-        })
-        .collect()
+    let mut entries: Vec<ManagedFieldsEntry> = Vec::new();
+    for json in list.into_iter().flatten() {
+        let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut set = Set::new();
+        field_set::from_json(json.get("fieldsV1").unwrap_or(&Value::Null), &mut Vec::new(), &mut set);
+        let entry = ManagedFieldsEntry {
+            manager: text("manager"),
+            apply: text("operation") == "Apply",
+            api_version: text("apiVersion"),
+            time: text("time"),
+            subresource: text("subresource"),
+            set,
+        };
+        entries.retain(|other| !other.has_same_manager(&entry));
+        entries.push(entry);
+    }
+    entries
 }
 
 /// Encodes `metadata.managedFields`; removes it if no entry has fields.
@@ -121,8 +122,8 @@ fn contains_path(json: &Value, path: &Path) -> bool {
     found.is_some_and(|member| member.is_empty() || member.contains_key("."))
 }
 
-/// Fast path of `update`: sets the time of the manager's entry without decoding. Applies if all entries have its version, no field
-/// was removed and all changed fields belong to this manager alone; returns whether it did.
+/// Fast path of `update`: sets the time of the manager's entry without decoding. Applies if all entries have its version and a time, no
+/// field was removed and all changed fields belong to this manager alone; returns whether it did.
 pub(crate) fn touch_entry(
     meta: &mut Map<String, Value>,
     changes: &Comparison,
@@ -146,7 +147,9 @@ pub(crate) fn touch_entry(
         taken().all(|path| contains_path(fields, path) == is_own)
     };
     if !changes.removed.is_empty()
-        || list.iter().any(|json| !text(json, "apiVersion", &change.api_version))
+        || list
+            .iter()
+            .any(|json| !text(json, "apiVersion", &change.api_version) || json.get("time").is_none())
         || change.time.is_empty()
         || list.iter().filter(|json| is_own(json)).count() != 1
         || !list.iter().all(is_unchanged)

@@ -30,6 +30,8 @@ pub(crate) struct CustomVersion {
     pub(crate) columns: Vec<Value>,
     pub(crate) selectable: Vec<String>,
     pub(crate) scale: Option<Arc<ScalePaths>>,
+    /// `specReplicasPath` of all versions by their `apiVersion`; `None` in those without a scale.
+    pub(crate) replicas_paths: Arc<BTreeMap<String, Option<String>>>,
     /// Webhook that converts objects between versions; the strategy `None` needs none.
     pub(crate) conversion: Option<Arc<Value>>,
     /// Warning of each response, if the version is deprecated.

@@ -49,6 +49,14 @@ pub(crate) fn sort(registry: &mut Registry) {
 /// Schemas by the `apiVersion` of their versions.
 type Schemas = BTreeMap<String, Arc<Schema>>;
 
+/// Values that the versions of a CRD share.
+struct Shared {
+    schemas: Arc<Schemas>,
+    /// With the schema of the metadata.
+    managed: Arc<Schemas>,
+    replicas_paths: Arc<BTreeMap<String, Option<String>>>,
+}
+
 /// Resources of the served versions.
 pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
     let spec = &crd["spec"];
@@ -63,11 +71,18 @@ pub(crate) fn resources_of(crd: &Value) -> Vec<Resource> {
         .collect();
     let managed: Schemas =
         schemas.iter().map(|(version, schema)| (version.clone(), Arc::new(managed_schema(schema)))).collect();
-    let schemas = (Arc::new(schemas), Arc::new(managed));
-    let served = versions.iter().filter(|v| v["served"] == Value::Bool(true));
-    let resource = |version: &&Value| {
-        resource_of(crd, version, storage, deprecation(spec, version, &versions), &schemas)
+    let replicas_paths = versions.iter().map(|version| {
+        let path = version.pointer("/subresources/scale/specReplicasPath").and_then(Value::as_str);
+        (api_version(group, member_text(version, "name")), path.map(str::to_owned))
+    });
+    let shared = Shared {
+        schemas: Arc::new(schemas),
+        managed: Arc::new(managed),
+        replicas_paths: Arc::new(replicas_paths.collect()),
     };
+    let served = versions.iter().filter(|v| v["served"] == Value::Bool(true));
+    let resource =
+        |version: &&Value| resource_of(crd, version, storage, deprecation(spec, version, &versions), &shared);
     served.map(resource).collect()
 }
 
@@ -126,7 +141,7 @@ fn resource_of(
     version: &Value,
     storage: &str,
     deprecation: Option<String>,
-    (schemas, managed_versions): &(Arc<Schemas>, Arc<Schemas>),
+    shared: &Shared,
 ) -> Resource {
     let spec = &crd["spec"];
     let names = &spec["names"];
@@ -151,8 +166,8 @@ fn resource_of(
         });
     }
     let own_version = api_version(&group, member_text(version, "name"));
-    let schema = schemas.get(&own_version).cloned().unwrap_or_default();
-    let managed = managed_versions.get(&own_version);
+    let schema = shared.schemas.get(&own_version).cloned().unwrap_or_default();
+    let managed = shared.managed.get(&own_version);
     let selectable = version.get("selectableFields").and_then(Value::as_array).into_iter().flatten();
     Resource {
         store_key: store_key(&group, &plural).into(),
@@ -176,11 +191,11 @@ fn resource_of(
                 .cloned()
                 .unwrap_or_else(|| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})),
             managed: managed.cloned().unwrap_or_else(|| Arc::new(managed_schema(&schema))),
-            managed_versions: managed_versions.clone(),
+            managed_versions: shared.managed.clone(),
             has_rules: crate::schema::cel::has_rules(&schema),
             has_sets_of_objects: has_sets_of_objects(&schema),
             schema,
-            schemas: schemas.clone(),
+            schemas: shared.schemas.clone(),
             columns: version
                 .get("additionalPrinterColumns")
                 .and_then(Value::as_array)
@@ -190,6 +205,7 @@ fn resource_of(
                 .map(|f| member_text(f, "jsonPath").trim_start_matches('.').to_owned())
                 .collect(),
             scale: declared.get("scale").map(scale_paths),
+            replicas_paths: shared.replicas_paths.clone(),
             deprecation,
         })),
         group,

@@ -12,6 +12,7 @@ mod faults;
 mod protocol;
 mod races;
 mod running;
+mod scales;
 mod support;
 mod workloads;
 mod writes;
