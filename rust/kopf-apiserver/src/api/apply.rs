@@ -43,7 +43,10 @@ impl Configuration {
         let name = call.name.as_deref().unwrap_or_default();
         let (mut known, duplicate_keys) = read_config(call)?;
         let given = known.clone();
-        check_name(&known, name)?;
+        // The name may be absent if the object exists.
+        if known.pointer("/metadata/name").is_some() {
+            check_name(&known, name)?;
+        }
         check_live(call, name).await?;
         let given_namespace = text(&known, "/metadata/namespace").to_owned();
         body::check_namespace_matches(call, &mut known)?;
@@ -52,7 +55,10 @@ impl Configuration {
         }
         let mut warnings = FieldWarnings::default();
         let schema = call.resource.managed_schema();
-        let typed = body::decode_object(call, known.clone(), &mut warnings)?;
+        let typed = body::decode_object(call, known.clone(), &mut warnings).map_err(|rejection| {
+            let type_error = typed::first_error(&known, &schema);
+            type_error.map_or(rejection, |why| untyped(call, &known, &given_namespace, &why))
+        })?;
         check_schema(call, &known, &schema, &warnings, &given_namespace)?;
         for line in warnings.apply_field_validation(options.field_validation, &call.resource)? {
             call.warnings.add(&line);
@@ -155,6 +161,7 @@ pub(super) async fn apply(call: &Call<'_>, options: &WriteOptions) -> Result<Res
     let config = Configuration::read(call, options).await?;
     for _ in 0..ATTEMPTS {
         let Some(old) = call.stored(name).await? else {
+            check_name(&config.known, name)?;
             config.report_duplicate_keys(call, options)?;
             let mut created = config.typed.clone();
             last_applied::update_annotation(&mut created, &config.given, &options.field_manager);
@@ -279,7 +286,7 @@ fn check_schema(
     let type_error = if call.resource.custom.is_some() {
         typed::error(config, schema)
     } else {
-        let first = warnings.unknown.first();
+        let first = warnings.unknown.iter().min_by_key(|field| field.matches(['.', '[']).count());
         first.map(|field| format!(".{field}: field not declared in schema"))
     };
     let type_error = type_error.or_else(|| field_set::first_duplicate_item(config, schema, &mut Vec::new()));

@@ -12,6 +12,13 @@ fn errors(config: &Value, schema: &Schema) -> Vec<String> {
     checker.errors
 }
 
+/// The first error; that of a field that is not declared, if there is one.
+pub(crate) fn first_error(config: &Value, schema: &Schema) -> Option<String> {
+    let errors = errors(config, schema);
+    let undeclared = errors.iter().position(|error| error.ends_with("field not declared in schema"));
+    errors.into_iter().nth(undeclared.unwrap_or_default())
+}
+
 /// All errors as one text.
 pub(crate) fn error(value: &Value, schema: &Schema) -> Option<String> {
     let errors = errors(value, schema);
@@ -152,8 +159,8 @@ fn go_type(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "string",
         Value::Bool(_) => "bool",
-        Value::Array(_) => "list",
-        Value::Object(_) => "map",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
         Value::Number(_) | Value::Null => "number",
     }
 }

@@ -506,3 +506,33 @@ async fn duplicate_keys_of_an_applied_configuration_are_reported() {
     let path = format!("{path}&fieldValidation=Ignore");
     assert_eq!(client.send("PATCH", &path, &headers, body).await.warnings, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn the_name_of_an_applied_object_may_be_absent_if_it_exists() {
+    let server = server().await;
+    let path = "/api/v1/namespaces/default/configmaps/one?fieldManager=x";
+    let config = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}});
+    let (code, answer) = send(&server, "PATCH", path, APPLY, &config).await;
+    assert_eq!(code, 400, "{answer}");
+    let mut named = config.clone();
+    named["metadata"] = json!({"name": "one"});
+    assert_eq!(send(&server, "PATCH", path, APPLY, &named).await.0, 201);
+    assert_eq!(send(&server, "PATCH", path, APPLY, &config).await.0, 200);
+}
+
+#[tokio::test]
+async fn applied_values_of_wrong_types_do_not_fit_the_schema() {
+    let server = server().await;
+    let path = "/api/v1/namespaces/default/configmaps/one?fieldManager=x";
+    for (member, value, why) in [
+        ("data", json!({"a": 1}), ".data.a: expected string, got &value.valueUnstructured{Value:1}"),
+        ("data", json!("x"), ".data: expected map, got &{x}"),
+        ("immutable", json!("x"), ".immutable: expected boolean, got &{x}"),
+    ] {
+        let config =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, member: value});
+        let (code, answer) = send(&server, "PATCH", path, APPLY, &config).await;
+        let expected = format!("failed to create typed patch object (/one; /v1, Kind=ConfigMap): {why}");
+        assert_eq!((code, &answer["message"]), (500, &expected.into()));
+    }
+}
