@@ -1,6 +1,7 @@
 //! API handlers: routing by resource and verb, with authorization.
 
 mod apply;
+mod binding;
 mod body;
 mod change;
 mod delete;
@@ -244,6 +245,7 @@ async fn run(call: &Call<'_>, verb: &str) -> Result<Response, Status> {
         "get" => read::get(call).await,
         "list" => read::list(call).await,
         "watch" => read::watch(call),
+        "create" if call.resource.is("", "bindings") => binding::create(call).await,
         "create" => write::create(call).await,
         "update" => write::update(call).await,
         "patch" => patch::patch(call).await,
@@ -271,7 +273,7 @@ async fn subresource(call: &Call<'_>, verb: &str, name: &str) -> Result<Response
         ("status" | "approval" | "ephemeralcontainers" | "resize", "patch") => patch::patch(call).await,
         ("finalize", _) => write::finalize(call),
         ("eviction", _) => delete::evict(call).await,
-        ("binding", _) => write::bind(call).await,
+        ("binding", _) => binding::create(call).await,
         ("token", _) => reviews::token(call),
         _ => Err(Status::new(501, "NotImplemented", format!("the in-memory server does not imitate {name}"))),
     }

@@ -329,26 +329,6 @@ fn set_finalizers(namespace: &mut Value, given: &Value) {
     };
 }
 
-/// Binds a pod to a node.
-pub(crate) async fn bind(call: &Call<'_>) -> Result<Response, Status> {
-    let options = call.request.write_options("CreateOptions")?;
-    let name = call.name.as_deref().unwrap_or_default();
-    let (value, _) = body::read(call)?;
-    let value = admit_subresource(call, value, &options, |_| Ok(())).await?;
-    let node = text(&value, "/target/name").to_owned();
-    if options.dry_run {
-        return Ok(created());
-    }
-    let bound = call.cluster.update(&call.resource, &call.namespace, name, |pod| {
-        pod["spec"]["nodeName"] = node.clone().into();
-        true
-    });
-    if !bound {
-        return Err(Status::not_found(call.resource.group_resource(), name));
-    }
-    Ok(created())
-}
-
 /// Admission of an object that is created at a subresource, such as an `Eviction`. It is checked before validating webhooks are called.
 pub(super) async fn admit_subresource(
     call: &Call<'_>,

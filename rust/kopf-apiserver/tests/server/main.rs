@@ -5,6 +5,7 @@
 
 mod admission;
 mod authorization;
+mod bindings;
 mod conversion;
 mod crds;
 mod deletion;
