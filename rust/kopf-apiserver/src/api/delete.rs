@@ -27,8 +27,6 @@ struct DeleteOptions {
 }
 
 fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
-    let mut write = call.request.write_options("DeleteOptions")?;
-    let query = &call.request.query;
     let bytes = &call.request.body;
     let body: Value = if bytes.iter().all(u8::is_ascii_whitespace) {
         Value::Null
@@ -38,6 +36,13 @@ fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
             Status::bad_request(format!("couldn't get version/kind; json parse error: {message}"))
         })?
     };
+    options_of(call, &body)
+}
+
+/// The options in a JSON object, or in the query if it is null.
+fn options_of(call: &Call<'_>, body: &Value) -> Result<DeleteOptions, Status> {
+    let mut write = call.request.write_options("DeleteOptions")?;
+    let query = &call.request.query;
     let body_text = |key: &str| body.get(key).and_then(Value::as_str).map(str::to_owned);
     // Options in the query count if there is no body.
     let in_query = |key: &str| if body.is_null() { query.get(key).to_owned() } else { String::new() };
@@ -74,7 +79,7 @@ fn delete_options(call: &Call<'_>) -> Result<DeleteOptions, Status> {
         .get("gracePeriodSeconds")
         .and_then(Value::as_i64)
         .or_else(|| in_query("gracePeriodSeconds").parse().ok());
-    write.given = call.request.given_delete_options(&body);
+    write.given = call.request.given_delete_options(body);
     Ok(DeleteOptions {
         write,
         propagation,
@@ -258,15 +263,9 @@ pub(crate) async fn evict(call: &Call<'_>) -> Result<Response, Status> {
         Err(Status::bad_request("name in URL does not match name in Eviction object"))
     })
     .await?;
-    let given = &body["deleteOptions"];
-    let precondition = |key: &str| given["preconditions"][key].as_str().map(str::to_owned);
-    let delete_options = DeleteOptions {
-        write,
-        propagation: given["propagationPolicy"].as_str().map(str::to_owned),
-        grace: given["gracePeriodSeconds"].as_i64(),
-        uid: precondition("uid"),
-        version: precondition("resourceVersion"),
-    };
+    let mut delete_options = options_of(call, body.get("deleteOptions").unwrap_or(&Value::Null))?;
+    // A dry run can be requested in the query or in the body.
+    delete_options.write.dry_run |= write.dry_run;
     delete(call, name, &delete_options, false).await?;
     Ok(created())
 }

@@ -1,4 +1,4 @@
-//! Bindings of pods. The expected values are those of kube-apiserver 1.36.
+//! Bindings and evictions of pods. The expected values are those of kube-apiserver 1.36.
 
 use kopf_apiserver::{Server, ServerOptions, start};
 use serde_json::{Value, json};
@@ -63,4 +63,24 @@ async fn bindings_are_checked() {
     absent["metadata"]["name"] = "absent".into();
     let error = bind(&server, &format!("{PODS}/absent/binding"), &absent).await;
     assert!(error.contains("pods \"absent\" not found"), "{error}");
+}
+
+/// `kubectl drain --dry-run=server` sends the options in the body.
+#[tokio::test]
+async fn a_dry_run_of_an_eviction_keeps_the_pod() {
+    let server = server_with_pod(&json!({})).await;
+    let path = format!("{PODS}/one/eviction");
+    let eviction = |options: Value| json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "one"}, "deleteOptions": options});
+    for (path, options) in [
+        (path.clone(), json!({"dryRun": ["All"]})),
+        (format!("{path}?dryRun=All"), json!({"gracePeriodSeconds": 0})),
+    ] {
+        assert_eq!(bind(&server, &path, &eviction(options)).await, "");
+    }
+    let error = bind(&server, &path, &eviction(json!({"propagationPolicy": "Odd"}))).await;
+    let expected = "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: \"Odd\"";
+    assert!(error.contains(expected), "{error}");
+    server.get(&format!("{PODS}/one")).await.expect("found");
+    assert_eq!(bind(&server, &path, &eviction(json!({}))).await, "");
+    assert!(server.get(&format!("{PODS}/one")).await.is_err());
 }
