@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::{Call, body};
 use crate::authz::{self, Attributes};
 use crate::base::json::text;
+use crate::base::random;
 use crate::base::user::User;
-use crate::error::status::Status;
+use crate::error::status::{Cause, Status};
 use crate::http::response::Response;
 use crate::schema::formats;
 use crate::scheme::resources::Resource;
@@ -94,19 +95,48 @@ fn attributes_of(value: &Value) -> Attributes {
     }
 }
 
-/// Issues a random token for a service account, valid for an hour.
+/// Limits of the duration of tokens, in seconds.
+const SHORTEST: i64 = 600;
+const LONGEST: i64 = 1 << 32;
+
+/// Issues a random token for a service account. It does not expire.
 pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
     if call.cluster.get(&call.resource, &call.namespace, name).is_none() {
         return Err(Status::not_found(call.resource.group_resource(), name));
     }
     let (mut value, _) = body::read(call)?;
-    let hour = crate::base::clock::now()
-        .saturating_add(jiff::SignedDuration::from_hours(1))
+    let given_name = text(&value, "/metadata/name");
+    let invalid =
+        |name: &str, cause: Cause| Status::invalid("authentication.k8s.io", "TokenRequest", name, &[cause]);
+    if !given_name.is_empty() && given_name != name {
+        let why = "must match the service account name if specified";
+        return Err(invalid(name, Cause::invalid("metadata.name", &given_name.into(), why)));
+    }
+    let given = |key: &str| value.pointer(&format!("/spec/{key}")).filter(|given| !given.is_null()).cloned();
+    let seconds = given("expirationSeconds").and_then(|seconds| seconds.as_i64()).unwrap_or(3600);
+    let why = match seconds {
+        ..SHORTEST => Some("may not specify a duration less than 10 minutes"),
+        SHORTEST..=LONGEST => None,
+        _ => Some("may not specify a duration larger than 2^32 seconds"),
+    };
+    if let Some(why) = why {
+        return Err(invalid("", Cause::invalid("spec.expirationSeconds", &seconds.into(), why)));
+    }
+    let spec = json!({
+        "audiences": given("audiences").unwrap_or_else(|| json!(["https://kubernetes.default.svc"])),
+        "expirationSeconds": seconds,
+        "boundObjectRef": given("boundObjectRef").unwrap_or_default(),
+    });
+    let expiration = crate::base::clock::now()
+        .saturating_add(jiff::SignedDuration::from_secs(seconds))
         .unwrap_or(jiff::Timestamp::MAX);
+    let token = call.cluster.issue_token(&call.namespace, name);
     value["kind"] = "TokenRequest".into();
     value["apiVersion"] = "authentication.k8s.io/v1".into();
-    let token = call.cluster.issue_token(&call.namespace, name);
-    value["status"] = json!({"token": token, "expirationTimestamp": formats::stamp(hour, false)});
+    value["metadata"] = json!({"name": name, "namespace": call.namespace, "uid": random::uid(),
+        "creationTimestamp": formats::now()});
+    value["spec"] = spec;
+    value["status"] = json!({"token": token, "expirationTimestamp": formats::stamp(expiration, false)});
     Ok(Response::json(201, &value))
 }

@@ -1,4 +1,4 @@
-//! Bindings and evictions of pods. The expected values are those of kube-apiserver 1.36.
+//! Bindings and evictions of pods, and tokens of service accounts. The expected values are those of kube-apiserver 1.36.
 
 use kopf_apiserver::{Server, ServerOptions, start};
 use serde_json::{Value, json};
@@ -83,4 +83,31 @@ async fn a_dry_run_of_an_eviction_keeps_the_pod() {
     server.get(&format!("{PODS}/one")).await.expect("found");
     assert_eq!(bind(&server, &path, &eviction(json!({}))).await, "");
     assert!(server.get(&format!("{PODS}/one")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_token_has_an_audience_and_a_duration() {
+    let server = start(ServerOptions { tls: false, ..ServerOptions::default() }).await.expect("a server");
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    server.create(accounts, &json!({"metadata": {"name": "one"}})).await.expect("created");
+    let path = format!("{accounts}/one/token");
+    let request =
+        |spec: Value| json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    let made = server.create(&path, &request(json!({}))).await.expect("a token");
+    let expected = json!({"audiences": ["https://kubernetes.default.svc"], "expirationSeconds": 3600, "boundObjectRef": null});
+    assert_eq!((&made["spec"], &made["metadata"]["name"]), (&expected, &"one".into()));
+    let made = server
+        .create(&path, &request(json!({"audiences": ["a"], "expirationSeconds": 7200})))
+        .await
+        .expect("a token");
+    let time = |value: &Value| value.as_str().expect("a time").parse::<jiff::Timestamp>().expect("a time");
+    let (begin, end) =
+        (time(&made["metadata"]["creationTimestamp"]), time(&made["status"]["expirationTimestamp"]));
+    assert_eq!((&made["spec"]["audiences"], end.as_second() - begin.as_second()), (&json!(["a"]), 7200));
+    let error = bind(&server, &path, &request(json!({"expirationSeconds": 10}))).await;
+    assert!(error.contains("may not specify a duration less than 10 minutes"), "{error}");
+    let mut other = request(json!({}));
+    other["metadata"] = json!({"name": "two"});
+    let error = bind(&server, &path, &other).await;
+    assert!(error.contains("must match the service account name if specified"), "{error}");
 }
