@@ -64,7 +64,8 @@ pub(crate) fn warnings(resource: &Resource, value: &Value, old: Option<&Value>) 
         let stored = old.and_then(|old| at(old, "/metadata/finalizers")).and_then(Value::as_array);
         for finalizer in list(at(value, "/metadata").unwrap_or(&Value::Null), "finalizers") {
             let is_new = stored.is_none_or(|stored| !stored.contains(finalizer));
-            if is_new && finalizer.as_str().is_some_and(|f| !f.contains('/')) {
+            let is_standard = finalizer == "orphan" || finalizer == "foregroundDeletion";
+            if is_new && !is_standard && finalizer.as_str().is_some_and(|f| !f.contains('/')) {
                 out.push(format!(
                     "metadata.finalizers: {finalizer}: prefer a domain-qualified finalizer name to avoid accidental conflicts \
                      with other finalizer writers"

@@ -508,6 +508,22 @@ async fn duplicate_keys_of_an_applied_configuration_are_reported() {
 }
 
 #[tokio::test]
+async fn finalizers_without_a_domain_have_warnings_unless_they_are_those_of_deletions() {
+    let server = with_things().await;
+    let client = Client::plain(server.port(), server.token());
+    let headers: BTreeMap<String, String> = [
+        ("authorization".to_owned(), format!("Bearer {}", server.token())),
+        ("content-type".to_owned(), JSON.to_owned()),
+    ]
+    .into();
+    let mut new = thing(&json!({}));
+    new["metadata"]["finalizers"] = json!(["orphan", "foregroundDeletion", "mine", "test.dev/mine"]);
+    let answer = client.send("POST", THINGS, &headers, &new.to_string()).await;
+    assert_eq!((answer.code, answer.warnings.len()), (201, 1), "{:?}", answer.warnings);
+    assert!(answer.warnings[0].contains(r#"metadata.finalizers: \"mine\": prefer"#), "{:?}", answer.warnings);
+}
+
+#[tokio::test]
 async fn the_name_of_an_applied_object_may_be_absent_if_it_exists() {
     let server = server().await;
     let path = "/api/v1/namespaces/default/configmaps/one?fieldManager=x";
