@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 ADMISSION = {
-    "replicas that a custom object does not have are -2147483648 in its old scale": [
-        "scale a custom object",
-    ],
     "the rules of a role are a list even if it has none": ["create a role"],
     "a mutated object of a built-in kind is decoded as the kind that it has, and its kind is not restored": [
         "configmaps: change the kind at a creation",
