@@ -59,6 +59,9 @@ impl Cause {
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self { field: field.into(), reason: "FieldValueForbidden", message: format!("Forbidden: {detail}") }
     }
+    pub(crate) fn internal(field: impl Into<String>, detail: &str) -> Self {
+        Self { field: field.into(), reason: "InternalError", message: format!("Internal error: {detail}") }
+    }
     pub(crate) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self::duplicate_raw(field, &quote_value(value))
     }

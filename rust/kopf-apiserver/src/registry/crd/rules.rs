@@ -8,7 +8,9 @@ use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::schema::Schema;
 use crate::schema::cel::budget::{Budget, Position};
-use crate::schema::cel::compile::{Declared, ResultKind, compile_errors, result_kind, uses_old_value};
+use crate::schema::cel::compile::{compile, uses_old_value};
+use crate::schema::cel::literals::instantiation_error;
+use crate::schema::cel::types::StaticType;
 
 /// Reasons that rules can have.
 const REASONS: [&str; 4] =
@@ -19,15 +21,20 @@ pub(super) struct Walk<'o> {
     budget: Budget,
     /// The path of the innermost list or map whose items cannot be matched with those of the old object.
     uncorrelatable: Option<String>,
+    /// The errors of expressions, which kube-apiserver reports only if the schema has no others.
+    expressions: Vec<Cause>,
     out: &'o mut Vec<Cause>,
 }
 
 impl<'o> Walk<'o> {
-    /// Checks a root schema.
-    pub(super) fn check(schema: &Value, path: &str, out: &'o mut Vec<Cause>) {
-        let mut walk = Self { budget: Budget::default(), uncorrelatable: None, out };
+    /// Checks a root schema, whose errors so far begin at `first` in `out`.
+    pub(super) fn check(schema: &Value, path: &str, first: usize, out: &'o mut Vec<Cause>) {
+        let mut walk = Self { budget: Budget::default(), uncorrelatable: None, expressions: Vec::new(), out };
         walk.validate(schema, Position::ROOT, path);
-        walk.budget.finish(path, walk.out);
+        if walk.out.len() == first {
+            walk.budget.finish(path, &mut walk.expressions);
+            walk.out.append(&mut walk.expressions);
+        }
     }
 
     fn validate(&mut self, schema: &Value, position: Position, path: &str) {
@@ -76,9 +83,8 @@ impl<'o> Walk<'o> {
                 let known = REASONS.map(str::to_owned);
                 self.out.push(Cause::unsupported(format!("{path}.reason"), &reason.into(), &known));
             }
-            let is_compiled = self.compile(rule, &known, position, &path);
-            self.validate_transition(rule, is_compiled, &path);
-            self.budget.count(rule, &known, position, &path, self.out);
+            let uses_old_value = self.compile(rule, &known, position, &path);
+            self.validate_transition(rule, uses_old_value, &path);
         }
     }
 
@@ -102,53 +108,62 @@ impl<'o> Walk<'o> {
         }
     }
 
-    /// Validates the use of the old value in a rule. A rule that cannot be compiled counts as one that does not use it.
-    fn validate_transition(&mut self, rule: &Value, is_compiled: bool, path: &str) {
-        let is_transition = is_compiled && uses_old_value(member_text(rule, "rule"));
-        if is_transition && let Some(outer) = &self.uncorrelatable {
+    /// Validates the use of the old value in a rule.
+    fn validate_transition(&mut self, rule: &Value, uses_old_value: bool, path: &str) {
+        if uses_old_value && let Some(outer) = &self.uncorrelatable {
             let detail =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {outer}");
-            self.out.push(Cause::invalid(format!("{path}.rule"), &rule["rule"], &detail));
+            self.expressions.push(Cause::invalid(format!("{path}.rule"), &rule["rule"], &detail));
         }
-        if let (Some(optional @ Value::Bool(_)), false) = (rule.get("optionalOldSelf"), is_transition) {
+        if let (Some(optional @ Value::Bool(_)), false) = (rule.get("optionalOldSelf"), uses_old_value) {
             let detail = "may not be set if oldSelf is not used in rule";
-            self.out.push(Cause::invalid(format!("{path}.optionalOldSelf"), optional, detail));
+            self.expressions.push(Cause::invalid(format!("{path}.optionalOldSelf"), optional, detail));
         }
     }
 
-    /// Reports compilation errors of a rule's expressions. Returns whether the rule itself has none.
+    /// Reports errors of a rule's expressions, and their costs. Returns whether the rule uses the old value; one that cannot
+    /// be compiled counts as one that does not.
     fn compile(&mut self, rule: &Value, schema: &Schema, position: Position, path: &str) -> bool {
-        let mut is_compiled = true;
-        let this = Declared::Value { schema, is_root: position.is_root() };
+        let this = StaticType::of_schema(schema, position.is_root()).unwrap_or(StaticType::Dyn);
         let is_optional = rule.get("optionalOldSelf").and_then(Value::as_bool).unwrap_or(false);
-        let optional = Declared::Optional { schema, is_root: position.is_root() };
-        let old = if is_optional { optional } else { this };
-        for (key, prefix, expected, detail) in [
-            ("rule", "", ResultKind::Bool, "cel expression must evaluate to a bool"),
-            (
-                "messageExpression",
-                "messageExpression ",
-                ResultKind::Text,
-                "messageExpression must evaluate to a string",
-            ),
-        ] {
+        let old = if is_optional { this.clone().optional() } else { this.clone() };
+        let variables = [("self", this), ("oldSelf", old)];
+        let mut uses_old = false;
+        for key in ["rule", "messageExpression"] {
             let text = member_text(rule, key);
             if text.trim().is_empty() {
                 continue;
             }
-            if let Some(errors) = compile_errors(text, &[("self", this), ("oldSelf", old)]) {
-                is_compiled &= key != "rule";
-                let detail = format!("{prefix}compilation failed: {errors}");
-                self.out.push(Cause::invalid_raw(
-                    format!("{path}.{key}"),
-                    &internal_rule_text(rule),
-                    &detail,
-                ));
-            } else if result_kind(text).is_some_and(|kind| kind != expected) {
-                self.out.push(Cause::invalid_raw(format!("{path}.{key}"), &internal_rule_text(rule), detail));
+            let path = format!("{path}.{key}");
+            let error = expression_error(text, key, &variables);
+            uses_old |= key == "rule"
+                && error.as_ref().is_none_or(|(_, is_compiled)| *is_compiled)
+                && uses_old_value(text);
+            if let Some((detail, _)) = error {
+                self.expressions.push(Cause::invalid_raw(path, &internal_rule_text(rule), &detail));
+                // The expression of the message is compiled only if the rule has no errors.
+                break;
             }
+            self.budget.count(text, key, schema, position, &path, &mut self.expressions);
         }
-        is_compiled
+        uses_old
+    }
+}
+
+/// The error of an expression of a rule, and whether it can be compiled nevertheless.
+fn expression_error(text: &str, key: &str, variables: &[(&str, StaticType<'_>)]) -> Option<(String, bool)> {
+    let is_rule = key == "rule";
+    let prefix = if is_rule { "" } else { "messageExpression " };
+    match compile(text, variables) {
+        Err(errors) => Some((format!("{prefix}compilation failed: {errors}"), false)),
+        Ok(StaticType::Bool) if is_rule => {
+            instantiation_error(text).map(|error| (format!("program instantiation failed: {error}"), true))
+        }
+        Ok(StaticType::Text) if !is_rule => {
+            instantiation_error(text).map(|error| (format!("{prefix}instantiation failed: {error}"), true))
+        }
+        Ok(_) if is_rule => Some(("cel expression must evaluate to a bool".to_owned(), false)),
+        Ok(_) => Some(("messageExpression must evaluate to a string".to_owned(), false)),
     }
 }
 
@@ -181,7 +196,7 @@ mod tests {
 
     fn errors(schema: &Value) -> Vec<String> {
         let mut out = Vec::new();
-        Walk::check(schema, "s", &mut out);
+        Walk::check(schema, "s", 0, &mut out);
         out.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
     }
 
@@ -190,7 +205,7 @@ mod tests {
         let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}},
             "x-kubernetes-validations": [{"rule": "self.b > 1"}, {"rule": "self.a > oldSelf.a", "messageExpression": "x"}]});
         let mut out = Vec::new();
-        Walk::check(&schema, "s", &mut out);
+        Walk::check(&schema, "s", 0, &mut out);
         let fields: Vec<&str> = out.iter().map(|cause| cause.field.as_str()).collect();
         assert_eq!(
             fields,
@@ -206,6 +221,24 @@ mod tests {
             "{}",
             out[1].message
         );
+    }
+
+    #[test]
+    fn errors_of_expressions_are_reported_only_if_the_schema_has_no_others() {
+        let fields = |rules: &Value, mut out: Vec<Cause>| {
+            let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": rules});
+            Walk::check(&schema, "s", 0, &mut out);
+            out.into_iter()
+                .map(|cause| cause.field.replace("x-kubernetes-validations", ""))
+                .collect::<Vec<_>>()
+        };
+        let wrong = json!({"rule": "self.n.foo()"});
+        let unused = json!({"rule": "true", "optionalOldSelf": true});
+        let other = json!({"rule": "true", "reason": "Other"});
+        assert_eq!(fields(&json!([wrong]), vec![]), ["s.[0].rule"]);
+        assert_eq!(fields(&json!([unused]), vec![]), ["s.[0].optionalOldSelf"]);
+        assert_eq!(fields(&json!([wrong, unused, other]), vec![]), ["s.[2].reason"]);
+        assert_eq!(fields(&json!([wrong]), vec![Cause::required("s.type", "")]), ["s.type"]);
     }
 
     #[test]

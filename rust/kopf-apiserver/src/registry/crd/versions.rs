@@ -230,6 +230,7 @@ fn validate_json_path(parent: &Value, key: &str, field: &str, out: &mut Vec<Caus
 }
 
 fn validate_schema(version: &Value, index: usize, shared: bool, out: &mut Vec<Cause>) {
+    let first = out.len();
     let path = format!("spec.versions[{index}]");
     let Some(schema) = version.pointer("/schema/openAPIV3Schema") else {
         out.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), ""));
@@ -253,7 +254,7 @@ fn validate_schema(version: &Value, index: usize, shared: bool, out: &mut Vec<Ca
         out.push(Cause::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
     structural::validate(schema, &path, out);
-    Walk::check(schema, &path, out);
+    Walk::check(schema, &path, first, out);
 }
 
 /// Keywords that the root of a schema can have if the status is a subresource.

@@ -1,12 +1,17 @@
 //! Validation of webhook configurations.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::list;
 use crate::base::json::member_text;
 use crate::error::status::Cause;
 use crate::registry::meta;
-use crate::schema::cel::compile::{Declared, compile_errors, is_dynamic};
+use crate::schema::cel::compile::compile;
+use crate::schema::cel::literals::instantiation_error;
+use crate::schema::cel::types::StaticType;
+use crate::schema::cel::variables::{namespace_type, request_type};
 
 /// A webhook configuration, or a policy.
 pub(super) fn configuration(value: &Value, out: &mut Vec<Cause>) {
@@ -45,36 +50,75 @@ pub(super) fn configuration(value: &Value, out: &mut Vec<Cause>) {
     }
 }
 
-/// Variables of the expressions of webhooks.
-const REQUEST: [&str; 5] = ["object", "oldObject", "request", "authorizer", "namespaceObject"];
+type Variables = Vec<(&'static str, StaticType<'static>)>;
 
-/// Checks that an expression can be compiled.
-fn expression(text: &str, variables: &[(&str, Declared<'_>)], field: String, out: &mut Vec<Cause>) {
-    if text.trim().is_empty() {
-        return;
-    }
-    if let Some(errors) = compile_errors(text, variables) {
-        out.push(Cause::invalid(field, &text.into(), &format!("compilation failed: {errors}")));
-    }
+/// Variables of the expressions of webhooks and policies.
+fn variables() -> Variables {
+    vec![
+        ("object", StaticType::Dyn),
+        ("oldObject", StaticType::Dyn),
+        ("request", request_type()),
+        ("namespaceObject", namespace_type()),
+        ("authorizer", StaticType::Named("kubernetes.authorization.Authorizer")),
+        ("authorizer.requestResource", StaticType::Named("kubernetes.authorization.ResourceCheck")),
+    ]
 }
 
-fn match_conditions(holder: &Value, path: &str, variables: &[&str], out: &mut Vec<Cause>) {
-    let variables: Vec<_> = variables.iter().map(|name| (*name, Declared::Dynamic)).collect();
+/// Checks that an expression can be compiled, and that it has one of these types, if there are any. Returns its type.
+fn expression(
+    text: &str,
+    variables: &Variables,
+    expected: &[&str],
+    field: String,
+    out: &mut Vec<Cause>,
+) -> StaticType<'static> {
+    if text.trim().is_empty() {
+        return StaticType::Dyn;
+    }
+    let invalid = |detail: &str| Cause::invalid(field.clone(), &text.into(), detail);
+    let kind = match compile(text, variables) {
+        Ok(kind) => kind,
+        Err(errors) => {
+            out.push(invalid(&format!("compilation failed: {errors}")));
+            return StaticType::Dyn;
+        }
+    };
+    let found = kind.declared_name();
+    match expected {
+        [] => {}
+        all if all.contains(&found.as_str()) => {}
+        [one] => {
+            out.push(invalid(&format!("must evaluate to {one} but got {found}")));
+            return kind;
+        }
+        several => {
+            let several = several.join(" ");
+            out.push(invalid(&format!("must evaluate to one of [{several}] but got {found}")));
+            return kind;
+        }
+    }
+    if let Some(error) = instantiation_error(text) {
+        out.push(Cause::internal(field, &format!("program instantiation failed: {error}")));
+    }
+    kind
+}
+
+fn match_conditions(holder: &Value, path: &str, variables: &Variables, out: &mut Vec<Cause>) {
     for (i, condition) in list(holder, "matchConditions").iter().enumerate() {
         let text = member_text(condition, "expression");
-        expression(text, &variables, format!("{path}[{i}].expression"), out);
+        expression(text, variables, &["bool"], format!("{path}[{i}].expression"), out);
     }
 }
 
 /// The expressions of a policy. Variables are declared one after the other, by their names and expressions.
 fn policy_expressions(spec: &Value, out: &mut Vec<Cause>) {
-    let mut request = REQUEST.to_vec();
+    let mut known = variables();
     if spec.get("paramKind").is_some_and(Value::is_object) {
-        request.push("params");
+        known.push(("params", StaticType::Dyn));
     }
-    match_conditions(spec, "spec.matchConditions", &request, out);
+    match_conditions(spec, "spec.matchConditions", &known, out);
     let declared = list(spec, "variables");
-    let mut names: Vec<&str> = Vec::new();
+    let mut fields: Vec<(String, StaticType<'static>)> = Vec::new();
     for (i, variable) in declared.iter().enumerate() {
         let (name, text) = (member_text(variable, "name"), member_text(variable, "expression"));
         let is_identifier = is_identifier(name);
@@ -82,33 +126,34 @@ fn policy_expressions(spec: &Value, out: &mut Vec<Cause>) {
             let detail = "must be a valid CEL identifier";
             out.push(Cause::invalid(format!("spec.variables[{i}].name"), &name.into(), detail));
         }
-        expression(text, &scope(&request, Some(&names)), format!("spec.variables[{i}].expression"), out);
+        let scope = with_fields(&known, &fields);
+        let kind = expression(text, &scope, &[], format!("spec.variables[{i}].expression"), out);
         if is_identifier && !text.trim().is_empty() {
-            names.push(name);
+            fields.push((name.to_owned(), kind));
         }
     }
-    let scope = scope(&request, (!declared.is_empty()).then_some(&*names));
-    let without_authorizer: Vec<_> =
-        scope.iter().filter(|(name, _)| *name != "authorizer").copied().collect();
+    let scope = if declared.is_empty() { known } else { with_fields(&known, &fields) };
+    let is_authorizer = |name: &str| name.starts_with("authorizer");
+    let without_authorizer: Variables =
+        scope.iter().filter(|(name, _)| !is_authorizer(name)).cloned().collect();
     for (i, validation) in list(spec, "validations").iter().enumerate() {
         let field = format!("spec.validations[{i}]");
-        expression(member_text(validation, "expression"), &scope, format!("{field}.expression"), out);
+        let text = member_text(validation, "expression");
+        expression(text, &scope, &["bool"], format!("{field}.expression"), out);
         let message = member_text(validation, "messageExpression");
-        expression(message, &without_authorizer, format!("{field}.messageExpression"), out);
-        if is_dynamic(message, &["object", "oldObject", "params"]) {
-            let detail = "must evaluate to string but got dyn";
-            out.push(Cause::invalid(format!("{field}.messageExpression"), &message.into(), detail));
-        }
+        let field = format!("{field}.messageExpression");
+        expression(message, &without_authorizer, &["string"], field, out);
     }
     for (i, annotation) in list(spec, "auditAnnotations").iter().enumerate() {
         let field = format!("spec.auditAnnotations[{i}].valueExpression");
-        expression(member_text(annotation, "valueExpression"), &scope, field, out);
+        let text = member_text(annotation, "valueExpression");
+        expression(text, &scope, &["string", "null_type"], field, out);
     }
 }
 
-fn scope<'s>(request: &[&'s str], variables: Option<&'s [&'s str]>) -> Vec<(&'s str, Declared<'s>)> {
-    let request = request.iter().map(|name| (*name, Declared::Dynamic));
-    request.chain(variables.map(|names| ("variables", Declared::Fields(names)))).collect()
+fn with_fields(known: &Variables, fields: &[(String, StaticType<'static>)]) -> Variables {
+    let fields = StaticType::Fields(Arc::new(fields.to_vec()));
+    known.iter().cloned().chain([("variables", fields)]).collect()
 }
 
 fn is_identifier(name: &str) -> bool {
@@ -149,7 +194,7 @@ pub(super) fn webhook(webhook: &Value, path: &str, out: &mut Vec<Cause>) {
             out.push(Cause::invalid(field, &rule["operations"], detail));
         }
     }
-    match_conditions(webhook, &format!("{path}.matchConditions"), &REQUEST, out);
+    match_conditions(webhook, &format!("{path}.matchConditions"), &variables(), out);
     let conditions = list(webhook, "matchConditions");
     for (i, condition) in conditions.iter().enumerate() {
         let name = member_text(condition, "name");

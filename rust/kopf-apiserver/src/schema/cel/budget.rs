@@ -1,7 +1,5 @@
 //! Limits of the estimated costs of a CRD's rules: for each expression, and for all expressions of a version.
 
-use serde_json::Value;
-
 use super::super::Schema;
 use super::estimate;
 use super::sizes::{MAX_REQUEST, min_size};
@@ -53,33 +51,29 @@ impl Position {
 }
 
 impl Budget {
-    /// Counts the expressions of a rule, and reports those that are too expensive.
+    /// Counts an expression of a rule, which has this key, and reports it if it is too expensive.
     pub(crate) fn count(
         &mut self,
-        rule: &Value,
+        text: &str,
+        key: &str,
         schema: &Schema,
         position: Position,
         path: &str,
         out: &mut Vec<Cause>,
     ) {
-        for (key, name) in
-            [("rule", "estimated rule cost"), ("messageExpression", "estimated messageExpression cost")]
-        {
-            let Some(text) = rule.get(key).and_then(Value::as_str) else { continue };
-            let Some(cost) = estimate::cost(text, schema, position.is_root) else { continue };
-            // Without a limit, as many as fit into a request, with a comma each.
-            let count = position.count.unwrap_or_else(|| MAX_REQUEST / (min_size(schema).unwrap_or(0) + 1));
-            let cost = cost.saturating_mul(count);
-            let path = format!("{path}.{key}");
-            if cost > EXPRESSION_LIMIT {
-                out.push(Cause::forbidden(path.clone(), &exceeded(name, cost, EXPRESSION_LIMIT)));
-            }
-            self.total = self.total.saturating_add(cost);
-            if cost >= NAMED_FROM {
-                let place = self.expensive.partition_point(|(other, _)| *other >= cost);
-                self.expensive.insert(place, (cost, path));
-                self.expensive.truncate(MAX_NAMED);
-            }
+        let Some(cost) = estimate::cost(text, schema, position.is_root) else { return };
+        // Without a limit, as many as fit into a request, with a comma each.
+        let count = position.count.unwrap_or_else(|| MAX_REQUEST / (min_size(schema).unwrap_or(0) + 1));
+        let cost = cost.saturating_mul(count);
+        if cost > EXPRESSION_LIMIT {
+            let name = format!("estimated {key} cost");
+            out.push(Cause::forbidden(path, &exceeded(&name, cost, EXPRESSION_LIMIT)));
+        }
+        self.total = self.total.saturating_add(cost);
+        if cost >= NAMED_FROM {
+            let place = self.expensive.partition_point(|(other, _)| *other >= cost);
+            self.expensive.insert(place, (cost, path.to_owned()));
+            self.expensive.truncate(MAX_NAMED);
         }
     }
 
@@ -113,11 +107,9 @@ fn exceeded(name: &str, cost: u64, limit: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use crate::registry::crd::validation::validate;
-
-    use super::*;
 
     /// The causes of a rejected CRD whose `spec` has these properties and rules, as field and message.
     fn causes(properties: &Value, rules: &[&str]) -> Vec<(String, String)> {

@@ -9,14 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cel::Context;
 use cel::common::ast::{
     CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, MapEntryExpr, MapExpr,
     SelectExpr, operators,
 };
 use cel::common::types::{CelBytes, CelInt, CelList, CelMap, CelString};
-use cel::common::value::{CowVal, Val};
-use cel::{Context, ExecutionError, FunctionContext};
+use cel::common::value::Val;
 use tokio::time::Instant;
+
+use super::comprehensions::with_one_variable;
+use super::lists::{EQUALS, Function, KeyedList};
+use super::texts::{INDEX_OF, LAST_INDEX_OF, SHOWN};
 
 /// Cost limits.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +49,6 @@ const CHARGE_NUMBER: &str = "@charge_number";
 
 /// `matches` with patterns in the syntax of Go.
 pub(super) const MATCHES: &str = "@matches";
-
-type Counting = Box<
-    dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError> + Send + Sync,
->;
 
 /// Cost meter of one object's rules.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Meter {
         self.call = Arc::new(AtomicU64::new(self.call_limit));
         for (name, cost) in COSTS {
             let (left, deadline) = (Arc::clone(&self.call), self.deadline);
-            let count: Counting = Box::new(move |call| {
+            let count: Function = Box::new(move |call| {
                 let before = left.load(Ordering::Relaxed);
                 let values: Vec<&dyn Val> = call.args.iter().map(AsRef::as_ref).collect();
                 let after = before.checked_sub(cost(&values, before)).filter(|_| Instant::now() < deadline);
@@ -146,16 +146,22 @@ fn measure(value: &dyn Val, limit: u64, bytes: &mut u64) {
     } else if let Some(data) = value.downcast_ref::<CelBytes<'_>>() {
         *bytes = bytes.saturating_add(length(data.inner().len()));
     } else if let Some(list) = value.downcast_ref::<CelList<'_>>() {
-        for item in list.inner() {
-            *bytes += UNIT;
-            measure(item.as_ref(), limit, bytes);
-        }
+        measure_items(list.inner(), limit, bytes);
+    } else if let Some(list) = value.downcast_ref::<KeyedList>() {
+        measure_items(list.items(), limit, bytes);
     } else if let Some(map) = value.downcast_ref::<CelMap<'_>>() {
         for (key, item) in map.inner() {
             *bytes += UNIT;
             measure(key.inner(), limit, bytes);
             measure(item.as_ref(), limit, bytes);
         }
+    }
+}
+
+fn measure_items(items: &[Box<dyn Val + '_>], limit: u64, bytes: &mut u64) {
+    for item in items {
+        *bytes += UNIT;
+        measure(item.as_ref(), limit, bytes);
     }
 }
 
@@ -168,9 +174,10 @@ pub(crate) fn metered(expression: &IdedExpr, variables: &[&str]) -> IdedExpr {
 fn rewrite(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
     let expr = match &expression.expr {
         Expr::Call(call) => Expr::Call(rewrite_call(call, scope)),
-        Expr::Comprehension(comprehension) => {
-            Expr::Comprehension(Box::new(rewrite_loop(comprehension, scope)))
-        }
+        Expr::Comprehension(it) => match with_one_variable(it, scope.len()) {
+            Some(expr) => return rewrite(&IdedExpr { id: expression.id, expr }, scope),
+            None => Expr::Comprehension(Box::new(rewrite_loop(it, scope))),
+        },
         Expr::List(list) => Expr::List(ListExpr {
             elements: list.elements.iter().map(|element| charged(element, scope)).collect(),
             optional_indices: list.optional_indices.clone(),
@@ -227,9 +234,28 @@ fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
         ("range", Some(_), [count]) => charge(count, CHARGE_NUMBER, None),
         _ => {}
     }
-    // The library's patterns have the syntax of Rust.
-    let func_name = if name == "matches" { MATCHES } else { name };
-    CallExpr { func_name: func_name.to_owned(), args, target: target.map(Box::new) }
+    let call = |name: &str, target: Option<IdedExpr>, args| CallExpr {
+        func_name: name.to_owned(),
+        target: target.map(Box::new),
+        args,
+    };
+    match name {
+        // The library's patterns have the syntax of Rust.
+        "matches" => call(MATCHES, target, args),
+        "indexOf" => call(INDEX_OF, target, args),
+        "lastIndexOf" => call(LAST_INDEX_OF, target, args),
+        "format" => {
+            let shown =
+                args.into_iter().map(|it| IdedExpr { id: 0, expr: Expr::Call(call(SHOWN, None, vec![it])) });
+            call(name, target, shown.collect())
+        }
+        operators::EQUALS => call(EQUALS, target, args),
+        operators::NOT_EQUALS => {
+            let equals = Expr::Call(call(EQUALS, target, args));
+            call(operators::LOGICAL_NOT, None, vec![IdedExpr { id: 0, expr: equals }])
+        }
+        _ => call(name, target, args),
+    }
 }
 
 /// Wraps an expression into a counting function, with the value of another one if given.

@@ -302,7 +302,15 @@ fn item_size(list: &Shape<'_>) -> u64 {
 fn result(name: &str) -> Shape<'static> {
     match name {
         "string" | "format" | "charAt" | "getHost" | "getScheme" => Shape { kind: Kind::Text, ..UNKNOWN },
-        "dyn" | "orValue" | "value" | "optional" | operators::OPT_SELECT | operators::OPT_INDEX => UNKNOWN,
+        "dyn"
+        | "none"
+        | "orValue"
+        | "type"
+        | "validate"
+        | "value"
+        | "optional"
+        | operators::OPT_SELECT
+        | operators::OPT_INDEX => UNKNOWN,
         _ => Shape::scalar(),
     }
 }

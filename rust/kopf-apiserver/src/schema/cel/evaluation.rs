@@ -5,11 +5,12 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use cel::Context;
 use cel::common::ast::IdedExpr;
+use cel::common::value::Val;
 use serde_json::Value;
 
 use super::authorizer::{self, Authorizer};
 use super::cost::{self, Exceeded, LIMITS, Limits, Meter};
-use super::{Cel, ENV, INLINE_COST_LIMIT, error_text, libraries, to_cel};
+use super::{Cel, ENV, INLINE_COST_LIMIT, error_text, libraries, to_val};
 use crate::schema::Schema;
 
 /// Value of an expression.
@@ -65,7 +66,7 @@ pub(crate) struct Inputs {
 
 /// Evaluation of expressions with the same variables, within one cost limit.
 pub(crate) struct Evaluation {
-    values: Vec<(&'static str, Cel)>,
+    values: Vec<(&'static str, Box<dyn Val>)>,
     authorizer: Authorizer,
     /// Names and expressions of declared variables that are not evaluated yet.
     declared: Vec<(String, String)>,
@@ -82,8 +83,9 @@ impl Evaluation {
         let object = if is_inline { INLINE_COST_LIMIT } else { LIMITS.object };
         let any = Schema::any();
         let mut values: Vec<_> =
-            inputs.values.iter().map(|(name, value)| (*name, to_cel(value, &any))).collect();
-        values.push(("authorizer", authorizer::value(&inputs.request_resource)));
+            inputs.values.iter().map(|(name, value)| (*name, to_val(value, &any))).collect();
+        values
+            .extend(authorizer::value(&inputs.request_resource).try_into().ok().map(|it| ("authorizer", it)));
         Self {
             values,
             authorizer: Arc::clone(&inputs.authorizer),
@@ -124,7 +126,7 @@ impl Evaluation {
         libraries::add_functions(&mut context);
         authorizer::add_functions(&mut context, &self.authorizer);
         for (name, value) in &self.values {
-            context.add_variable_from_value(*name, value.clone());
+            context.add_variable_as_val(*name, value.clone());
         }
         if compiled.reads_declared {
             context.add_variable_from_value("variables", self.variables.clone());

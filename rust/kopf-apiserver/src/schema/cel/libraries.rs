@@ -1,7 +1,8 @@
 //! Functions of Kubernetes in CEL expressions. Strings stand for the values of `ip`, `cidr` and `url`.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use cel::extractors::This;
 use cel::{Context, ExecutionError};
@@ -9,6 +10,7 @@ use regex::Regex;
 
 use super::super::formats;
 use super::cost::MATCHES;
+use super::texts;
 use crate::base::go_regex;
 
 type Cel = cel::Value;
@@ -29,53 +31,69 @@ pub(super) fn add_functions(context: &mut Context) {
             Ok(found.unwrap_or_default().into())
         },
     );
-    let _ = context.add_function(
-        "findAll",
-        |This(text): This<Text>, pattern: Text| -> Result<Cel, ExecutionError> {
-            let found: Vec<String> =
-                regex("findAll", &pattern)?.find_iter(&text).map(|found| found.as_str().to_owned()).collect();
-            Ok(found.into())
-        },
-    );
-    let _ = context.add_function("isSorted", |This(list): This<Arc<Vec<Cel>>>| -> bool { list.is_sorted() });
-    let _ = context.add_function("sum", |This(list): This<Arc<Vec<Cel>>>| -> Result<Cel, ExecutionError> {
-        let integers: Option<Vec<i64>> =
-            list.iter().map(|item| if let Cel::Int(number) = item { Some(*number) } else { None }).collect();
-        let Some(integers) = integers else {
-            return Ok(Cel::Float(list.iter().filter_map(super::values::float).sum()));
+    texts::add(context, "findAll", |values| {
+        let (text, pattern, limit) = match values {
+            [Cel::String(text), Cel::String(pattern)] => (text, pattern, -1),
+            [Cel::String(text), Cel::String(pattern), Cel::Int(limit)] => (text, pattern, *limit),
+            _ => return Err(ExecutionError::function_error("findAll", "no such overload")),
         };
-        let sum = integers.into_iter().try_fold(0, i64::checked_add);
-        sum.map(Cel::Int).ok_or_else(|| ExecutionError::function_error("sum", "integer overflow"))
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let regex = regex("findAll", pattern)?;
+        let found: Vec<String> =
+            regex.find_iter(text).take(limit).map(|found| found.as_str().to_owned()).collect();
+        Ok(found.into())
     });
     add_addresses(context);
     add_urls(context);
     super::values::add_functions(context);
     super::named_formats::add_functions(context);
+    super::lists::add_functions(context);
+    texts::add_functions(context);
+    super::comprehensions::add_functions(context);
 }
 
+/// Compiled patterns by their texts. Cleared when it is full.
+static PATTERNS: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+const PATTERN_LIMIT: usize = 1_000;
+
 fn regex(function: &str, pattern: &str) -> Result<Regex, ExecutionError> {
-    go_regex::compile(pattern).map_err(|error| ExecutionError::function_error(function, error))
+    let lock = || PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lock().get(pattern) {
+        return Ok(known.clone());
+    }
+    let compiled =
+        go_regex::compile(pattern).map_err(|error| ExecutionError::function_error(function, error))?;
+    let mut patterns = lock();
+    if patterns.len() >= PATTERN_LIMIT {
+        patterns.clear();
+    }
+    patterns.insert(pattern.to_owned(), compiled.clone());
+    Ok(compiled)
 }
 
 /// Functions for IP addresses and CIDRs.
 fn add_addresses(context: &mut Context) {
-    let _ = context.add_function("isIP", |text: Text| -> bool { text.parse::<IpAddr>().is_ok() });
+    let _ = context.add_function("isIP", |text: Text| -> bool { parse_ip(&text).is_ok() });
     let _ = context.add_function("isCIDR", |text: Text| -> bool { formats::matches("cidr", &text) });
     // Also the method of a CIDR.
     let _ = context.add_function("ip", |This(text): This<Text>| -> Result<Cel, ExecutionError> {
         let address = text.split('/').next().unwrap_or_default();
-        let parsed = address.parse::<IpAddr>();
-        let error = format!("IP Address '{address}' parse error during conversion from string");
-        parsed.map(|ip| ip.to_string().into()).map_err(|_| ExecutionError::function_error("ip", error))
+        let error = |why: String| ExecutionError::function_error("ip", why);
+        parse_ip(address).map(|ip| ip.to_string().into()).map_err(error)
     });
-    let _ = context.add_function("ip.isCanonical", |text: Text| -> bool {
-        text.parse::<IpAddr>().is_ok_and(|ip| ip.to_string() == **text)
+    let _ = context.add_function("ip.isCanonical", |text: Text| -> Result<bool, ExecutionError> {
+        let ip = parse_ip(&text).map_err(|why| ExecutionError::function_error("ip.isCanonical", why))?;
+        Ok(ip.to_string() == **text)
     });
     let _ = context.add_function("cidr", |text: Text| -> Result<Cel, ExecutionError> {
-        let error = format!("network address parse error during conversion from string: {text}");
-        parse_cidr(&text)
-            .map(|_| Cel::String(text))
-            .ok_or_else(|| ExecutionError::function_error("cidr", error))
+        let error = |why: String| {
+            let prefix = "network address parse error during conversion from string: ";
+            ExecutionError::function_error(
+                "cidr",
+                format!("{prefix}{prefix}netip.ParsePrefix({text:?}): {why}"),
+            )
+        };
+        cidr_error(&text).map_or(Ok(Cel::String(Arc::clone(&text))), |why| Err(error(why)))
     });
     let _ = context.add_function("family", |This(text): This<Text>| -> i64 {
         if text.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6()) { 6 } else { 4 }
@@ -125,6 +143,31 @@ fn add_addresses(context: &mut Context) {
     });
 }
 
+/// The error is the message of kube-apiserver.
+fn parse_ip(text: &str) -> Result<IpAddr, String> {
+    let ip = text.parse::<IpAddr>().map_err(|_| {
+        format!("IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): unable to parse IP")
+    })?;
+    match ip {
+        IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some() => {
+            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
+        }
+        _ => Ok(ip),
+    }
+}
+
+/// The message of Go about a CIDR that is not valid.
+fn cidr_error(text: &str) -> Option<String> {
+    let Some((ip, length)) = text.rsplit_once('/') else { return Some("no '/'".to_owned()) };
+    if ip.parse::<IpAddr>().is_err() {
+        return Some(format!("ParseAddr({ip:?}): unable to parse IP"));
+    }
+    if length.parse::<u16>().is_err() {
+        return Some(format!("bad bits after slash: {length:?}"));
+    }
+    parse_cidr(text).is_none().then(|| "prefix length out of range".to_owned())
+}
+
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -159,8 +202,12 @@ fn add_urls(context: &mut Context) {
     };
     let _ = context.add_function("isURL", move |text: Text| -> bool { is_url(&text) });
     let _ = context.add_function("url", move |text: Text| -> Result<Cel, ExecutionError> {
-        let error = format!("URL parse error during conversion from string: {text}");
+        let error =
+            format!("URL parse error during conversion from string: parse {text:?}: invalid URI for request");
         if is_url(&text) { Ok(Cel::String(text)) } else { Err(ExecutionError::function_error("url", error)) }
+    });
+    let _ = context.add_function("getQuery", |This(text): This<Text>| -> Cel {
+        text.parse::<http::Uri>().map_or(Cel::Null, |url| query(&url))
     });
     for (name, part) in URL_PARTS {
         let _ = context.add_function(name, move |This(text): This<Text>| -> Cel {
@@ -169,11 +216,28 @@ fn add_urls(context: &mut Context) {
     }
 }
 
+/// The values of each name in a query.
+fn query(url: &http::Uri) -> Cel {
+    let decoded = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    let mut values: HashMap<String, Vec<String>> = HashMap::new();
+    for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        values.entry(decoded(name)).or_default().push(decoded(value));
+    }
+    values.into()
+}
+
 type UrlPart = fn(&http::Uri) -> String;
 
 const URL_PARTS: [(&str, UrlPart); 5] = [
     ("getScheme", |url| url.scheme_str().unwrap_or_default().to_owned()),
-    ("getHost", |url| url.authority().map_or_else(String::new, |authority| authority.as_str().to_owned())),
+    ("getHost", |url| {
+        let authority = url.authority().map_or("", http::uri::Authority::as_str);
+        authority.rsplit('@').next().unwrap_or_default().to_owned()
+    }),
     ("getHostname", |url| url.host().unwrap_or_default().to_owned()),
     ("getPort", |url| url.port().map_or_else(String::new, |port| port.to_string())),
     ("getEscapedPath", |url| url.path().to_owned()),
@@ -205,12 +269,5 @@ mod tests {
             assert_eq!(evaluate(text), Some(Cel::Bool(true)), "{text}");
         }
         assert_eq!(evaluate("ip('x').family()"), None);
-    }
-
-    #[test]
-    fn sums_of_integers_do_not_overflow() {
-        assert_eq!(evaluate("[1, 2, 3].sum()"), Some(Cel::Int(6)));
-        assert_eq!(evaluate("[1.5, 2.5].sum()"), Some(Cel::Float(4.0)));
-        assert_eq!(evaluate("[9223372036854775807, 1].sum()"), None);
     }
 }

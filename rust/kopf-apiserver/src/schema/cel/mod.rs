@@ -1,11 +1,10 @@
 //! CEL rules of CRDs (`x-kubernetes-validations`): variables, functions of Kubernetes, and messages. A CEL library
 //! evaluates them.
 
-use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use cel::common::ast::IdedExpr;
-use cel::objects::OptionalValue;
+use cel::common::types::CelOptional;
 use cel::{Context, Env, extensions};
 use serde_json::Value;
 
@@ -14,28 +13,40 @@ use super::{Schema, Type};
 use crate::base::field_path::join;
 use crate::error::status::Cause;
 
+use conversion::to_val;
 use cost::{Exceeded, LIMITS, Limits, Meter};
 
 pub(crate) mod authorizer;
 pub(crate) mod budget;
+mod checker;
 pub(crate) mod compile;
+mod comprehensions;
+mod conversion;
 mod cost;
 mod escaping;
 mod estimate;
 pub(crate) mod evaluation;
+mod formatting;
 mod libraries;
+mod lists;
+pub(crate) mod literals;
 mod named_formats;
+mod overloads;
 mod sizes;
+mod texts;
+pub(crate) mod types;
 mod values;
+pub(crate) mod variables;
 
 type Cel = cel::Value;
 
 static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
     let mut env = Env::stdlib();
-    for extension in [extensions::strings, extensions::math, extensions::lists] {
+    for extension in [extensions::strings, extensions::lists] {
         // Fails only if the library has the function already.
         let _ = env.add_extension(extension);
     }
+    comprehensions::add_macros(&mut env);
     Arc::new(env)
 });
 
@@ -84,54 +95,65 @@ impl Rule {
     fn evaluate(
         &self,
         context: &mut Context,
-        (value, path): (&Value, &str),
+        (value, schema, path): (&Value, &Schema, &str),
         meter: &mut Meter,
     ) -> Result<Option<Cause>, Cause> {
         let Ok(program) = &self.program else { return Ok(None) };
-        let path = if self.field_path.is_empty() {
-            path.to_owned()
-        } else {
-            join(path, self.field_path.trim_start_matches('.'))
+        let field = |path: &str| if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() };
+        let invalid = |detail: &str| {
+            Cause::invalid_raw(field(path), &format!("\"{}\"", type_name(schema.kind)), detail)
         };
-        let field = if path.is_empty() { "<nil>".to_owned() } else { path };
         meter.begin(context);
         let result = Cel::resolve(program, context);
         if let Some(exceeded) = meter.end() {
-            return Err(self.too_expensive(field, exceeded));
+            return Err(invalid(&self.too_expensive(exceeded)));
         }
         match result {
             Ok(Cel::Bool(true)) => Ok(None),
-            Ok(_) => Ok(Some(self.failure(field, value, &self.message(context, meter)))),
-            Err(error) => {
-                let detail = format!("{} evaluating rule: {}", error_text(&error), self.plain_message());
-                let shown = format!("\"{}\"", super::validate::type_of(value));
-                Ok(Some(Cause::invalid_raw(field, &shown, &detail)))
+            Ok(_) => {
+                let path = match self.field_path.as_str() {
+                    "" => path.to_owned(),
+                    below => join(path, &relative_path(below, schema)),
+                };
+                let message = self.message(context, meter);
+                Ok(Some(self.failure(field(&path), (value, schema), &message)))
             }
+            Err(error) => Ok(Some(invalid(&self.evaluation_error(&error)))),
         }
     }
 
-    fn too_expensive(&self, field: String, exceeded: Exceeded) -> Cause {
-        let detail = match exceeded {
+    fn evaluation_error(&self, error: &cel::ExecutionError) -> String {
+        let (error, rule) = (error_text(error), self.shown_rule());
+        if error.starts_with("no such overload") {
+            let why =
+                "call arguments did not match a supported operator, function or macro signature for rule";
+            return format!("'{error}': {why}: {rule}");
+        }
+        format!("{error} evaluating rule: {rule}")
+    }
+
+    fn too_expensive(&self, exceeded: Exceeded) -> String {
+        match exceeded {
             Exceeded::Call => format!(
                 "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call cost \
                  exceeds limit for rule: {}",
-                self.plain_message()
+                self.shown_rule()
             ),
             Exceeded::Object => {
                 "validation failed due to running out of cost budget, no further validation rules will be run"
                     .to_owned()
             }
-        };
-        Cause::invalid_raw(field, "\"object\"", &detail)
+        }
     }
 
-    fn failure(&self, field: String, value: &Value, message: &str) -> Cause {
-        let is_scalar = !value.is_object() && !value.is_array();
+    fn failure(&self, field: String, (value, schema): (&Value, &Schema), message: &str) -> Cause {
+        let is_shown = !matches!(schema.kind, Type::Object | Type::Array);
         let message = match self.reason {
             "FieldValueForbidden" => format!("Forbidden: {message}"),
             "FieldValueRequired" => format!("Required value: {message}"),
-            "FieldValueDuplicate" => format!("Duplicate value: {message}"),
-            _ if is_scalar => return Cause::invalid(field, value, message),
+            "FieldValueDuplicate" if is_shown => return Cause::duplicate(field, value),
+            "FieldValueDuplicate" => "Duplicate value".to_owned(),
+            _ if is_shown => return Cause::invalid(field, value, message),
             _ => format!("Invalid value: {message}"),
         };
         Cause { field, reason: self.reason, message }
@@ -141,34 +163,102 @@ impl Rule {
         if self.message.is_empty() {
             format!("failed rule: {}", self.text.trim())
         } else {
-            self.message.clone()
+            self.message.trim().to_owned()
         }
+    }
+
+    /// The message, else the rule itself.
+    fn shown_rule(&self) -> &str {
+        if self.message.is_empty() { self.text.trim() } else { self.message.trim() }
     }
 
     fn message(&self, context: &mut Context, meter: &mut Meter) -> String {
         let Some(expression) = &self.message_expression else { return self.plain_message() };
         meter.begin(context);
         let message = Cel::resolve(expression, context);
-        match message {
-            Ok(Cel::String(text)) if meter.end().is_none() && !text.trim().is_empty() => {
-                text.trim().to_owned()
+        let exceeded = meter.end();
+        if let (Ok(Cel::String(text)), None) = (message, exceeded) {
+            let text = text.trim();
+            if !text.is_empty() && text.len() <= MAX_MESSAGE && !text.contains('\n') {
+                return text.to_owned();
             }
-            _ => self.plain_message(),
         }
+        self.plain_message()
+    }
+}
+
+/// Maximum length of an evaluated message, in bytes.
+const MAX_MESSAGE: usize = 5 * 1024;
+
+/// The `fieldPath` of a rule, as messages show it: keys of maps are in brackets.
+fn relative_path(path: &str, schema: &Schema) -> String {
+    let (mut out, mut rest, mut schema) = (String::new(), path, Some(schema));
+    while !rest.is_empty() {
+        let quoted = rest.strip_prefix("['").and_then(|quoted| quoted.split_once("']"));
+        let (name, tail) = quoted.unwrap_or_else(|| {
+            let named = rest.trim_start_matches('.');
+            named.split_at(named.find(['.', '[']).unwrap_or(named.len()))
+        });
+        schema = match schema {
+            Some(map) if map.properties.is_empty() => {
+                out.extend(["[", name, "]"]);
+                map.additional.as_deref()
+            }
+            known => {
+                out = join(&out, name);
+                known.and_then(|it| it.properties.get(name)).map(AsRef::as_ref)
+            }
+        };
+        if tail.len() == rest.len() {
+            break;
+        }
+        rest = tail;
+    }
+    out
+}
+
+/// The name of a type in a schema.
+fn type_name(kind: Type) -> &'static str {
+    match kind {
+        Type::Object => "object",
+        Type::Array => "array",
+        Type::String => "string",
+        Type::Integer => "integer",
+        Type::Number => "number",
+        Type::Boolean => "boolean",
+        _ => "",
     }
 }
 
 fn error_text(error: &cel::ExecutionError) -> String {
+    use cel::ExecutionError as Error;
     match error {
-        cel::ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
-        cel::ExecutionError::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
-        cel::ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
-        cel::ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
-        cel::ExecutionError::FunctionError { function, .. }
-            if matches!(function.as_str(), "int" | "uint" | "double") =>
+        Error::NoSuchKey(key) => format!("no such key: {key}"),
+        Error::IndexOutOfBounds(Cel::Int(index)) => format!("index out of bounds: {index}"),
+        Error::DivisionByZero(_) => "division by zero".to_owned(),
+        Error::RemainderByZero(_) => "modulus by zero".to_owned(),
+        Error::Overflow(_, Cel::Int(_), _) => "integer overflow".to_owned(),
+        Error::Overflow(_, Cel::UInt(_), _) => "unsigned integer overflow".to_owned(),
+        Error::NoSuchOverload(_)
+        | Error::UnexpectedType { .. }
+        | Error::UnsupportedBinaryOperator(..)
+        | Error::UnsupportedIndex(..)
+        | Error::UnsupportedKeyType(_)
+        | Error::ValuesNotComparable(..) => "no such overload".to_owned(),
+        Error::FunctionError { function, message }
+            if matches!(function.as_str(), "bool" | "double" | "duration" | "int" | "timestamp" | "uint") =>
         {
-            format!("type conversion error from 'string' to '{function}'")
+            if message.ends_with("overflow") {
+                return message.clone();
+            }
+            let to = match function.as_str() {
+                "duration" => "google.protobuf.Duration",
+                "timestamp" => "google.protobuf.Timestamp",
+                other => other,
+            };
+            format!("type conversion error from 'string' to '{to}'")
         }
+        Error::FunctionError { message, .. } => message.clone(),
         other => other.to_string(),
     }
 }
@@ -231,15 +321,15 @@ impl Checker {
             }
             let mut context = Context::with_env(ENV.clone());
             libraries::add_functions(&mut context);
-            context.add_variable_from_value("self", to_cel(value, schema));
-            let old = old.map(|old| to_cel(old, schema));
+            context.add_variable_as_val("self", to_val(value, schema));
+            let old = old.map(|old| to_val(old, schema));
             if rule.optional_old {
-                let optional = old.map_or_else(OptionalValue::none, OptionalValue::of);
-                context.add_variable_from_value("oldSelf", Cel::Opaque(Arc::new(optional)));
+                let optional = old.map_or_else(CelOptional::none, CelOptional::of);
+                context.add_variable_as_val("oldSelf", Box::new(optional));
             } else if let Some(old) = old {
-                context.add_variable_from_value("oldSelf", old);
+                context.add_variable_as_val("oldSelf", old);
             }
-            self.causes.extend(rule.evaluate(&mut context, (value, path), &mut self.meter)?);
+            self.causes.extend(rule.evaluate(&mut context, (value, schema, path), &mut self.meter)?);
         }
         match value {
             Value::Object(map) => {
@@ -262,56 +352,6 @@ impl Checker {
         }
         Ok(())
     }
-}
-
-fn to_cel(value: &Value, schema: &Schema) -> Cel {
-    match value {
-        Value::Null => Cel::Null,
-        Value::Bool(b) => Cel::Bool(*b),
-        Value::Number(n) => match n.as_i64() {
-            Some(whole) if schema.kind != Type::Number => Cel::Int(whole),
-            _ => Cel::Float(n.as_f64().unwrap_or_default()),
-        },
-        Value::String(text) => text_to_cel(text, schema),
-        Value::Array(list) => {
-            let any = Schema::any();
-            let items = schema.items.as_deref().unwrap_or(&any);
-            Cel::List(Arc::new(list.iter().map(|v| to_cel(v, items)).collect()))
-        }
-        Value::Object(map) => {
-            let any = Schema::any();
-            let mut pairs = HashMap::with_capacity(map.len());
-            for (key, child) in map {
-                let child = to_cel(child, schema.child(key).map_or(&any, |s| s));
-                if !schema.properties.contains_key(key) {
-                    pairs.insert(key.clone(), child);
-                    continue;
-                }
-                if escaping::is_reserved(key) {
-                    pairs.insert(key.clone(), child.clone());
-                }
-                pairs.insert(escaping::escaped(key).into_owned(), child);
-            }
-            pairs.into()
-        }
-    }
-}
-
-fn text_to_cel(text: &str, schema: &Schema) -> Cel {
-    let format = schema.checks.as_ref().map_or("", |c| c.format.as_str());
-    let converted = match format {
-        "date-time" | "datetime" => convert("timestamp", text),
-        "duration" => convert("duration", text),
-        _ => None,
-    };
-    converted.unwrap_or_else(|| Cel::String(Arc::new(text.to_owned())))
-}
-
-/// Converts a string to a timestamp or a duration, by the library's function.
-fn convert(function: &str, text: &str) -> Option<Cel> {
-    let mut context = Context::with_env(ENV.clone());
-    context.add_variable_from_value("text", Cel::String(Arc::new(text.to_owned())));
-    ENV.compile(&format!("{function}(text)")).ok()?.execute(&context).ok()
 }
 
 #[cfg(test)]

@@ -8,24 +8,17 @@ use cel::extractors::This;
 use cel::{Context, ExecutionError};
 
 use super::super::formats;
+use super::lists::add_list_function;
+use super::texts;
 
 type Cel = cel::Value;
 type Text = Arc<String>;
-type List = Arc<Vec<Cel>>;
 
 /// Adds the functions.
 pub(super) fn add_functions(context: &mut Context) {
     add_quantities(context);
     add_versions(context);
-    add_sets(context);
-    for (name, order) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
-        let _ = context.add_function(name, move |This(list): This<List>| -> Result<Cel, ExecutionError> {
-            let extreme =
-                list.iter().reduce(|best, it| if it.partial_cmp(best) == Some(order) { it } else { best });
-            let error = || ExecutionError::function_error(name, format!("{name} called on empty list"));
-            extreme.cloned().ok_or_else(error)
-        });
-    }
+    add_lists(context);
 }
 
 fn add_quantities(context: &mut Context) {
@@ -74,7 +67,7 @@ fn whole(number: f64) -> Option<i64> {
     is_whole.then_some(number as i64)
 }
 
-pub(super) fn float(value: &Cel) -> Option<f64> {
+fn float(value: &Cel) -> Option<f64> {
     match value {
         #[expect(clippy::cast_precision_loss, reason = "comparison of magnitudes")]
         Cel::Int(n) => Some(*n as f64),
@@ -114,10 +107,17 @@ fn version(text: &str) -> Option<Version> {
 }
 
 fn add_versions(context: &mut Context) {
-    let _ = context.add_function("isSemver", |text: Text| -> bool { version(&text).is_some() });
-    let _ = context.add_function("semver", |text: Text| -> Result<Cel, ExecutionError> {
+    let parsed = |values: &[Cel]| match values {
+        [Cel::String(text)] | [Cel::String(text), Cel::Bool(false)] => {
+            version(text).map(|_| text.to_string())
+        }
+        [Cel::String(text), Cel::Bool(true)] => normalized(text).filter(|text| version(text).is_some()),
+        _ => None,
+    };
+    texts::add(context, "isSemver", move |values| Ok(parsed(values).is_some().into()));
+    texts::add(context, "semver", move |values| {
         let error = ExecutionError::function_error("semver", "No Major.Minor.Patch elements found");
-        if version(&text).is_some() { Ok(Cel::String(text)) } else { Err(error) }
+        parsed(values).map(Cel::from).ok_or(error)
     });
     for (name, index) in [("major", 0), ("minor", 1), ("patch", 2)] {
         let _ = context.add_function(name, move |This(text): This<Text>| -> i64 {
@@ -128,12 +128,46 @@ fn add_versions(context: &mut Context) {
     }
 }
 
-fn add_sets(context: &mut Context) {
-    let _ = context.add_function("sets.contains", |a: List, b: List| -> bool { contains(&a, &b) });
-    let _ = context
-        .add_function("sets.equivalent", |a: List, b: List| -> bool { contains(&a, &b) && contains(&b, &a) });
-    let _ = context.add_function("sets.intersects", |a: List, b: List| -> bool {
-        b.iter().any(|item| a.contains(item))
+/// A version without a `v`, with all three numbers and without leading zeros.
+fn normalized(text: &str) -> Option<String> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let number = |part: &str| {
+        let trimmed = part.trim_start_matches('0');
+        let is_number = trimmed.starts_with(|c: char| c.is_ascii_digit());
+        if part.len() > 1 && !is_number {
+            format!("0{trimmed}")
+        } else if part.len() > 1 {
+            trimmed.to_owned()
+        } else {
+            part.to_owned()
+        }
+    };
+    let mut parts: Vec<String> = text.splitn(3, '.').map(number).collect();
+    if parts.len() < 3 && parts.last().is_some_and(|last| last.contains(['+', '-'])) {
+        return None;
+    }
+    parts.resize(3, "0".to_owned());
+    Some(parts.join("."))
+}
+
+fn add_lists(context: &mut Context) {
+    for (name, order) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
+        add_list_function(context, name, move |lists| {
+            let items = lists.first().into_iter().copied().flatten();
+            let extreme =
+                items.reduce(|best, it| if it.partial_cmp(best) == Some(order) { it } else { best });
+            let error = || ExecutionError::function_error(name, format!("{name} called on empty list"));
+            extreme.cloned().ok_or_else(error)
+        });
+    }
+    add_list_function(context, "isSorted", |lists| Ok(lists.iter().all(|list| list.is_sorted()).into()));
+    add_list_function(context, "sum", |lists| sum(lists.first().copied().unwrap_or_default()));
+    add_list_function(context, "sets.contains", |lists| Ok(matches!(lists, [a, b] if contains(a, b)).into()));
+    add_list_function(context, "sets.equivalent", |lists| {
+        Ok(matches!(lists, [a, b] if contains(a, b) && contains(b, a)).into())
+    });
+    add_list_function(context, "sets.intersects", |lists| {
+        Ok(matches!(lists, [a, b] if b.iter().any(|item| a.contains(item))).into())
     });
 }
 
@@ -141,10 +175,34 @@ fn contains(all: &[Cel], items: &[Cel]) -> bool {
     items.iter().all(|item| all.contains(item))
 }
 
+fn sum(list: &[Cel]) -> Result<Cel, ExecutionError> {
+    let integers: Option<Vec<i64>> =
+        list.iter().map(|item| if let Cel::Int(number) = item { Some(*number) } else { None }).collect();
+    let Some(integers) = integers else {
+        if let [Cel::Duration(first), rest @ ..] = list {
+            let add = |sum: &Cel, item: &Cel| match (sum, item) {
+                (Cel::Duration(sum), Cel::Duration(item)) => sum.checked_add(item).map(Cel::Duration),
+                _ => None,
+            };
+            let sum = rest.iter().try_fold(Cel::Duration(*first), |sum, item| add(&sum, item));
+            return sum.ok_or_else(|| ExecutionError::function_error("sum", "duration overflow"));
+        }
+        return Ok(Cel::Float(list.iter().filter_map(float).sum()));
+    };
+    let sum = integers.into_iter().try_fold(0, i64::checked_add);
+    sum.map(Cel::Int).ok_or_else(|| ExecutionError::function_error("sum", "integer overflow"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{ENV, libraries};
     use super::*;
+
+    fn evaluated(text: &str) -> Option<Cel> {
+        let mut context = Context::with_env(ENV.clone());
+        libraries::add_functions(&mut context);
+        ENV.compile(text).ok()?.execute(&context).ok()
+    }
 
     #[test]
     fn quantities_versions_and_sets_have_functions() {
@@ -157,10 +215,14 @@ mod tests {
             "sets.contains([1, 2], [1]) && sets.equivalent([1, 2, 1], [2, 1]) && !sets.intersects([1], [2])",
             "[2, 9, 3].max() == 9 && ['b', 'a'].min() == 'a'",
         ] {
-            let mut context = Context::with_env(ENV.clone());
-            libraries::add_functions(&mut context);
-            let result = ENV.compile(text).unwrap().execute(&context);
-            assert_eq!(result.ok(), Some(Cel::Bool(true)), "{text}");
+            assert_eq!(evaluated(text), Some(Cel::Bool(true)), "{text}");
         }
+    }
+
+    #[test]
+    fn sums_of_integers_do_not_overflow() {
+        assert_eq!(evaluated("[1, 2, 3].sum()"), Some(Cel::Int(6)));
+        assert_eq!(evaluated("[1.5, 2.5].sum()"), Some(Cel::Float(4.0)));
+        assert_eq!(evaluated("[9223372036854775807, 1].sum()"), None);
     }
 }
