@@ -1,8 +1,8 @@
 //! Compilation of CEL expressions, with the errors of kube-apiserver: syntax, variables and functions that do not exist, types,
 //! fields that the schema of a variable does not have, and literals that are not valid.
 
-use super::ENV;
 use super::checker::check;
+use super::parsing::{SyntaxError, parse};
 use super::types::StaticType;
 
 /// Compiles an expression with these variables, and returns the type of its value. The error has a paragraph for each one.
@@ -10,22 +10,17 @@ pub(crate) fn compile<'s>(
     text: &str,
     variables: &[(&str, StaticType<'s>)],
 ) -> Result<StaticType<'s>, String> {
-    let program = ENV.compile(text).map_err(|failed| {
-        let errors = failed.errors.iter().map(|error| {
-            let at = |n: isize| usize::try_from(n).unwrap_or(1).max(1);
-            paragraph(text, at(error.pos.0), at(error.pos.1), &expecting_end(&error.msg))
-        });
-        errors.collect::<Vec<_>>().join("\n")
+    let parsed = parse(text).map_err(|errors| {
+        let shown = errors.iter().map(|error| syntax_error(text, error));
+        shown.collect::<Vec<_>>().join("\n")
     })?;
     let variables = variables.iter().map(|(name, kind)| ((*name).to_owned(), kind.clone())).collect();
-    let (kind, found) = check(program.expression(), variables);
+    let (kind, found) = parsed.walk(|expression| check(expression, variables));
     if found.is_empty() {
         return Ok(kind);
     }
-    let mut errors: Vec<_> = found
-        .into_iter()
-        .map(|(id, message)| (program.source_info().offset_for(id).map_or(0, |(start, _)| start), message))
-        .collect();
+    let mut errors: Vec<_> =
+        found.into_iter().map(|(id, message)| (parsed.offset(id).unwrap_or(0), message)).collect();
     errors.sort_by_key(|(offset, _)| *offset);
     let paragraphs = errors.iter().map(|(offset, message)| {
         let (line, column) = position(text, *offset);
@@ -36,7 +31,7 @@ pub(crate) fn compile<'s>(
 
 /// Whether an expression reads `oldSelf`.
 pub(crate) fn uses_old_value(text: &str) -> bool {
-    ENV.compile(text).is_ok_and(|program| program.references().has_variable("oldSelf"))
+    parse(text).is_ok_and(|parsed| parsed.has_variable("oldSelf"))
 }
 
 /// The message of the parser. Where the expression can end, kube-apiserver names no other tokens.
@@ -44,6 +39,13 @@ fn expecting_end(message: &str) -> std::borrow::Cow<'_, str> {
     match message.split_once("expecting {<EOF>, ") {
         Some((before, _)) => format!("{before}expecting <EOF>").into(),
         None => message.into(),
+    }
+}
+
+fn syntax_error(text: &str, error: &SyntaxError) -> String {
+    match error.position {
+        Some((line, column)) => paragraph(text, line, column, &expecting_end(&error.message)),
+        None => error.to_string(),
     }
 }
 

@@ -8,14 +8,15 @@ use std::collections::HashMap;
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
+use super::parsing::parse;
 use super::sizes::{max_elements, member};
-use super::{ENV, Schema, Type};
+use super::{Schema, Type};
 
 /// Estimated cost of an expression for one value of the schema; `None` if it cannot be compiled.
 pub(super) fn cost(text: &str, schema: &Schema, is_root: bool) -> Option<u64> {
-    let program = ENV.compile(text).ok()?;
+    let parsed = parse(text).ok()?;
     let mut estimator = Estimator { schema, is_root, variables: HashMap::new() };
-    Some(estimator.estimate(program.expression()).cost)
+    Some(parsed.walk(|expression| estimator.estimate(expression).cost))
 }
 
 /// The known properties of the value of an expression.

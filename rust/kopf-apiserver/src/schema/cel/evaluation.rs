@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use cel::Context;
-use cel::common::ast::IdedExpr;
 use cel::common::value::Val;
 use serde_json::Value;
 
 use super::authorizer::{self, Authorizer};
-use super::cost::{self, Exceeded, LIMITS, Limits, Meter};
+use super::cost::{Exceeded, LIMITS, Limits, Meter};
+use super::parsing::{Program, parse};
 use super::{Cel, ENV, INLINE_COST_LIMIT, error_text, libraries, to_val};
 use crate::schema::Schema;
 
@@ -24,7 +24,7 @@ pub(crate) enum Outcome {
 /// A compiled expression.
 #[derive(Debug)]
 struct Compiled {
-    program: IdedExpr,
+    program: Program,
     /// Whether it reads declared variables (`variables.x`).
     reads_declared: bool,
 }
@@ -44,10 +44,12 @@ fn compile(text: &str) -> Result<Arc<Compiled>, String> {
     if let Some(known) = lock().get(text) {
         return known.clone();
     }
-    let compiled = ENV.compile(text).map_err(|error| error.to_string()).map(|program| {
-        let reads_declared = program.references().has_variable("variables");
-        Arc::new(Compiled { program: cost::metered(program.expression(), &NAMES), reads_declared })
-    });
+    let compiled = parse(text)
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+        .map(|parsed| {
+            let reads_declared = parsed.has_variable("variables");
+            Arc::new(Compiled { program: parsed.metered(&NAMES), reads_declared })
+        });
     let mut all = lock();
     if all.len() >= COMPILED_LIMIT {
         all.clear();
@@ -132,7 +134,7 @@ impl Evaluation {
             context.add_variable_from_value("variables", self.variables.clone());
         }
         self.meter.begin(&mut context);
-        let result = Cel::resolve(&compiled.program, &context);
+        let result = compiled.program.evaluate(&context);
         match self.meter.end() {
             Some(Exceeded::Call) => return Err("operation cancelled: actual cost limit exceeded".to_owned()),
             Some(Exceeded::Object) => {

@@ -3,7 +3,7 @@
 
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
 
-use super::ENV;
+use super::parsing::parse;
 use crate::base::go_regex;
 
 /// The ids of invalid literals, and messages about them.
@@ -28,12 +28,14 @@ pub(super) fn invalid_literals(expression: &IdedExpr) -> Vec<(u64, String)> {
 /// The first error of literals that only the preparation of an expression for its evaluations reports; `None` also if the
 /// expression cannot be compiled.
 pub(crate) fn instantiation_error(text: &str) -> Option<String> {
-    let program = ENV.compile(text).ok()?;
+    let parsed = parse(text).ok()?;
     let mut error = None;
-    visit_calls(program.expression(), &mut |call| {
-        if error.is_none() {
-            error = call_error(call);
-        }
+    parsed.walk(|expression| {
+        visit_calls(expression, &mut |call| {
+            if error.is_none() {
+                error = call_error(call);
+            }
+        });
     });
     error
 }

@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::IdedExpr;
 use cel::common::types::CelOptional;
 use cel::{Context, Env, extensions};
 use serde_json::Value;
@@ -15,6 +14,7 @@ use crate::error::status::Cause;
 
 use conversion::to_val;
 use cost::{Exceeded, LIMITS, Limits, Meter};
+use parsing::{Parsed, Program, parse};
 
 pub(crate) mod authorizer;
 pub(crate) mod budget;
@@ -23,6 +23,7 @@ pub(crate) mod compile;
 mod comprehensions;
 mod conversion;
 mod cost;
+mod depth;
 mod escaping;
 mod estimate;
 pub(crate) mod evaluation;
@@ -32,6 +33,7 @@ mod lists;
 pub(crate) mod literals;
 mod named_formats;
 mod overloads;
+mod parsing;
 mod sizes;
 mod texts;
 pub(crate) mod types;
@@ -54,9 +56,10 @@ static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
 #[derive(Debug)]
 pub(crate) struct Rule {
     text: String,
-    program: Result<IdedExpr, String>,
+    /// `None` if the rule cannot be parsed.
+    program: Option<Program>,
     message: String,
-    message_expression: Option<IdedExpr>,
+    message_expression: Option<Program>,
     reason: &'static str,
     field_path: String,
     transition: bool,
@@ -67,16 +70,16 @@ impl Rule {
     pub(crate) fn from_json(json: &Value) -> Self {
         let text = |key: &str| json.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let rule = text("rule");
-        let program = ENV.compile(&rule).map_err(|e| e.to_string());
-        let transition = program.as_ref().is_ok_and(|p| p.references().has_variable("oldSelf"));
-        let metered = |program: cel::Program| cost::metered(program.expression(), &["self", "oldSelf"]);
+        let program = parse(&rule).ok();
+        let transition = program.as_ref().is_some_and(|parsed| parsed.has_variable("oldSelf"));
+        let metered = |parsed: Parsed| parsed.metered(&["self", "oldSelf"]);
         Self {
             program: program.map(metered),
             message: text("message"),
             message_expression: json
                 .get("messageExpression")
                 .and_then(Value::as_str)
-                .and_then(|t| ENV.compile(t).ok())
+                .and_then(|text| parse(text).ok())
                 .map(metered),
             reason: match text("reason").as_str() {
                 "FieldValueForbidden" => "FieldValueForbidden",
@@ -98,13 +101,13 @@ impl Rule {
         (value, schema, path): (&Value, &Schema, &str),
         meter: &mut Meter,
     ) -> Result<Option<Cause>, Cause> {
-        let Ok(program) = &self.program else { return Ok(None) };
+        let Some(program) = &self.program else { return Ok(None) };
         let field = |path: &str| if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() };
         let invalid = |detail: &str| {
             Cause::invalid_raw(field(path), &format!("\"{}\"", type_name(schema.kind)), detail)
         };
         meter.begin(context);
-        let result = Cel::resolve(program, context);
+        let result = program.evaluate(context);
         if let Some(exceeded) = meter.end() {
             return Err(invalid(&self.too_expensive(exceeded)));
         }
@@ -175,7 +178,7 @@ impl Rule {
     fn message(&self, context: &mut Context, meter: &mut Meter) -> String {
         let Some(expression) = &self.message_expression else { return self.plain_message() };
         meter.begin(context);
-        let message = Cel::resolve(expression, context);
+        let message = expression.evaluate(context);
         let exceeded = meter.end();
         if let (Ok(Cel::String(text)), None) = (message, exceeded) {
             let text = text.trim();

@@ -193,3 +193,19 @@ fn comprehensions_can_have_two_variables() {
         messages(rule, &value)
     );
 }
+
+/// All that walks an expression recurses.
+#[test]
+fn deep_expressions_are_checked_and_evaluated() {
+    for (name, text) in parsing::tests::deep(248) {
+        let value = json!({"f": {}, "l": [1], "s": "x"});
+        assert_eq!(messages(&text, &value), Vec::<String>::new(), "{name}");
+        assert_eq!(literals::instantiation_error(&text), None, "{name}");
+        assert!(estimate::cost(&text, &schema("true"), true).is_some(), "{name}");
+        assert_eq!(
+            compile::compile(&text, &[("self", types::StaticType::Dyn)]).map(|it| it.to_string()),
+            Ok("bool".into()),
+            "{name}"
+        );
+    }
+}
