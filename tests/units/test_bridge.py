@@ -49,11 +49,18 @@ class Loop:
             callback()
 
 
-def test_errors_of_request_handlers_are_logged_with_the_item(caplog: pytest.LogCaptureFixture) -> None:
+class Panic(BaseException):
+    """An error that is no `Exception`, such as a panic of another extension."""
+
+
+@pytest.mark.parametrize("error", [LookupError("no such thing"), Panic("no such thing")])
+def test_errors_of_request_handlers_are_logged_with_the_item(
+    caplog: pytest.LogCaptureFixture, error: BaseException
+) -> None:
     handled: list[str] = []
 
     def fail(item: int) -> None:
-        raise LookupError("no such thing")
+        raise error
 
     engine: Any = Engine(1, "a")
     loop: Any = object()

@@ -100,6 +100,23 @@ def test_cancelled_calls_are_answered_even_before_they_begin(turns):
     asyncio.run(main())
 
 
+class Panic(BaseException):
+    """An error that is no `Exception`, such as a panic of another extension."""
+
+
+def test_errors_that_are_no_exceptions_are_failures(caplog):
+    async def fn(**_):
+        raise Panic("boo")
+
+    async def main():
+        job = Job()
+        reconcilers_of(fn)[bridge.CallReconciler](job)
+        assert await finished(job) == [("failed", None)]
+
+    asyncio.run(main())
+    assert "failed with an exception and will try again later: boo" in caplog.text
+
+
 def test_the_objects_of_a_call_are_freed_without_the_garbage_collector():
     seen = []
 

@@ -6,14 +6,16 @@ The module is imported only by operators with caches.
 from __future__ import annotations
 
 import inspect
+import itertools
 import keyword
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from kopf._intents.caching_settings import CachingSettings
 from kopf._intents.filters import MetaFilterToken
+from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.namespaces import Namespaces, parse_namespaces, serialize_namespaces
 from kopf._intents.reconciling import Owned
 from kopf._intents.registries import OperatorRegistry, index_ids
@@ -270,7 +272,21 @@ def _serialize_owner(owner: tuple[int, bool] | None) -> dict[str, Any] | None:
     return None if owner is None else {"reconciler": owner[0], "controller": owner[1]}
 
 
-def make_children_cache(reconciler: int, owned: Owned, id: str) -> CacheDeclaration:
+def children_caches(handlers: Sequence[ResourceHandler]) -> Iterator[CacheDeclaration]:
+    """The caches of the children of those reconcilers that read them. Their ids are shown in metrics."""
+    used: set[str] = set()
+    for number, handler in enumerate(handlers):
+        if not isinstance(handler, ReconcilingHandler) or not handler.reads_children:
+            continue
+        for owned in handler.owns:
+            kind = "/".join(owned.kind) if isinstance(owned.kind, tuple) else str(owned.kind)
+            names = itertools.chain([kind], (f"{kind}#{count}" for count in itertools.count(2)))
+            id = next(id for name in names if (id := f"{handler.id}/{name}") not in used)
+            used.add(id)
+            yield _children_cache(number, owned, id)
+
+
+def _children_cache(reconciler: int, owned: Owned, id: str) -> CacheDeclaration:
     """Make the cache of the objects that the primaries of a reconciler own.
 
     Functions in the filters of labels only concern triggers.

@@ -21,7 +21,7 @@ from kopf._objects.patches import Patch
 from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import OperationalError, sendable
+from kopf._runtime.errors import ENDING_ERRORS, OperationalError, sendable
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import LocalObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
@@ -183,7 +183,9 @@ class Admission:
     async def _review_or_fail(self, review: AdmissionReview) -> None:
         try:
             await self._review(review)
-        except Exception as e:
+        except (asyncio.CancelledError, *ENDING_ERRORS):
+            raise
+        except BaseException as e:
             logger.exception(f"The admission request cannot be served: {e}")
             review.fail("Internal Server Error")
 

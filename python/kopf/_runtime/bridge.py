@@ -91,6 +91,7 @@ from kopf._kopf import (
     read_service_account,
     release_patch,
 )
+from kopf._runtime.errors import ENDING_ERRORS
 
 __all__ = [
     "LOGGERS",
@@ -271,7 +272,9 @@ class Bridge:
             for item in items:
                 try:
                     request_handlers[type(item)](item)
-                except Exception as e:
+                except ENDING_ERRORS:
+                    raise
+                except BaseException as e:
                     what = type(item).__name__
                     logger.exception(f"Internal error while handling {what}; please report it: {e}")
         finally:

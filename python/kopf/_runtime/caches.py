@@ -5,7 +5,6 @@ The module is imported only by operators with caches.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import weakref
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -16,12 +15,12 @@ from kopf._intents.caching import (
     CacheDeclaration,
     Labels,
     check_id,
-    make_children_cache,
+    children_caches,
     make_declaration,
     serialize_cache,
     to_label_selector,
 )
-from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
+from kopf._intents.handlers import ResourceHandler
 from kopf._intents.registries import OperatorRegistry, cache_declarations
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
@@ -33,6 +32,7 @@ from kopf._runtime import bridge
 from kopf._runtime.context import cause_var, subinvoker_var
 from kopf._runtime.cycle_context import InspectedObject
 from kopf._runtime.default_registry import get_default_registry
+from kopf._runtime.errors import ENDING_ERRORS
 from kopf._runtime.loggers import full_name
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.repeated_failures import RepeatedFailures
@@ -326,7 +326,7 @@ class OperatorCaches:
         super().__init__()
         self._registry = registry
         declared = cache_declarations(registry)
-        self._declarations: Sequence[CacheDeclaration] = [*declared, *_children_caches(handlers)]
+        self._declarations: Sequence[CacheDeclaration] = [*declared, *children_caches(handlers)]
         self._first = len(handlers)
         self._settings = settings
         self._memos = memos
@@ -386,7 +386,9 @@ class OperatorCaches:
         failure = (job.cache, name, job.object.uid)
         try:
             keys = bridge.json_copy(_listed(fn(**kwargs)))
-        except Exception as e:
+        except ENDING_ERRORS:
+            raise
+        except BaseException as e:
             if self._failures.add(failure):
                 object_name = full_name(job.object.namespace, job.object.name)
                 logger.exception(
@@ -395,20 +397,6 @@ class OperatorCaches:
             return []
         self._failures.discard(failure)
         return cast(list[Any], keys)
-
-
-def _children_caches(handlers: Sequence[ResourceHandler]) -> Iterator[CacheDeclaration]:
-    """The caches of the children of those reconcilers that read them. Their ids are shown in metrics."""
-    used: set[str] = set()
-    for number, handler in enumerate(handlers):
-        if not isinstance(handler, ReconcilingHandler) or not handler.reads_children:
-            continue
-        for owned in handler.owns:
-            kind = "/".join(owned.kind) if isinstance(owned.kind, tuple) else str(owned.kind)
-            names = itertools.chain([kind], (f"{kind}#{count}" for count in itertools.count(2)))
-            id = next(id for name in names if (id := f"{handler.id}/{name}") not in used)
-            used.add(id)
-            yield make_children_cache(number, owned, id)
 
 
 def _listed(keys: Any) -> list[Any]:

@@ -22,6 +22,7 @@ from kopf._runtime import bridge
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject, VirtualWait
 from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.errors import ENDING_ERRORS
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
@@ -193,7 +194,9 @@ class Daemons:
             if callable(delay):
                 delay = delay(**instance.cause.kwargs)
             host_task.complete(0.0 if delay is None else float(delay))
-        except Exception as e:
+        except ENDING_ERRORS:
+            raise
+        except BaseException as e:
             instance.daemon_object.logger.exception(
                 f"{handler} cannot compute its initial delay, and ends: {e}"
             )

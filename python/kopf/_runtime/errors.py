@@ -34,8 +34,13 @@ class EngineError(OperationalError, RuntimeError):
     """The engine has ended with this error."""
 
 
-error_observer_var: contextvars.ContextVar[Callable[[Any, Exception], None] | None] = contextvars.ContextVar(
-    "error_observer_var", default=None
+ENDING_ERRORS = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""Errors that end the process, the event loop, or a coroutine. All others are failures of the code that has
+raised them, also if they are no `Exception`, such as panics of native libraries.
+"""
+
+error_observer_var: contextvars.ContextVar[Callable[[Any, BaseException], None] | None] = (
+    contextvars.ContextVar("error_observer_var", default=None)
 )
 """Gets each exception of a handler, with the handler: for tests, which fail by unexpected ones."""
 
@@ -128,7 +133,7 @@ _CHANGED_BY = {
 }
 
 
-def message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """The message of an exception in log lines. That of a `KeyError` is only a key: the class is added."""
     message = str(error)
     if message and type(error).__str__ is KeyError.__str__:
@@ -141,7 +146,7 @@ def sendable(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def add_hint(error: Exception) -> None:
+def add_hint(error: BaseException) -> None:
     """Add a note to the exception of a handler if it is a known mistake: it is shown after the traceback."""
     if type(error) is not TypeError:
         return

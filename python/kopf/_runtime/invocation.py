@@ -194,7 +194,7 @@ class Invoker:
         return await awaitable
 
     def settle_error(
-        self, prepared: PreparedHandler, attempt: Attempt, error: Exception, logger: Logger
+        self, prepared: PreparedHandler, attempt: Attempt, error: BaseException, logger: Logger
     ) -> Outcome:
         """The outcome of a call that has raised this error, which is logged."""
         outcome = classify_error(attempt, error, compatibility.of_settings(self._settings))
@@ -308,7 +308,7 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
     )
 
 
-def classify_error(attempt: Attempt, error: Exception, compatible: Compatibility) -> Outcome:
+def classify_error(attempt: Attempt, error: BaseException, compatible: Compatibility) -> Outcome:
     """Ask the engine's rules for the outcome of the error."""
     message = sendable(str(error))
     shown = sendable((message or repr(error)) if compatible.logs_bare_keys else message_of(error))

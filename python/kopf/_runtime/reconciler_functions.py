@@ -5,29 +5,117 @@ The module is imported only by operators with reconcilers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kopf._intents.handlers import ResourceHandler
+from kopf._intents import matching
+from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.reconciling import Owned, Watched
+from kopf._intents.selectors import EVERYTHING
+from kopf._intents.settings import OperatorSettings
+from kopf._objects.bodies import Body
 from kopf._objects.refs import Ref
 from kopf._objects.typedefs import HandlerId
+from kopf._runtime.bridge import InspectObject
+from kopf._runtime.cycle_context import InspectedObject
+from kopf._runtime.errors import ENDING_ERRORS
+from kopf._runtime.invocation import PreparedHandler
+from kopf._runtime.loggers import FrameworkMessage, ObjectLogger
+from kopf._runtime.memos import MemoRegistry
+from kopf._runtime.repeated_failures import RepeatedFailures
 
 HASH_MASK = (1 << 64) - 1
 
 
-def hash_values(parts: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[list[int | None], Exception | None]:
+class ObjectInspector:
+    """Calls the functions of the declarations for single objects."""
+
+    def __init__(
+        self,
+        prepared_handlers: Sequence[PreparedHandler],
+        *,
+        memos: MemoRegistry,
+        settings: OperatorSettings,
+        indices: Mapping[str, Any],
+    ) -> None:
+        super().__init__()
+        self._prepared_handlers = prepared_handlers
+        self._memos = memos
+        self._settings = settings
+        self._indices = indices
+        self._failures = RepeatedFailures()
+
+    def inspect(self, job: InspectObject) -> None:
+        """Call the functions of a declaration: filters, `changed`, `map`."""
+        prepared = self._prepared_handlers[job.handler]
+        handler = prepared.handler
+        assert isinstance(handler, ReconcilingHandler)
+        inspected = InspectedObject(
+            job.object,
+            uid=job.object.uid or "",
+            resource=job.resource,
+            memos=self._memos,
+            settings=self._settings,
+            indices=self._indices,
+        )
+        with contextlib.closing(inspected):
+            cause = inspected.spawning_cause()
+            related = None if job.related is None else (*handler.owns, *handler.watches)[job.related]
+            declared = handler if related is None else filters_of(related)
+            try:
+                matches = matching.match(declared, cause)
+            except ENDING_ERRORS:
+                raise
+            except BaseException as e:
+                self._report(job, f"A filter of {handler} has failed: {e}", e)
+                return job.complete(None, [])
+            changed = handler.changed if related is None else related.changed
+            functions, error = hash_values(changed, cause.kwargs)
+            if error is None:
+                self._failures.discard(_failure_key(job))
+            else:
+                self._report(job, f"A function in changed= of {handler} has failed: {error}", error)
+            if not isinstance(related, Watched) or related.map is None or not matches:
+                return job.complete(matches, functions)
+            try:
+                mapped = related.map(**cause.kwargs)
+                if mapped is EVERYTHING:
+                    return job.complete(matches, functions, everything=True)
+                job.complete(matches, functions, list(primaries_of(mapped, job.object.namespace)))
+            except ENDING_ERRORS:
+                raise
+            except BaseException as e:
+                inspected.logger.exception(f"The map of {handler} has failed: {e}")
+                job.complete(matches, functions)
+
+    def _report(self, job: InspectObject, text: str, error: BaseException) -> None:
+        """Log an error of a declaration's function, once per object."""
+        if self._failures.add(_failure_key(job)):
+            logger = ObjectLogger(body=Body(job.object), settings=self._settings)
+            logger.error(FrameworkMessage(text), exc_info=error)
+
+
+def _failure_key(job: InspectObject) -> tuple[int, int | None, str | None]:
+    return (job.handler, job.related, job.object.uid)
+
+
+def hash_values(
+    parts: Iterable[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[int | None], BaseException | None]:
     """Call the functions among the parts of `changed`: the hashes of their values, and the last error.
 
     The hash of a failed function is None.
     """
     hashes: list[int | None] = []
-    error: Exception | None = None
+    error: BaseException | None = None
     for part in parts:
         if callable(part):
             try:
                 hashes.append(_hash_of(part(**kwargs)) & HASH_MASK)
-            except Exception as e:
+            except ENDING_ERRORS:
+                raise
+            except BaseException as e:
                 error = e
                 hashes.append(None)
     return hashes, error

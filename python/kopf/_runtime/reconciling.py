@@ -7,7 +7,6 @@ by operators with reconcilers.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import datetime
 import functools
@@ -15,13 +14,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kopf._intents import compatibility, matching
+from kopf._intents import compatibility
 from kopf._intents.errors import ErrorsMode, PermanentError, ReconcileTimeoutError, TemporaryError
 from kopf._intents.handlers import ReconcilingHandler
-from kopf._intents.reconciling import Watched
 from kopf._intents.reconciling_settings import Backoff
 from kopf._intents.requeue import Requeue
-from kopf._intents.selectors import EVERYTHING
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import bodies, patches
 from kopf._objects.bodies import Body
@@ -34,16 +31,15 @@ from kopf._runtime.causes import LazyReconcilingCause, make_cause
 from kopf._runtime.children import Children
 from kopf._runtime.conditions_argument import changes_for_engine
 from kopf._runtime.context import cause_var
-from kopf._runtime.cycle_context import InspectedObject, store_results
+from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import add_hint, author_traceback, message_of
+from kopf._runtime.errors import ENDING_ERRORS, add_hint, author_traceback, message_of
 from kopf._runtime.executor import call_limit
 from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
-from kopf._runtime.reconciler_functions import filters_of, hash_values, primaries_of
-from kopf._runtime.repeated_failures import RepeatedFailures
+from kopf._runtime.reconciler_functions import ObjectInspector
 from kopf._runtime.work_tracking import work_tracker_var
 
 
@@ -138,7 +134,9 @@ class Reconcilers:
         self._calls: dict[int, ReconcilerCall] = {}
         self._loop = asyncio.get_running_loop()
         self._tracker = work_tracker_var.get()
-        self._failures = RepeatedFailures()
+        self._inspector = ObjectInspector(
+            prepared_handlers, memos=memos, settings=settings, indices=indices.indices
+        )
 
     def request_handlers(self) -> dict[type[Any], Callable[[Any], None]]:
         """The handlers of the engine's requests, by the types of the requests."""
@@ -146,7 +144,7 @@ class Reconcilers:
             bridge.CallReconciler: self._call_reconciler,
             bridge.StopReconciler: self._stop_reconciler,
             bridge.ReconcilerEnded: self._end_call,
-            bridge.InspectObject: self._inspect,
+            bridge.InspectObject: self._inspector.inspect,
         }
 
     def find(self, run: int) -> ReconcilerCall | None:
@@ -231,7 +229,9 @@ class Reconcilers:
                 return self._fail(call, TemporaryError(f"cancelled by itself: {e!r}", delay=None))
             if call.cancellation != "timeout":
                 raise
-        except Exception as e:
+        except ENDING_ERRORS:
+            raise
+        except BaseException as e:
             return self._fail(call, e)
         if call.cancellation == "timeout":  # the function may have suppressed it
             timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
@@ -258,7 +258,7 @@ class Reconcilers:
             reason = f": {requeue.reason}" if requeue.reason else "."
             call.logger.log(level, FrameworkMessage(text + reason))
 
-    def _fail(self, call: ReconcilerCall, error: Exception) -> tuple[str, float | None]:
+    def _fail(self, call: ReconcilerCall, error: BaseException) -> tuple[str, float | None]:
         """Log the error of a call; the result for the engine, with its delay."""
         call.error = error
         label, handler = call.prepared.label, call.handler
@@ -291,14 +291,16 @@ class Reconcilers:
             return "failed", self._backoff(call, error)
         return ("succeeded" if mode is ErrorsMode.IGNORED else "permanent"), None
 
-    def _backoff(self, call: ReconcilerCall, error: Exception) -> float | None:
+    def _backoff(self, call: ReconcilerCall, error: BaseException) -> float | None:
         """The delay of a function in `backoff`; None: the engine computes it."""
         backoff = call.handler.backoff
         if not callable(backoff) or isinstance(backoff, Backoff):
             return None
         try:
             delay = float(backoff(**{**call.cause.arguments(), "exception": error}))
-        except Exception as e:
+        except ENDING_ERRORS:
+            raise
+        except BaseException as e:
             call.logger.exception(f"{call.prepared.label} cannot compute its backoff: {e}")
             return None
         return max(0.0, delay)
@@ -350,57 +352,8 @@ class Reconcilers:
             self._tracker.work_finished(job.run)
             self._tracker.daemon_waiting(job.run)
 
-    def _inspect(self, job: bridge.InspectObject) -> None:
-        """Call the functions of a declaration: filters, `changed`, `map`."""
-        prepared = self._prepared_handlers[job.handler]
-        handler = prepared.handler
-        assert isinstance(handler, ReconcilingHandler)
-        inspected = InspectedObject(
-            job.object,
-            uid=job.object.uid or "",
-            resource=job.resource,
-            memos=self._memos,
-            settings=self._settings,
-            indices=self._indices,
-        )
-        with contextlib.closing(inspected):
-            cause = inspected.spawning_cause()
-            related = None if job.related is None else (*handler.owns, *handler.watches)[job.related]
-            declared = handler if related is None else filters_of(related)
-            try:
-                matches = matching.match(declared, cause)
-            except Exception as e:
-                self._report(job, f"A filter of {handler} has failed: {e}", e)
-                return job.complete(None, [])
-            changed = handler.changed if related is None else related.changed
-            functions, error = hash_values(changed, cause.kwargs)
-            if error is None:
-                self._failures.discard(_failure_key(job))
-            else:
-                self._report(job, f"A function in changed= of {handler} has failed: {error}", error)
-            if not isinstance(related, Watched) or related.map is None or not matches:
-                return job.complete(matches, functions)
-            try:
-                mapped = related.map(**cause.kwargs)
-                if mapped is EVERYTHING:
-                    return job.complete(matches, functions, everything=True)
-                job.complete(matches, functions, list(primaries_of(mapped, job.object.namespace)))
-            except Exception as e:
-                inspected.logger.exception(f"The map of {handler} has failed: {e}")
-                job.complete(matches, functions)
 
-    def _report(self, job: bridge.InspectObject, text: str, error: Exception) -> None:
-        """Log an error of a declaration's function, once per object."""
-        if self._failures.add(_failure_key(job)):
-            logger = ObjectLogger(body=Body(job.object), settings=self._settings)
-            logger.error(FrameworkMessage(text), exc_info=error)
-
-
-def _failure_key(job: bridge.InspectObject) -> tuple[int, int | None, str | None]:
-    return (job.handler, job.related, job.object.uid)
-
-
-def _reason_of(error: Exception) -> str:
+def _reason_of(error: BaseException) -> str:
     word = "".join(char for char in type(error).__name__ if char.isascii() and char.isalnum())
     return word if word[:1].isupper() else "Error"
 

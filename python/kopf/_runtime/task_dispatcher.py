@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import ChangingRegistry
-from kopf._intents.selectors import NamespacePattern, match_namespace
+from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
-from kopf._runtime import bridge, custom_storages
+from kopf._runtime import bridge, custom_selectors, custom_storages
 from kopf._runtime.command_executor import CommandExecutor, Results
 from kopf._runtime.context import (
     event_queue_loop_var,
@@ -35,6 +35,7 @@ from kopf._runtime.daemon_instances import DaemonInstance
 from kopf._runtime.daemons import Daemons
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.engine_failures import Failure
+from kopf._runtime.errors import ENDING_ERRORS
 from kopf._runtime.framework_lines import log_engine_line
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import FrameworkMessage
@@ -78,7 +79,6 @@ class TaskDispatcher:
         self._base_context: contextvars.Context | None = None
         self.login_error: Exception | None = None
         self.finished: asyncio.Future[Failure | None] = asyncio.get_running_loop().create_future()
-        self._namespaces = namespaces
         self._cycles: dict[int, CycleContext] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_abandoned = False
@@ -114,10 +114,12 @@ class TaskDispatcher:
             bridge.ApplyPatchFns: self._apply_patch_fns,
             bridge.Login: self._receive_login,
             bridge.AdmissionReview: lambda review: self.review(review),
-            bridge.MatchResources: self._match_resources,
+            bridge.MatchResources: functools.partial(custom_selectors.match_resources, handlers=handlers),
             bridge.Probe: self._receive_probe,
             bridge.EngineStopped: self._engine_stopped,
-            bridge.MatchNamespaces: self._match_namespaces,
+            bridge.MatchNamespaces: functools.partial(
+                custom_selectors.match_namespaces, patterns=namespaces
+            ),
         }
         """The handlers of the engine's requests, by the types of the requests."""
         self.complete: Callable[[bridge.CompletableItem], None] = lambda _: None
@@ -256,7 +258,12 @@ class TaskDispatcher:
                 cycle.record_cancelled(activation.commands[len(results)])
                 raise
             self._complete_with_error(activation, cycle, results, e)
-        except Exception as e:
+        except GeneratorExit:
+            raise  # the event loop has ended
+        except ENDING_ERRORS as e:
+            self._complete_with_error(activation, cycle, results, e)
+            raise
+        except BaseException as e:
             self._complete_with_error(activation, cycle, results, e)
 
     def _finish_unbegun(self, activation: bridge.Activation, cycle: CycleContext) -> None:
@@ -357,7 +364,9 @@ class TaskDispatcher:
             for fn in cycle.patch.fns:
                 fn(raw)  # type: ignore[arg-type]
             host_task.complete(raw)
-        except Exception as e:
+        except ENDING_ERRORS:
+            raise
+        except BaseException as e:
             cycle.error = e
             host_task.fail(repr(e))
 
@@ -397,24 +406,3 @@ class TaskDispatcher:
         except Exception as e:
             logging.getLogger("kopf._core.engines.probing").exception(f"Probing has failed: {e}")
             host_task.fail()
-
-    def _match_resources(self, host_task: bridge.MatchResources) -> None:
-        try:
-            host_task.complete(
-                [
-                    [self._selects(index, resource) for resource in host_task.resources]
-                    for index in host_task.handlers
-                ]
-            )
-        except Exception as e:
-            host_task.fail(repr(e))
-
-    def _match_namespaces(self, host_task: bridge.MatchNamespaces) -> None:
-        patterns = self._namespaces
-        host_task.complete(
-            [any(match_namespace(name, pattern) for pattern in patterns) for name in host_task.names]
-        )
-
-    def _selects(self, index: int, resource: Any) -> bool:
-        selector = self._handlers[index].selector
-        return selector is None or selector.check(resource)

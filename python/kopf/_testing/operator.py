@@ -109,7 +109,7 @@ class Operator:
         self._startup_timeout = startup_timeout
         self._strict = strict
         self._allow_errors = allow_errors
-        self._unexpected: list[tuple[str, Exception]] = []
+        self._unexpected: list[tuple[str, BaseException]] = []
         self._handlers = OperatorHandlers(handlers)
         # Other clusters have real time.
         self._clock_control = cluster.clock if is_own_cluster else None
@@ -229,7 +229,7 @@ class Operator:
         """Ignore unexpected exceptions: the test has failed already, for another reason."""
         self._strict = False
 
-    def _on_handler_error(self, handler: Handler, error: Exception) -> None:
+    def _on_handler_error(self, handler: Handler, error: BaseException) -> None:
         """Keep an unexpected exception of a handler; called in the operator's thread."""
         expected = isinstance(error, (TemporaryError, PermanentError, self._allow_errors))
         if not expected and handler.errors is not ErrorsMode.IGNORED:

@@ -11,6 +11,10 @@ def hurry(settings, **_):
     settings.queueing.error_delays = [10]
 
 
+class Panic(BaseException):
+    """An error that is no `Exception`, such as a panic of a native library."""
+
+
 class Odd(collections.UserDict):
     """A mapping whose keys cannot be read."""
 
@@ -34,6 +38,8 @@ def called(id, memo, spec, patch):
             patch.spec["odd"] = Odd(a=1)
         case "a patch that is not JSON":
             patch.spec["odd"] = object()
+        case "a panic":
+            raise Panic("boo")
     return {"size": spec["size"]}
 
 
@@ -60,10 +66,10 @@ def declare(id, *decorators, **options):
         decorator("widgets", id=f"{id}-async", when=chosen(f"{id}-async"), **options)(coroutine)
 
 
-declare("change", kopf.on.create, kopf.on.update)
+declare("change", kopf.on.create, kopf.on.update, backoff=10)
 declare("event", kopf.on.event)
-declare("timer", kopf.timer, interval=5)
-declare("daemon", kopf.daemon)
+declare("timer", kopf.timer, interval=5, backoff=10)
+declare("daemon", kopf.daemon, backoff=10)
 
 
 @kopf.on.create("widgets", when=chosen("parent"), backoff=100)

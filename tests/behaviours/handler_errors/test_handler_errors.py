@@ -16,6 +16,7 @@ BACKGROUND = ["timer", "timer-async", "daemon", "daemon-async"]
 OF_RESULTS = ["a clash with the own patch", "a status that is no mapping"]
 OF_PATCHES = ["a patch that breaks", "a patch that is not JSON"]
 FAILURES = [*OF_RESULTS, *OF_PATCHES, "a cancellation"]
+ERRORS = ["a panic"]
 
 
 @pytest.fixture
@@ -72,7 +73,100 @@ def test_patches_that_cannot_be_sent_are_logged(meet, caplog, handler, failure):
     assert len(errors(caplog)) == 1 and errors(caplog)[0].exc_info is not None
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", ERRORS)
+@pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
+def test_unusual_errors_are_logged_with_their_tracebacks(meet, caplog, handler, failure):
+    meet(handler, failure)
+    assert len(errors(caplog)) == 1 and errors(caplog)[0].exc_info is not None
+    assert f"'{handler}' failed with an exception" in errors(caplog)[0].getMessage()
+
+
+@pytest.mark.parametrize("failure", ERRORS)
+@pytest.mark.parametrize("handler", ["change", "change-async", *BACKGROUND])
+def test_handlers_are_called_again_after_unusual_errors(frozen, meet, handler, failure):
+    running = meet(handler, failure)
+    frozen.advance(9)
+    assert running.of(handler) == [failure]
+    frozen.advance(1)
+    assert running.of(handler) == [failure] * 2
+
+
+PANICKING_INDEX = """
+import kopf
+
+class Panic(BaseException):
+    pass
+
+@kopf.index("widgets")
+def by_size(**_):
+    raise Panic("boo")
+
+@kopf.on.create("widgets")
+def create(memo, **_):
+    memo.calls.append(("create", None))
+"""
+
+
+def test_a_panic_of_an_index_function_does_not_block_the_start(run, make, caplog):
+    make()
+    running = run(source=PANICKING_INDEX)
+    running.until("create")
+    assert "'by_size' failed with an exception" in errors(caplog)[0].getMessage()
+
+
+PANICKING_FUNCTIONS = """
+import kopf
+
+class Panic(BaseException):
+    pass
+
+def fail(*_, **__):
+    raise Panic("boo")
+
+@kopf.on.startup()
+def hurry(settings, **_):
+    settings.queueing.error_delays = [10]
+
+@kopf.timer("widgets", id="timer", interval=5, initial_delay=fail)
+def tick(**_): ...
+
+@kopf.on.reconcile("widgets", id="filtered", when=fail)
+async def filtered(**_): ...
+
+@kopf.on.reconcile(
+    "widgets", id="changed", changed=[fail], watches=[kopf.watch("configmaps", labels={"a": "b"}, map=fail)]
+)
+async def changed(**_): ...
+
+@kopf.on.event("widgets", id="patching")
+async def patching(patch, **_):
+    patch.fns.append(fail)
+
+kopf.cache("widgets", by={"x": fail})
+"""
+
+
+def test_panics_of_declared_functions_are_logged(cluster, frozen, run, make, caplog):
+    running = run(source=PANICKING_FUNCTIONS)
+    cluster.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "labels": {"a": "b"}}}
+    )
+    make()
+    running.settle()
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    for text in (
+        "'timer' cannot compute its initial delay, and ends: boo",
+        "A filter of Reconciler 'filtered' has failed: boo",
+        "A function in changed= of Reconciler 'changed' has failed: boo",
+        "The map of Reconciler 'changed' has failed: boo",
+        "in the cache 'widgets' cannot be computed: boo",
+        "Panic('boo')",
+    ):
+        assert len([line for line in lines if text in line]) == 1, (text, lines)
+    assert len(lines) == 6
+
+
+@pytest.mark.parametrize("failure", FAILURES + ERRORS)
 @pytest.mark.parametrize("handler", CHANGES)
 def test_the_next_state_is_handled_after_a_failure(frozen, meet, handler, failure):
     running = meet(handler, failure)
@@ -103,7 +197,7 @@ def test_daemons_and_timers_end_with_a_failure_and_hold_nothing(frozen, meet, ha
     assert frozen.find("widgets", "one") is None
 
 
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", FAILURES + ERRORS)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
 def test_shutdown_does_not_wait_for_a_failed_handler(meet, caplog, handler, failure):
     running = meet(handler, failure)

@@ -158,6 +158,27 @@ def test_errors_are_settled_and_logged(rig, make_changing, outcome, caplog, erro
     assert result["message"] == (None if error is None else str(error))
 
 
+class Panic(BaseException):
+    """An error that is no `Exception`, such as a panic of another extension."""
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_errors_that_are_no_exceptions_are_settled_and_logged_too(rig, make_changing, outcome, caplog, form):
+    def sync(**_):
+        raise Panic("boo")
+
+    async def coroutine(**_):
+        await asyncio.sleep(0)
+        raise Panic("boo")
+
+    handler = make_changing(sync if form == "sync" else coroutine, id="fn")
+    [reply] = asyncio.run(_play(rig, [handler], ("handle", [0]), reason="create", new={}))
+    assert outcome(reply)["failed"] and not outcome(reply)["final"]
+    record = caplog.records[-1]
+    assert "failed with an exception and will try again in 60 seconds: boo" in record.getMessage()
+    assert record.exc_info[0] is Panic
+
+
 def test_the_key_alone_is_logged_in_kopf_1_45(rig, make_changing, outcome, caplog, monkeypatch):
     def fn(**_):
         return {}["boo"]
@@ -232,7 +253,8 @@ def test_patches_that_are_not_json_are_errors_of_the_cycle(rig, make_changing, c
     assert line.exc_info is not None and line.exc_info[0] is TypeError and line.k8s_skip is False
 
 
-def test_filters_are_asked_and_their_errors_end_the_cycle(rig, make_watching, make_changing):
+@pytest.mark.parametrize("error", [ValueError("boo"), Panic("boo")])
+def test_filters_are_asked_and_their_errors_end_the_cycle(rig, make_watching, make_changing, error):
     def fn(**_):
         pass
 
@@ -240,7 +262,7 @@ def test_filters_are_asked_and_their_errors_end_the_cycle(rig, make_watching, ma
         return value == "x" and name == "obj1"
 
     def broken(**_):
-        raise ValueError("boo")
+        raise error
 
     handlers = [
         make_watching(fn, labels={"app": asked}),
@@ -250,7 +272,7 @@ def test_filters_are_asked_and_their_errors_end_the_cycle(rig, make_watching, ma
     replies = asyncio.run(_play(rig, handlers, ("guarded", [0, 1])))
     assert [list(step) for step in replies[0]["results"]] == [["attempted"], ["skipped"]]
     replies = asyncio.run(_play(rig, handlers, ("guarded", [2])))
-    assert replies[0]["error"] == "ValueError('boo')"
+    assert replies[0]["error"] == repr(error)
 
 
 def test_change_filters_answer_both_questions(rig, make_changing):

@@ -1,8 +1,8 @@
 //! The end of a call of a handler: its outcome, its log line, its result.
 
 use kopf_core::handling::attempt::CallResult;
-use pyo3::exceptions::PyException;
 use pyo3::exceptions::asyncio::CancelledError;
+use pyo3::exceptions::{PyGeneratorExit, PyKeyboardInterrupt, PySystemExit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
@@ -10,6 +10,14 @@ use pyo3::types::{PyDict, PyString};
 use crate::calls::handler_call::{HandlerCall, Stage, Step};
 use crate::commands::attempt::OutcomeView;
 use crate::time::now;
+
+/// Whether the exception ends the process or the coroutine. All others are errors of the handler, also if they are no
+/// `Exception`, such as the panics of other extensions.
+fn is_ending(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyKeyboardInterrupt>(py)
+        || error.is_instance_of::<PySystemExit>(py)
+        || error.is_instance_of::<PyGeneratorExit>(py)
+}
 
 impl HandlerCall {
     /// Determines the outcome, and logs it.
@@ -31,7 +39,7 @@ impl HandlerCall {
                 invoker.call_method1(intern!(py, "log_cancelled"), (&self.attempt, &self.logger))?;
                 return Err(error);
             }
-            Err(error) if error.is_instance_of::<PyException>(py) => {
+            Err(error) if !is_ending(py, &error) => {
                 // Of a function whose `after_call` has failed.
                 let result = self.state().result.take();
                 drop(result);
