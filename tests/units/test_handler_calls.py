@@ -2,6 +2,8 @@
 
 import asyncio
 import contextvars
+import dataclasses
+import datetime
 import gc
 import inspect
 import logging
@@ -69,6 +71,54 @@ def test_errors_are_outcomes():
     call = outcome_of(fn, keep_error=True)
     assert (call.outcome.final, call.outcome.delay, str(call.error)) == (False, 5.0, "later")
     assert outcome_of(fn).error is None
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+class Speechless(Exception):
+    def __str__(self):
+        return None
+
+
+class SilentlyFailing(ValueError):
+    def __str__(self):
+        raise LookupError
+
+    __repr__ = __str__
+
+
+class Uninitialised(kopf.TemporaryError):
+    def __init__(self):
+        pass
+
+
+UNUSUAL = [
+    (Frozen(5), 1, "failed with an exception and will try again in 1 seconds: 5"),
+    (Speechless(), 1, "will try again in 1 seconds: Speechless()"),
+    (SilentlyFailing(), 1, "will try again in 1 seconds: <SilentlyFailing>"),
+    (Uninitialised(), 60, "failed temporarily: Uninitialised()"),
+    (kopf.TemporaryError("x", delay="5"), 5, "failed temporarily: x"),
+    (
+        kopf.TemporaryError("x", delay=datetime.timedelta(minutes=5)),
+        60,
+        "failed temporarily: x (delay=datetime.timedelta(seconds=300) is not a number of seconds:"
+        " the next attempt follows in 60 seconds)",
+    ),
+]
+
+
+@pytest.mark.parametrize("error, delay, text", UNUSUAL, ids=[type(error).__name__ for error, _, _ in UNUSUAL])
+def test_unusual_errors_are_outcomes_with_a_line(caplog, error, delay, text):
+    async def fn(**_):
+        raise error
+
+    outcome = outcome_of(fn).outcome
+    assert (outcome.failed, outcome.final, outcome.delay) == (True, False, delay)
+    [line] = [it for it in caplog.records if it.levelno == logging.ERROR]
+    assert line.getMessage().endswith(text)
 
 
 def test_a_function_is_not_called_beyond_its_limits():

@@ -1,6 +1,8 @@
 """Calls of reconcilers, without an engine: their arguments and their answers."""
 
 import asyncio
+import dataclasses
+import datetime
 import gc
 import weakref
 from types import SimpleNamespace
@@ -104,17 +106,36 @@ class Panic(BaseException):
     """An error that is no `Exception`, such as a panic of another extension."""
 
 
-def test_errors_that_are_no_exceptions_are_failures(caplog):
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    code: int
+
+
+class Speechless(Exception):
+    def __str__(self):
+        return None
+
+
+@pytest.mark.parametrize(
+    "error, delay, text",
+    [
+        (Panic("boo"), None, "failed with an exception and will try again later: boo"),
+        (Frozen(5), None, "failed with an exception and will try again later: 5"),
+        (Speechless(), None, "failed with an exception and will try again later: Speechless()"),
+        (kopf.TemporaryError("x", delay=datetime.timedelta(5)), 60, "failed temporarily: x (delay="),
+    ],
+)
+def test_unusual_errors_are_failures_with_a_line(caplog, error, delay, text):
     async def fn(**_):
-        raise Panic("boo")
+        raise error
 
     async def main():
         job = Job()
         reconcilers_of(fn)[bridge.CallReconciler](job)
-        assert await finished(job) == [("failed", None)]
+        assert await finished(job) == [("failed", delay)]
 
     asyncio.run(main())
-    assert "failed with an exception and will try again later: boo" in caplog.text
+    assert text in caplog.text
 
 
 def test_the_objects_of_a_call_are_freed_without_the_garbage_collector():

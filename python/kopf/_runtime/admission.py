@@ -21,7 +21,7 @@ from kopf._objects.patches import Patch
 from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import ENDING_ERRORS, OperationalError, sendable
+from kopf._runtime.errors import ENDING_ERRORS, OperationalError, message_of, repr_of, sendable, text_of
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import LocalObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
@@ -186,7 +186,7 @@ class Admission:
         except (asyncio.CancelledError, *ENDING_ERRORS):
             raise
         except BaseException as e:
-            logger.exception(f"The admission request cannot be served: {e}")
+            logger.exception(f"The admission request cannot be served: {message_of(e)}")
             review.fail("Internal Server Error")
 
     async def _review(self, review: AdmissionReview) -> Any:
@@ -290,7 +290,7 @@ class WebhookServerTask:
 
 
 def _denial(error: BaseException) -> tuple[int, str, int | None]:
-    message = sendable(str(error) or repr(error))
+    message = sendable(text_of(error) or repr_of(error))
     if isinstance(error, AdmissionError):
         return 0, message, int(error.code) if error.code else None
     severity = 1 if isinstance(error, PermanentError) else 2 if isinstance(error, TemporaryError) else 3

@@ -91,7 +91,7 @@ from kopf._kopf import (
     read_service_account,
     release_patch,
 )
-from kopf._runtime.errors import ENDING_ERRORS
+from kopf._runtime.errors import ENDING_ERRORS, message_of
 
 __all__ = [
     "LOGGERS",
@@ -276,7 +276,9 @@ class Bridge:
                     raise
                 except BaseException as e:
                     what = type(item).__name__
-                    logger.exception(f"Internal error while handling {what}; please report it: {e}")
+                    logger.exception(
+                        f"Internal error while handling {what}; please report it: {message_of(e)}"
+                    )
         finally:
             self._polling = False
             # Otherwise, the completions of this batch follow.

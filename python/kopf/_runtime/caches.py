@@ -32,7 +32,7 @@ from kopf._runtime import bridge
 from kopf._runtime.context import cause_var, subinvoker_var
 from kopf._runtime.cycle_context import InspectedObject
 from kopf._runtime.default_registry import get_default_registry
-from kopf._runtime.errors import ENDING_ERRORS
+from kopf._runtime.errors import ENDING_ERRORS, message_of
 from kopf._runtime.loggers import full_name
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.repeated_failures import RepeatedFailures
@@ -390,10 +390,8 @@ class OperatorCaches:
             raise
         except BaseException as e:
             if self._failures.add(failure):
-                object_name = full_name(job.object.namespace, job.object.name)
-                logger.exception(
-                    f"The key {name!r} of {object_name} in the cache {id!r} cannot be computed: {e}"
-                )
+                key = f"{name!r} of {full_name(job.object.namespace, job.object.name)} in the cache {id!r}"
+                logger.exception(f"The key {key} cannot be computed: {message_of(e)}")
             return []
         self._failures.discard(failure)
         return cast(list[Any], keys)

@@ -8,7 +8,7 @@ from kopf._intents.handlers import ResourceHandler
 from kopf._intents.selectors import NamespacePattern, match_namespace
 from kopf._objects.resources import Resource
 from kopf._runtime.bridge import MatchNamespaces, MatchResources
-from kopf._runtime.errors import ENDING_ERRORS
+from kopf._runtime.errors import ENDING_ERRORS, repr_of
 
 
 def match_resources(host_task: MatchResources, *, handlers: Sequence[ResourceHandler]) -> None:
@@ -25,7 +25,7 @@ def match_resources(host_task: MatchResources, *, handlers: Sequence[ResourceHan
     except ENDING_ERRORS:
         raise
     except BaseException as e:
-        host_task.fail(repr(e))
+        host_task.fail(repr_of(e))
 
 
 def match_namespaces(host_task: MatchNamespaces, *, patterns: Sequence[NamespacePattern]) -> None:

@@ -22,7 +22,7 @@ from kopf._runtime import bridge
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject, VirtualWait
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import ENDING_ERRORS
+from kopf._runtime.errors import ENDING_ERRORS, message_of
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
@@ -198,7 +198,7 @@ class Daemons:
             raise
         except BaseException as e:
             instance.daemon_object.logger.exception(
-                f"{handler} cannot compute its initial delay, and ends: {e}"
+                f"{handler} cannot compute its initial delay, and ends: {message_of(e)}"
             )
             host_task.complete(None)
 

@@ -14,6 +14,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from kopf._intents.errors import TemporaryError
+
+DEFAULT_DELAY = 60.0
+"""The seconds before the next attempt after a `TemporaryError` without a usable delay."""
+
 _KOPF = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _UVLOOP = "uvloop/"  # compiled by Cython: not a path in the file system
@@ -135,10 +140,40 @@ _CHANGED_BY = {
 
 def message_of(error: BaseException) -> str:
     """The message of an exception in log lines. That of a `KeyError` is only a key: the class is added."""
-    message = str(error)
+    message = text_of(error)
     if message and type(error).__str__ is KeyError.__str__:
         return f"{type(error).__name__}: {message}"
-    return message or repr(error)
+    return message or repr_of(error)
+
+
+def text_of(value: object) -> str:
+    """The text of a value, also if its own methods fail."""
+    return _converted(value, str, repr)
+
+
+def repr_of(value: object) -> str:
+    """The representation of a value, also if its own method fails."""
+    return _converted(value, repr)
+
+
+def _converted(value: object, *conversions: Callable[[object], str]) -> str:
+    for convert in conversions:
+        try:
+            return convert(value)
+        except Exception:
+            continue  # the line is more important
+    return f"<{type(value).__name__}>"
+
+
+def delay_of(error: TemporaryError) -> tuple[float | None, str]:
+    """The delay of the error in seconds (None: at once), and a remark for the log if it has no usable one."""
+    # Classes of authors do not always call the initialiser.
+    delay = getattr(error, "delay", DEFAULT_DELAY)
+    try:
+        return (float(delay) if delay is not None else None), ""
+    except (TypeError, ValueError, OverflowError):
+        next_attempt = f"the next attempt follows in {DEFAULT_DELAY:g} seconds"
+        return DEFAULT_DELAY, f" (delay={repr_of(delay)} is not a number of seconds: {next_attempt})"
 
 
 def sendable(text: str) -> str:
@@ -150,7 +185,7 @@ def add_hint(error: BaseException) -> None:
     """Add a note to the exception of a handler if it is a known mistake: it is shown after the traceback."""
     if type(error) is not TypeError:
         return
-    name, _, rest = str(error).removeprefix("'").partition("' object does not support item ")
+    name, _, rest = text_of(error).removeprefix("'").partition("' object does not support item ")
     if rest in ("assignment", "deletion") and name in _CHANGED_BY:
         error.add_note(
             f"Handlers change the object by the patch: {_CHANGED_BY[name]} = value (None removes)."

@@ -38,10 +38,13 @@ from kopf._runtime.context import handler_var, retry_var
 from kopf._runtime.errors import (
     add_hint,
     author_traceback,
+    delay_of,
     error_observer_var,
     is_self_explanatory,
     message_of,
+    repr_of,
     sendable,
+    text_of,
 )
 from kopf._runtime.executor import ExecutorPool, call_limit
 from kopf._runtime.framework_lines import log_framework_line
@@ -204,7 +207,8 @@ class Invoker:
             add_hint(error)
             # With `--debug` or `--verbose`, also the frames of Kopf are of interest.
             shown = logger.isEnabledFor(logging.DEBUG)
-            error.__traceback__ = error.__traceback__ if shown else author_traceback(error.__traceback__)
+            if not shown:
+                error.with_traceback(author_traceback(error.__traceback__))
         if outcome.level:
             is_traced = outcome.traceback and not self._is_explained(prepared.handler, error, logger)
             logger.log(outcome.level, FrameworkMessage(outcome.text), exc_info=error if is_traced else None)
@@ -310,12 +314,13 @@ def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings:
 
 def classify_error(attempt: Attempt, error: BaseException, compatible: Compatibility) -> Outcome:
     """Ask the engine's rules for the outcome of the error."""
-    message = sendable(str(error))
-    shown = sendable((message or repr(error)) if compatible.logs_bare_keys else message_of(error))
+    message = sendable(text_of(error))
+    shown = sendable((message or repr_of(error)) if compatible.logs_bare_keys else message_of(error))
     if isinstance(error, HandlerChildrenRetry):
         return attempt.settle(ErrorKind.SUBHANDLERS, message, error.delay, shown)
     if isinstance(error, TemporaryError):
-        return attempt.settle(ErrorKind.TEMPORARY, message, error.delay, shown)
+        delay, remark = delay_of(error)
+        return attempt.settle(ErrorKind.TEMPORARY, message, delay, shown + sendable(remark))
     if isinstance(error, PermanentError):
         return attempt.settle(ErrorKind.PERMANENT, message, None, shown)
     return attempt.settle(ErrorKind.UNEXPECTED, message, None, shown)

@@ -23,6 +23,7 @@ from kopf._objects.bodies import Body, source_of
 from kopf._objects.log_formats import LogFormat
 from kopf._runtime.bridge import TRACES, LineFormat, Object
 from kopf._runtime.call_fields import call_fields
+from kopf._runtime.errors import text_of
 
 DEFAULT_JSON_REFKEY = "object"
 RESERVED_EXTRAS = frozenset({"settings", "k8s_skip", "k8s_ref"})
@@ -149,7 +150,7 @@ def _to_json(value: Any) -> Any:
         case datetime.date() | datetime.time():
             return value.isoformat()
         case BaseException():
-            return f"{type(value).__name__}: {_text(value)}"
+            return f"{type(value).__name__}: {text_of(value)}"
         case TracebackType():
             return "".join(traceback.format_tb(value)).strip()
         case enum.Enum():
@@ -164,16 +165,7 @@ def _to_json(value: Any) -> Any:
             return dict(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    for convert in (str, repr):
-        try:
-            return convert(value)
-        except Exception:
-            continue  # the line is more important
-    return f"<{type(value).__name__}>"
+    return text_of(value)
 
 
 def _severity(level: int) -> str:

@@ -19,7 +19,7 @@ from kopf._objects.refs import Ref
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime.bridge import InspectObject
 from kopf._runtime.cycle_context import InspectedObject
-from kopf._runtime.errors import ENDING_ERRORS
+from kopf._runtime.errors import ENDING_ERRORS, message_of
 from kopf._runtime.invocation import PreparedHandler
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger
 from kopf._runtime.memos import MemoRegistry
@@ -68,14 +68,16 @@ class ObjectInspector:
             except ENDING_ERRORS:
                 raise
             except BaseException as e:
-                self._report(job, f"A filter of {handler} has failed: {e}", e)
+                self._report(job, f"A filter of {handler} has failed: {message_of(e)}", e)
                 return job.complete(None, [])
             changed = handler.changed if related is None else related.changed
             functions, error = hash_values(changed, cause.kwargs)
             if error is None:
                 self._failures.discard(_failure_key(job))
             else:
-                self._report(job, f"A function in changed= of {handler} has failed: {error}", error)
+                self._report(
+                    job, f"A function in changed= of {handler} has failed: {message_of(error)}", error
+                )
             if not isinstance(related, Watched) or related.map is None or not matches:
                 return job.complete(matches, functions)
             try:
@@ -86,7 +88,7 @@ class ObjectInspector:
             except ENDING_ERRORS:
                 raise
             except BaseException as e:
-                inspected.logger.exception(f"The map of {handler} has failed: {e}")
+                inspected.logger.exception(f"The map of {handler} has failed: {message_of(e)}")
                 job.complete(matches, functions)
 
     def _report(self, job: InspectObject, text: str, error: BaseException) -> None:

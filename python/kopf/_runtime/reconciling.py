@@ -34,7 +34,14 @@ from kopf._runtime.context import cause_var
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import ENDING_ERRORS, add_hint, author_traceback, message_of
+from kopf._runtime.errors import (
+    ENDING_ERRORS,
+    add_hint,
+    author_traceback,
+    delay_of,
+    message_of,
+    text_of,
+)
 from kopf._runtime.executor import call_limit
 from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
@@ -264,13 +271,14 @@ class Reconcilers:
         label, handler = call.prepared.label, call.handler
         if self._invoker.observe is not None:
             self._invoker.observe(handler, error)
-        self._set_condition(call, False, _reason_of(error), str(error))
+        self._set_condition(call, False, _reason_of(error), text_of(error))
         text = message_of(error)
         if isinstance(error, TemporaryError):
-            call.logger.error(FrameworkMessage(f"{label} failed temporarily: {text}"))
+            delay, remark = delay_of(error)
+            call.logger.error(FrameworkMessage(f"{label} failed temporarily: {text}{remark}"))
             if isinstance(error, ReconcileTimeoutError):
                 return "failed", self._backoff(call, error)
-            return "failed", error.delay if error.delay is not None else 0.0
+            return "failed", delay if delay is not None else 0.0
         if isinstance(error, PermanentError):
             call.logger.error(FrameworkMessage(f"{label} failed permanently: {text}"))
             return "permanent", None
@@ -283,7 +291,7 @@ class Reconcilers:
         if not compatibility.of_settings(self._settings).logs_whole_tracebacks:
             add_hint(error)
             if not call.logger.isEnabledFor(logging.DEBUG):
-                error.__traceback__ = author_traceback(error.__traceback__)
+                error.with_traceback(author_traceback(error.__traceback__))
         call.logger.error(
             FrameworkMessage(f"{label} failed with an exception and will {verdict}: {text}"), exc_info=error
         )

@@ -35,7 +35,7 @@ from kopf._runtime.daemon_instances import DaemonInstance
 from kopf._runtime.daemons import Daemons
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.engine_failures import Failure
-from kopf._runtime.errors import ENDING_ERRORS
+from kopf._runtime.errors import ENDING_ERRORS, repr_of
 from kopf._runtime.framework_lines import log_engine_line
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import FrameworkMessage
@@ -117,9 +117,7 @@ class TaskDispatcher:
             bridge.MatchResources: functools.partial(custom_selectors.match_resources, handlers=handlers),
             bridge.Probe: self._receive_probe,
             bridge.EngineStopped: self._engine_stopped,
-            bridge.MatchNamespaces: functools.partial(
-                custom_selectors.match_namespaces, patterns=namespaces
-            ),
+            bridge.MatchNamespaces: functools.partial(custom_selectors.match_namespaces, patterns=namespaces),
         }
         """The handlers of the engine's requests, by the types of the requests."""
         self.complete: Callable[[bridge.CompletableItem], None] = lambda _: None
@@ -275,10 +273,10 @@ class TaskDispatcher:
     ) -> None:
         cycle.error = error
         try:
-            self._complete(activation, cycle, results, repr(error))
+            self._complete(activation, cycle, results, repr_of(error))
         except Exception:
             # One of the results cannot be sent; the engine still needs the end of the cycle.
-            self._complete(activation, cycle, [], repr(error))
+            self._complete(activation, cycle, [], repr_of(error))
 
     def _complete(
         self,
@@ -368,7 +366,7 @@ class TaskDispatcher:
             raise
         except BaseException as e:
             cycle.error = e
-            host_task.fail(repr(e))
+            host_task.fail(repr_of(e))
 
     def _receive_login(self, host_task: bridge.Login) -> None:
         if self._tracker is not None:

@@ -19,7 +19,7 @@ from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._runtime import operator
 from kopf._runtime.default_registry import registry_var
-from kopf._runtime.errors import error_observer_var
+from kopf._runtime.errors import error_observer_var, text_of
 from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.async_twins import AsyncOperator
@@ -221,7 +221,9 @@ class Operator:
             raise fatal_error
         unexpected, self._unexpected = self._unexpected, []
         if unexpected and self._strict:
-            texts = [f"{name} has failed: {type(error).__name__}: {error}" for name, error in unexpected]
+            texts = [
+                f"{name} has failed: {type(error).__name__}: {text_of(error)}" for name, error in unexpected
+            ]
             hint = "If it is expected, start the operator with allow_errors=..., or with strict=False."
             raise UnexpectedError("\n".join([*texts, hint])) from unexpected[0][1]
 

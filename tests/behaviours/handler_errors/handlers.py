@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import dataclasses
 
 import kopf
 
@@ -13,6 +14,20 @@ def hurry(settings, **_):
 
 class Panic(BaseException):
     """An error that is no `Exception`, such as a panic of a native library."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen(Exception):
+    """An error whose attributes cannot be set."""
+
+    code: int
+
+
+class Speechless(Exception):
+    """An error without a message."""
+
+    def __str__(self):
+        return None
 
 
 class Odd(collections.UserDict):
@@ -40,6 +55,10 @@ def called(id, memo, spec, patch):
             patch.spec["odd"] = object()
         case "a panic":
             raise Panic("boo")
+        case "a frozen error":
+            raise Frozen(5)
+        case "an error without text":
+            raise Speechless
     return {"size": spec["size"]}
 
 

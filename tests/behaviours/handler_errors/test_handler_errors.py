@@ -16,7 +16,7 @@ BACKGROUND = ["timer", "timer-async", "daemon", "daemon-async"]
 OF_RESULTS = ["a clash with the own patch", "a status that is no mapping"]
 OF_PATCHES = ["a patch that breaks", "a patch that is not JSON"]
 FAILURES = [*OF_RESULTS, *OF_PATCHES, "a cancellation"]
-ERRORS = ["a panic"]
+ERRORS = ["a panic", "a frozen error", "an error without text"]
 
 
 @pytest.fixture
