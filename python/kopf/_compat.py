@@ -168,7 +168,8 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "kopf._core.actions.invocation": {
         "kopf._runtime.context": "context",
-        "kopf._runtime.invocation": "invoke is_async_fn",
+        "kopf._runtime.invocation": "invoke",
+        "kopf._runtime.functions": "is_async_fn",
     },
     "kopf._core.actions.loggers": {
         "kopf._runtime.loggers": _LOGS,

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import dataclasses
 import datetime
+import functools
 import gc
 import inspect
 import logging
@@ -24,7 +25,7 @@ LOGGER = logging.getLogger("kopf.objects")
 def call_of(fn, *, retries=None, retry=0, **options):
     """A call of the function as an event handler; only in an event loop."""
     registry = kopf.OperatorRegistry()
-    kopf.on.event("things", registry=registry)(fn)
+    kopf.on.event("things", id="fn", registry=registry)(fn)
     [handler] = resource_handlers(registry)
     limits = {"errors": "temporary", "backoff": 1.0, "started": 0, "timeout": None}
     attempt = Attempt(label="Handler 'fn'", retry=retry, retries=retries, **limits)
@@ -119,6 +120,57 @@ def test_unusual_errors_are_outcomes_with_a_line(caplog, error, delay, text):
     assert (outcome.failed, outcome.final, outcome.delay) == (True, False, delay)
     [line] = [it for it in caplog.records if it.levelno == logging.ERROR]
     assert line.getMessage().endswith(text)
+
+
+async def lost(**_):
+    raise AssertionError
+
+
+class Lost:
+    async def __call__(self, **_):
+        raise AssertionError
+
+
+def synchronous(**kwargs):
+    return lost(**kwargs)
+
+
+async def forgetful(**kwargs):
+    return lost(**kwargs)
+
+
+def generator(**_):
+    yield
+
+
+async def async_generator(**_):
+    yield
+
+
+@pytest.mark.parametrize(
+    "fn, text",
+    [
+        (synchronous, "has returned a coroutine that nothing awaits: declare the function with `async def`"),
+        (forgetful, "has returned a coroutine that nothing awaits: declare the function with `async def`"),
+        (Lost(), "Lost() (test_handler_calls.py:"),
+        (lambda **_: (it for it in "abc"), "has returned a generator that nothing iterates over"),
+        (generator, "remove `yield` from it."),
+        (async_generator, "remove `yield` from it."),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_functions_whose_code_is_not_executed_have_failed(caplog, fn, text):
+    call = outcome_of(fn, results=(results := []), keep_error=True)
+    assert (call.outcome.failed, call.outcome.final, results) == (True, False, [])
+    assert type(call.error) is TypeError
+    assert text in str(call.error) and text in caplog.text
+    gc.collect()
+
+
+@pytest.mark.parametrize("fn", [functools.partial(lambda **_: 1), functools.partial(Lost().__call__)])
+def test_partials_are_called_as_their_functions(fn):
+    call = outcome_of(fn, keep_error=True)
+    assert call.result == 1 or isinstance(call.error, AssertionError)
 
 
 def test_a_function_is_not_called_beyond_its_limits():

@@ -1,12 +1,14 @@
 """Mistakes in declarations, found at the declaration or at the start of the operator."""
 
 import functools
+import re
 import warnings
 
 import kopf
 import pytest
 from kopf._intents.registries import activity_handlers, resource_handlers
 from kopf._runtime import handler_checks
+from kopf._runtime.functions import locate
 
 
 @pytest.fixture
@@ -89,6 +91,65 @@ def test_functions_that_accept_too_little_are_found(registry):
 
     [text] = found(registry)
     assert text.endswith("must accept more arguments than it names: add **_ to them.")
+
+
+class Asynchronous:
+    async def __call__(self, **_): ...
+
+
+def synchronous(**_): ...
+
+
+@functools.wraps(synchronous)
+async def wrapper(**_): ...
+
+
+def generator(**_):
+    yield
+
+
+async def async_generator(**_):
+    yield
+
+
+@pytest.mark.parametrize(
+    "fn, text",
+    [
+        (Asynchronous(), "Asynchronous() (test_handler_checks.py:{}) is an object whose __call__() is a"),
+        (functools.partial(Asynchronous()), "as in kopf.on.create(...)(instance.__call__)."),
+        (wrapper, "synchronous() (test_handler_checks.py:{}) is a synchronous function in a coroutine"),
+        (functools.partial(wrapper), "declare it with `async def`, too, or wrap it without"),
+        (
+            generator,
+            "generator() (test_handler_checks.py:{}) is a generator, which Kopf does not iterate over",
+        ),
+        (async_generator, "is a generator, which Kopf does not iterate over: remove `yield` from it."),
+    ],
+)
+@pytest.mark.parametrize(
+    "decorator", [kopf.on.startup, functools.partial(kopf.on.create, "x"), functools.partial(kopf.index, "x")]
+)
+def test_functions_whose_code_is_not_executed_are_found(registry, decorator, fn, text):
+    decorator(id="fn", registry=registry)(fn)
+    [finding] = found(registry)
+    assert re.search(re.escape(text).replace(r"\{\}", r"\d+"), finding)
+
+
+async def coroutine(**_): ...
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        coroutine,
+        functools.partial(coroutine),
+        functools.wraps(coroutine)(lambda **kwargs: coroutine(**kwargs)),
+        Asynchronous().__call__,
+    ],
+)
+def test_functions_that_are_awaited_are_fine(registry, fn):
+    kopf.on.create("x", id="fn", registry=registry)(fn)
+    assert found(registry) == []
 
 
 def test_equal_ids_of_different_functions_for_the_same_objects_are_found(registry):
@@ -228,9 +289,9 @@ def test_functions_are_located_in_the_same_way_in_each_process():
 
     line = fn.__code__.co_firstlineno
     expected = f"fn() (test_handler_checks.py:{line})"
-    assert handler_checks.locate(fn) == expected
-    assert handler_checks.locate(functools.partial(functools.partial(fn, a=1), b=2)) == expected
+    assert locate(fn) == expected
+    assert locate(functools.partial(functools.partial(fn, a=1), b=2)) == expected
     line = Called.__call__.__code__.co_firstlineno
-    assert handler_checks.locate(Called()) == f"Called() (test_handler_checks.py:{line})"
-    assert handler_checks.locate(functools.partial(Called())) == f"Called() (test_handler_checks.py:{line})"
-    assert handler_checks.locate(print) == "print()"
+    assert locate(Called()) == f"Called() (test_handler_checks.py:{line})"
+    assert locate(functools.partial(Called())) == f"Called() (test_handler_checks.py:{line})"
+    assert locate(print) == "print()"

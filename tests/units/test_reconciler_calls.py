@@ -36,7 +36,7 @@ class Job:
 
 def reconcilers_of(fn, indices=()):
     registry = kopf.OperatorRegistry()
-    kopf.on.reconcile("shops", registry=registry)(fn)
+    kopf.on.reconcile("shops", id="fn", registry=registry)(fn)
     settings, indexers = kopf.OperatorSettings(), Indexers()
     indexers.update(indices)
     return Reconcilers(
@@ -47,6 +47,13 @@ def reconcilers_of(fn, indices=()):
         invoker=Invoker(settings, ExecutorPool()),
         complete=lambda _: None,
     ).request_handlers()
+
+
+async def answered(job):
+    async with asyncio.timeout(30):
+        while not job.answers:
+            await asyncio.sleep(0.001)
+    return job.answers
 
 
 async def finished(job):
@@ -121,18 +128,19 @@ class Speechless(Exception):
     [
         (Panic("boo"), None, "failed with an exception and will try again later: boo"),
         (Frozen(5), None, "failed with an exception and will try again later: 5"),
+        (lambda **_: asyncio.sleep(0), None, "has returned a coroutine that nothing awaits"),
         (Speechless(), None, "failed with an exception and will try again later: Speechless()"),
         (kopf.TemporaryError("x", delay=datetime.timedelta(5)), 60, "failed temporarily: x (delay="),
     ],
 )
 def test_unusual_errors_are_failures_with_a_line(caplog, error, delay, text):
-    async def fn(**_):
+    async def failing(**_):
         raise error
 
     async def main():
         job = Job()
-        reconcilers_of(fn)[bridge.CallReconciler](job)
-        assert await finished(job) == [("failed", delay)]
+        reconcilers_of(error if callable(error) else failing)[bridge.CallReconciler](job)
+        assert await answered(job) == [("failed", delay)]
 
     asyncio.run(main())
     assert text in caplog.text

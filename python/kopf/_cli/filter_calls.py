@@ -24,7 +24,7 @@ from kopf._objects.typedefs import RawEventType
 from kopf._runtime import bridge, custom_storages, invocation
 from kopf._runtime.custom_storages import FetchedState
 from kopf._runtime.cycle_context import CycleContext
-from kopf._runtime.handler_checks import locate
+from kopf._runtime.functions import locate
 from kopf._runtime.memos import MemoRegistry
 
 Result = tuple[str, str | None, str | None, bool]

@@ -22,9 +22,9 @@ from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.apierrors import ApiError
 from kopf._objects.resources import Resource
-from kopf._runtime import handler_checks
 from kopf._runtime.api_argument import named_arguments
 from kopf._runtime.client.sync_api import SyncApi
+from kopf._runtime.functions import locate
 
 PATCH = "patch"
 """The argument by which event handlers write to their objects. They need not."""
@@ -93,7 +93,7 @@ def _required_kinds(registry: OperatorRegistry) -> Iterator[RequiredKind]:
     for handler in resource_handlers(registry):
         if handler.selector is None or isinstance(handler, WebhookHandler):
             continue
-        source = handler_checks.locate(handler.fn)
+        source = locate(handler.fn)
         is_written = isinstance(handler, (ChangingHandler, SpawningHandler, ReconcilingHandler)) or (
             isinstance(handler, WatchingHandler) and PATCH in named_arguments(handler.fn)
         )

@@ -6,10 +6,8 @@ suspected mistake can be intended.
 
 from __future__ import annotations
 
-import functools
 import inspect
-import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from kopf._intents.causes import ActivityCause, ChangingCause, ResourceCause, WatchingCause, WebhookCause
@@ -25,6 +23,7 @@ from kopf._intents.handlers import (
     WebhookHandler,
 )
 from kopf._objects.suggestions import did_you_mean
+from kopf._runtime.functions import find_mistake, locate
 
 _ATTEMPT_KWARGS = frozenset({"param", "retry", "started", "runtime"})
 # Passed only to functions that name them.
@@ -49,6 +48,9 @@ def check(handlers: Iterable[Handler], indices: Collection[str] = ()) -> Iterato
         if (id(handler.fn), type(handler)) not in checked:
             checked.add((id(handler.fn), type(handler)))
             yield from _check_arguments(handler, frozenset(indices))
+            mistake = find_mistake(handler.fn)
+            if mistake is not None:
+                yield mistake
     yield from _check_ids(all_handlers)
 
 
@@ -102,15 +104,3 @@ def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
 def _same_objects(first: ResourceHandler, second: ResourceHandler) -> bool:
     names = ("selector", "labels", "annotations", "when", "field", "value", "old", "new")
     return all(getattr(first, name, None) == getattr(second, name, None) for name in names)
-
-
-def locate(fn: Callable[..., Any]) -> str:
-    """The function with its file and line, for messages."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    # Callable objects are named by their classes: their representations are not the same in each process.
-    name = (getattr(fn, "__qualname__", None) or type(fn).__qualname__).rpartition("<locals>.")[2]
-    called = fn if hasattr(fn, "__qualname__") else type(fn).__call__
-    code = getattr(inspect.unwrap(called), "__code__", None)
-    location = f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})" if code is not None else ""
-    return f"{name}(){location}"

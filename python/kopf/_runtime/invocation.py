@@ -9,7 +9,6 @@ import asyncio
 import contextvars
 import datetime
 import functools
-import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,6 +47,7 @@ from kopf._runtime.errors import (
 )
 from kopf._runtime.executor import ExecutorPool, call_limit
 from kopf._runtime.framework_lines import log_framework_line
+from kopf._runtime.functions import ensure_executed, is_async_fn
 from kopf._runtime.loggers import FrameworkMessage
 
 if TYPE_CHECKING:
@@ -243,6 +243,11 @@ class Invoker:
         return limit
 
     @staticmethod
+    def check_result(prepared: PreparedHandler, result: Any) -> None:
+        """Raise `TypeError` if the function has returned a coroutine or a generator: nothing executes it."""
+        ensure_executed(prepared.fn, result)
+
+    @staticmethod
     def add_result(
         results: list[tuple[HandlerId, Any]], result: Any, prepared: PreparedHandler, logger: Logger
     ) -> None:
@@ -324,15 +329,6 @@ def classify_error(attempt: Attempt, error: BaseException, compatible: Compatibi
     if isinstance(error, PermanentError):
         return attempt.settle(ErrorKind.PERMANENT, message, None, shown)
     return attempt.settle(ErrorKind.UNEXPECTED, message, None, shown)
-
-
-def is_async_fn(fn: Callable[..., Any] | None) -> bool:
-    """Whether the function is a coroutine function: itself, or what it wraps."""
-    if isinstance(fn, functools.partial):
-        return is_async_fn(fn.func)
-    if fn is not None and hasattr(fn, "__wrapped__"):
-        return is_async_fn(fn.__wrapped__)
-    return inspect.iscoroutinefunction(fn)
 
 
 def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> Any:

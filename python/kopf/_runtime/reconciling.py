@@ -43,6 +43,7 @@ from kopf._runtime.errors import (
     text_of,
 )
 from kopf._runtime.executor import call_limit
+from kopf._runtime.functions import ensure_executed
 from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
@@ -228,6 +229,8 @@ class Reconcilers:
             else:
                 execution = self._settings.execution
                 returned = await invoker.pool.call(execution.executor, fn, kwargs, call_limit(execution))
+            if returned is not None:
+                ensure_executed(prepared.fn, returned)
         except Requeue as e:
             returned = e
         except asyncio.CancelledError as e:

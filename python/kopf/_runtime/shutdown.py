@@ -17,7 +17,8 @@ from kopf._intents.handlers import Handler
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._runtime.engine_failures import Failure
-from kopf._runtime.invocation import Invoker, is_async_fn
+from kopf._runtime.functions import is_async_fn
+from kopf._runtime.invocation import Invoker
 from kopf._runtime.loggers import ObjectLogger, extra_of, object_name
 
 REPORT_AFTER = 3.0

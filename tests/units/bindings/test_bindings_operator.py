@@ -15,8 +15,9 @@ from kopf._objects.reasons import Activity
 from kopf._runtime import operator, stop_flags
 from kopf._runtime.activities import Activities, ActivityError, serialize_credentials
 from kopf._runtime.executor import ExecutorPool
+from kopf._runtime.functions import is_async_fn
 from kopf._runtime.given_credentials import GivenCredentials
-from kopf._runtime.invocation import Invoker, is_async_fn
+from kopf._runtime.invocation import Invoker
 from kopf._runtime.running import make_resource
 
 

@@ -344,6 +344,10 @@ impl HandlerCall {
         match awaited.resume(py, input)? {
             PySendResult::Next(yielded) => Ok(Step::Yielded(awaited, yielded)),
             PySendResult::Return(value) => {
+                if !value.is_none() {
+                    let arguments = (&self.prepared, &value);
+                    self.invoker.bind(py).call_method1(intern!(py, "check_result"), arguments)?;
+                }
                 let mut state = self.state();
                 let after_call = state.after_call.take();
                 state.result.get_or_insert_with(|| value.unbind());
