@@ -2,12 +2,14 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import logging
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from types import SimpleNamespace
 
 import kopf
@@ -34,6 +36,10 @@ class Loop:
 
     def call_later(self, delay, fn):
         self.later.append((delay, fn))
+        return asyncio.TimerHandle(delay, fn, (), self)
+
+    def get_debug(self):
+        return False
 
 
 @pytest.fixture
@@ -63,6 +69,32 @@ def test_the_log_shows_what_the_exit_waits_for(clock, caplog):
     running.running.clear()
     report()
     assert len(caplog.messages) == 1, "there is nothing to report"
+
+
+class Embedded:
+    """The calls of an operator in the loop of an application."""
+
+    def __init__(self):
+        self.running = {}
+
+
+@pytest.mark.parametrize("turns", [0, 2], ids=["before the first report", "after it"])
+def test_nothing_of_an_operator_stays_in_the_loop_after_its_end(turns, monkeypatch):
+    monkeypatch.setattr(shutdown, "REPORT_AFTER", 0.0)
+
+    async def main():
+        running = Embedded()
+        leaving = Shutdown(asyncio.get_running_loop(), running, kopf.OperatorSettings())
+        leaving.begin()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        leaving.end()
+        known = weakref.ref(running)
+        del running, leaving
+        gc.collect()
+        assert known() is None
+
+    asyncio.run(main())
 
 
 def test_many_handlers_are_counted(clock):

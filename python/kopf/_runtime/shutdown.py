@@ -124,6 +124,7 @@ class Shutdown:
         self._settings = settings
         self._process = process_shutdown_var.get()
         self._since: float | None = None
+        self._next_report: asyncio.TimerHandle | None = None
 
     @property
     def is_of_process(self) -> bool:
@@ -134,10 +135,12 @@ class Shutdown:
         """The operator is asked to stop: from now on, the log shows what it waits for."""
         if self._since is None:
             self._since = time.monotonic()
-            self._loop.call_later(REPORT_AFTER, self._report)
+            self._next_report = self._loop.call_later(REPORT_AFTER, self._report)
 
     def end(self) -> None:
         """The operator has stopped; functions in threads may still run."""
+        if self._next_report is not None:
+            self._next_report.cancel()  # it would keep the operator in the loop of an application
         if self._process is not None and self._since is not None:
             self._process.leave(self._invoker.running.values(), self._since, self._settings)
 
@@ -164,7 +167,7 @@ class Shutdown:
         if calls:
             hint = _hint() if self._process is not None else ""
             logger.info(f"Waiting for {describe_calls(calls)}.{hint}")
-        self._loop.call_later(REPORT_EVERY, self._report)
+        self._next_report = self._loop.call_later(REPORT_EVERY, self._report)
 
 
 def describe_calls(calls: Calls) -> str:
