@@ -183,9 +183,21 @@ def run(
     kwargs = {key: value for key, value in locals().items() if key != "loop"}
     with contextlib.suppress(asyncio.CancelledError):
         if loop is not None:
-            loop.run_until_complete(operator(**kwargs))
+            _run_in(loop, operator(**kwargs))
         else:
             asyncio.run(operator(**kwargs))
+
+
+def _run_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
+    task = loop.create_task(coroutine)
+    try:
+        loop.run_until_complete(task)
+    finally:
+        # If a handler exits, or the loop is stopped, the operator must not continue in other threads.
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                loop.run_until_complete(task)
 
 
 async def run_peering_command(peering_command: PeeringCommand, **kwargs: Any) -> list[PeeringWritten]:

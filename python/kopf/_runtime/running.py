@@ -411,6 +411,9 @@ class OperatorRunner:
                 # The engine finishes its work, and then ends by itself.
                 cancelled = True
                 engine.stop()
+            except GeneratorExit:
+                engine.stop()  # the loop is closed, and the engine has its own threads
+                raise
         failure = finished.result()
         if not (cancelled or failure is not None or self._peering_command is not None or webhooks.ended):
             logger.warning("The engine has finished unexpectedly.")

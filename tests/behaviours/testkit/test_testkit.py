@@ -37,6 +37,25 @@ def test_the_runner_of_the_command_line_runs_in_the_cluster(cluster, make):
     assert "Handler 'greet' succeeded." in runner.output
 
 
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_an_exit_in_a_handler_stops_the_operator_properly(cluster, make, form):
+    registry, cleaned = kopf.OperatorRegistry(), []
+
+    def leave(**_):
+        sys.exit(3)
+
+    async def leave_loop(**_):
+        sys.exit(3)
+
+    kopf.on.create("widgets", registry=registry)(leave if form == "sync" else leave_loop)
+    kopf.on.cleanup(registry=registry)(lambda **_: cleaned.append(True))
+    args = ["run", "-n", cluster.namespace, "--standalone"]
+    with KopfRunner(args, cluster=cluster, timeout=60, registry=registry, reraise=False) as runner:
+        make()
+        assert runner.future.result(60).exit_code == 3
+    assert cleaned
+
+
 def test_handlers_can_be_declared_in_the_test(cluster, make, kopf_operator):
     before = kopf.get_default_registry()
 

@@ -2,15 +2,18 @@
 
 import asyncio
 import concurrent.futures
+import inspect
 import logging
 import os
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import kopf
 import pytest
 from kopf._intents.registries import OperatorRegistry
+from kopf._objects.indices import Indexers
 from kopf._objects.reasons import Activity
 from kopf._runtime import operator, stop_flags
 from kopf._runtime.activities import Activities, ActivityError, serialize_credentials
@@ -18,7 +21,7 @@ from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.functions import is_async_fn
 from kopf._runtime.given_credentials import GivenCredentials
 from kopf._runtime.invocation import Invoker
-from kopf._runtime.running import make_resource
+from kopf._runtime.running import OperatorRunner, make_resource
 
 
 def run_activity(registry, activity=Activity.STARTUP, settings=None):
@@ -301,3 +304,24 @@ def test_a_request_that_cannot_be_converted_takes_no_others_along(rig, make_watc
     [record] = [record for record in caplog.records if "Internal error" in record.getMessage()]
     assert "cannot be converted to Python: ValueError: boo" in record.getMessage()
     assert record.k8s_ref["name"] == "obj1"
+
+
+def test_the_engine_is_stopped_if_its_event_loop_ends_without_the_operator():
+    stopped = []
+
+    async def main():
+        runner = OperatorRunner(
+            **{
+                **dict.fromkeys(inspect.signature(OperatorRunner).parameters),
+                "registry": OperatorRegistry(),
+                "settings": kopf.OperatorSettings(),
+                "indexers": Indexers(),
+            }
+        )
+        engine = SimpleNamespace(stop=lambda: stopped.append(True))
+        waiting = runner._wait_until_finished(engine, asyncio.get_running_loop().create_future(), None)
+        waiting.send(None)
+        waiting.close()
+
+    asyncio.run(main())
+    assert stopped
