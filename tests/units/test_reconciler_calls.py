@@ -146,18 +146,29 @@ def test_unusual_errors_are_failures_with_a_line(caplog, error, delay, text):
     assert text in caplog.text
 
 
-def test_the_objects_of_a_call_are_freed_without_the_garbage_collector():
+@pytest.mark.parametrize(
+    "error, result, delay",
+    [
+        (None, "succeeded", None),
+        (lambda: kopf.Requeue(5), "requeued", 5),
+        (lambda: kopf.TemporaryError("x", delay=5), "failed", 5),
+        (lambda: kopf.PermanentError("x"), "permanent", None),
+    ],
+)
+def test_the_objects_of_a_call_are_freed_without_the_garbage_collector(error, result, delay):
     seen = []
 
     async def fn(body, stopped, patch, conditions, logger, **_):
         patch.status["x"] = body.spec["x"]
         seen.extend(weakref.ref(one) for one in (body, stopped, patch, conditions, logger))
+        if error is not None:
+            raise error()
 
     async def main():
         job = Job()
         handlers = reconcilers_of(fn)
         handlers[bridge.CallReconciler](job)
-        assert await finished(job) == [("succeeded", None, {"status": {"x": 1}}, False, None)]
+        assert await finished(job) == [(result, delay, {"status": {"x": 1}}, False, None)]
         handlers[bridge.ReconcilerEnded](SimpleNamespace(run=1))
 
     gc.disable()

@@ -114,6 +114,7 @@ class ReconcilerCall:
     def close(self) -> None:
         """Break reference cycles, so that the objects are freed without the garbage collector."""
         del self.cause
+        self.error = None
         bodies.release_views(self.body)
         patches.release_views(self.patch)
         release_waiter(self.stopper)
@@ -232,7 +233,7 @@ class Reconcilers:
             if returned is not None:
                 ensure_executed(prepared.fn, returned)
         except Requeue as e:
-            returned = e
+            returned = e.with_traceback(None)  # it refers to this frame
         except asyncio.CancelledError as e:
             if call.cancellation is None and not call.stopper.is_set():
                 # The function has awaited a cancelled future.
