@@ -125,15 +125,20 @@ class Daemons:
         else:
             call.release_object()
         instance.reset_patch(call.keep_fns)
+        logger = instance.daemon_object.logger
+        try:
+            arguments = instance.cause.arguments()
+        except Exception as e:  # such as of a memo that cannot be copied
+            call.reply(self._invoker.settle_error(instance.prepared, call.attempt, e, logger))
+            return self._complete(call)
         instance.call = call
         if self._tracker is not None:
             self._report_running(call.run)
-        cause = instance.cause
         handler_call = self._invoker.invoke(
             instance.prepared,
             call.attempt,
-            cause.arguments(),
-            cause.logger,
+            arguments,
+            logger,
             ended=functools.partial(self._finish_call, instance, call),
         )
         task = start_task(self._loop, handler_call, name=self._task_name(instance), context=instance.context)

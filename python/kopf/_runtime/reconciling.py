@@ -219,8 +219,8 @@ class Reconcilers:
     async def _invoke(self, call: ReconcilerCall) -> tuple[str, float | None]:
         """Call the function; the result for the engine, with its delay."""
         prepared, invoker = call.prepared, self._invoker
-        kwargs = call.cause.arguments()
         try:
+            kwargs = call.cause.arguments()
             if invoker.api is not None and "api" not in kwargs:
                 kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
             invoker.enter_call(prepared, call.job.retry)

@@ -166,6 +166,44 @@ def test_panics_of_declared_functions_are_logged(cluster, frozen, run, make, cap
     assert len(lines) == 6
 
 
+COPYING = """
+import kopf
+
+@kopf.on.reconcile("widgets", id="reconciler")
+async def reconcile(memo, **_):
+    memo.calls.append(("reconciler", None))
+
+@kopf.timer("widgets", id="timer", interval=5, backoff=10)
+async def time(memo, **_):
+    memo.calls.append(("timer", None))
+"""
+
+
+class Uncopied(kopf.Memo):
+    """A memo that cannot be copied at first."""
+
+    def __copy__(self):
+        if self.left:
+            self.left.pop()
+            raise LookupError("This memo cannot be copied.")
+        return kopf.Memo(self)
+
+
+def test_handlers_are_called_again_if_their_arguments_fail(frozen, kopf_operator, make, tmp_path, caplog):
+    (tmp_path / "handlers.py").write_text(COPYING)
+    calls = []
+    memo = Uncopied(calls=calls, left=[1, 2])
+    operator = kopf_operator(tmp_path / "handlers.py", memo=memo, strict=False)
+    make()
+    operator.wait_until_idle()
+    assert calls == []
+    texts = sorted(record.getMessage() for record in errors(caplog))
+    assert len(texts) == 2 and all("This memo cannot be copied." in text for text in texts)
+    assert "'reconciler' failed with" in texts[0] and "'timer' failed with" in texts[1]
+    frozen.advance(10)
+    assert {name for name, _ in calls} == {"reconciler", "timer"}
+
+
 @pytest.mark.parametrize("failure", FAILURES + ERRORS)
 @pytest.mark.parametrize("handler", CHANGES)
 def test_the_next_state_is_handled_after_a_failure(frozen, meet, handler, failure):
