@@ -219,6 +219,8 @@ class TaskDispatcher:
             event_results: Results = []
             change_results: Results = []
             for command in activation.commands:
+                if cycle.cancelled:
+                    return  # the previous handler has suppressed it, and the engine does not wait
                 if results:
                     retry_var.set(None)  # the previous command has called a handler
                 if type(command) is bridge.CallIndexers:

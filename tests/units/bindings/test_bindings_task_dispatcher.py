@@ -1,6 +1,7 @@
 """Scripted commands of the engine, executed with the handlers of an operator."""
 
 import asyncio
+import contextlib
 import contextvars
 import copy
 import dataclasses
@@ -472,6 +473,33 @@ def test_the_handler_whose_call_is_cancelled_is_reported(rig, make_watching, mak
         return cancelled
 
     assert asyncio.run(main()) == 1
+
+
+def test_no_handler_follows_one_that_suppresses_its_cancellation(rig, make_watching):
+    called = []
+
+    async def main():
+        started = asyncio.Event()
+
+        async def first(**_):
+            started.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1000)
+            called.append("first")
+
+        async def second(**_):
+            called.append("second")
+
+        made = rig(make_watching(first), make_watching(second))
+        native = pytest.importorskip("kopf._kopf")
+        native.inject(made.engine, '{"metadata": {"uid": "u"}}', [("watch", [0, 1])])
+        async with asyncio.timeout(30):
+            with made.open():
+                await started.wait()
+                await made.dispatcher.cancel()
+
+    asyncio.run(main())
+    assert called == ["first"]
 
 
 def test_cancellation_waits_for_threads(rig, make_watching):
