@@ -82,6 +82,8 @@ def traces_level():
         ("logging.getLogger('kopf.engine').setLevel(logging.DEBUG)", "", "DEBUG"),
         ("", "kopf.configure(verbose=True)", "INFO"),
         ("", "kopf.configure(debug=True)", "DEBUG"),
+        ("", "kopf.configure(debug=True); kopf.configure(debug=True); kopf.configure()", "INFO"),
+        ("logging.getLogger('kopf.engine').setLevel(logging.DEBUG)", "kopf.configure()", "DEBUG"),
     ],
 )
 def test_traces_are_off_unless_they_are_requested(before, after, expected):

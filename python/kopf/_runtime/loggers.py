@@ -351,8 +351,22 @@ def configure(
         asyncio_logger.handlers[:] = [logging.NullHandler()]
 
     # So are the engine's traces: several lines per request.
-    if debug:
+    _trace_requests(bool(debug))
+
+
+_former_level: int | None = None
+"""The level of the engine's traces before they were enabled; None: they are not."""
+
+
+def _trace_requests(is_enabled: bool) -> None:
+    """Enable the engine's traces, or set their level back if an earlier call has enabled them."""
+    global _former_level
+    if is_enabled and _former_level is None:
+        _former_level = TRACES.level
         TRACES.setLevel(logging.DEBUG)
+    elif not is_enabled and _former_level is not None:
+        TRACES.setLevel(_former_level)
+        _former_level = None
 
 
 def make_formatter(
