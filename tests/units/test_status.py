@@ -65,6 +65,20 @@ def test_heartbeats_have_the_ages_of_all_calls_apart_from_daemons():
     assert asyncio.run(main(*calls[:1])) == []
 
 
+def test_heartbeats_have_ids_that_can_be_sent():
+    registry = kopf.OperatorRegistry()
+    kopf.on.probe(id="\udcff", registry=registry)(lambda **_: None)
+    [probe] = registry._activities.get_all_handlers()
+
+    async def main():
+        engine = Engine()
+        with heartbeat(engine, [(probe, None, time.monotonic())]):
+            [[(id, _)]] = engine.calls
+        return id
+
+    assert asyncio.run(main()) == "\\udcff"
+
+
 @pytest.mark.parametrize("compat", [None, "1.45"])
 def test_settings_of_the_checks_are_passed_only_if_they_are_used(compat):
     settings = kopf.OperatorSettings()

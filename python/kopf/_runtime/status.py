@@ -16,7 +16,7 @@ from kopf._intents.serialization import has_status_address
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.reasons import Activity
 from kopf._runtime.bridge import Engine, StatusServer
-from kopf._runtime.errors import OperationalError
+from kopf._runtime.errors import OperationalError, sendable
 from kopf._runtime.invocation import Invoker
 
 INTERVAL = 1.0
@@ -78,7 +78,7 @@ class Heartbeat:
     def _calls(self) -> list[tuple[str, float]]:
         now, running = time.monotonic(), list(self._invoker.running.values())
         return [
-            (str(handler.id), now - start)
+            (sendable(str(handler.id)), now - start)
             for handler, _, start in running
             if not isinstance(handler, DaemonHandler)
         ]
