@@ -250,6 +250,11 @@ def test_any_request_can_be_sent(client, cluster):
     assert answer.headers["content-type"].startswith("application/json")
     with pytest.raises(errors.NotFound, match="cannot GET /api/v1/nothing"):
         client.request("GET", "/api/v1/nothing", params={"a": "b"})
+    client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}})
+    path = f"/api/v1/namespaces/{cluster.namespace}/configmaps/one"
+    json_patch = "application/json-patch+json"
+    for body in ([], b"[]", bytearray(b"[]"), memoryview(b"[]")):
+        assert client.request("PATCH", path, body=body, content_type=json_patch).status == 200
     assert client.server_version()["major"] == "1"
     assert any(resource.plural == "widgets" for resource in client.resources())
     assert client.allowed("create", "pods", namespace="*") is True

@@ -7,6 +7,7 @@ use kopf_core::user_request::{Call, DefaultNamespace, Verb, WriteOptions};
 use kopf_engine::apply::{self, Applier, KnownState};
 use kopf_engine::host::RunId;
 use kopf_engine::user_client::{Api, CallOptions};
+use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -125,7 +126,7 @@ impl ApiRequest {
         accept: Option<String>,
     ) -> PyResult<Self> {
         let json = || "application/json".to_owned();
-        let body = body.map(|body| body.extract::<Vec<u8>>().or_else(|_| to_json(body))).transpose()?;
+        let body = body.map(|body| bytes_of(body).map_or_else(|| to_json(body), Ok)).transpose()?;
         let body = body.map(|body| (body, content_type.unwrap_or_else(json)));
         Ok(Self { action: RequestAction::Raw(method, path, body, accept.unwrap_or_else(json)) })
     }
@@ -176,6 +177,11 @@ impl ApiRequest {
     fn resources() -> Self {
         Self { action: RequestAction::Resources }
     }
+}
+
+/// The content of an object with bytes; none for all others, such as lists of integers.
+fn bytes_of(body: &Bound<'_, PyAny>) -> Option<Vec<u8>> {
+    PyBuffer::<u8>::get(body).ok()?.to_vec(body.py()).ok()
 }
 
 fn to_json(body: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
