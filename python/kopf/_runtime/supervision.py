@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Collection, Coroutine
 from typing import Any
@@ -89,15 +90,15 @@ async def supervise(name: str, coroutine: Coroutine[Any, Any, None], *, finishab
         logger.debug(f"{title} is cancelled.")
         raise
     except Exception as e:
+        text = f"{title} has failed: {errors.text_of(e)}"
         if compatibility.of_environment().logs_whole_tracebacks:
-            logger.exception(f"{title} has failed: {e}")
+            logger.exception(text)
         elif not getattr(e, _LOGGED_MARK, False):
-            setattr(e, _LOGGED_MARK, True)
+            with contextlib.suppress(AttributeError):  # attributes of frozen dataclasses cannot be set
+                setattr(e, _LOGGED_MARK, True)
             tb = errors.author_traceback(e.__traceback__)
             is_self_explanatory = errors.is_self_explanatory(e) and not logger.isEnabledFor(logging.DEBUG)
-            logger.error(
-                f"{title} has failed: {e}", exc_info=None if is_self_explanatory else (type(e), e, tb)
-            )
+            logger.error(text, exc_info=None if is_self_explanatory else (type(e), e, tb))
         raise
     task = asyncio.current_task()
     if not finishable and not (task is not None and task.cancelling()):
