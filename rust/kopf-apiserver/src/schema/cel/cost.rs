@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use cel::Context;
 use cel::common::ast::{
-    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, MapEntryExpr, MapExpr,
-    SelectExpr, operators,
+    CallExpr, ComprehensionExpr, EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue,
+    MapEntryExpr, MapExpr, SelectExpr, operators,
 };
 use cel::common::types::{CelBytes, CelInt, CelList, CelMap, CelString};
 use cel::common::value::Val;
@@ -46,6 +46,9 @@ const CHARGE: &str = "@charge";
 const CHARGE_PRODUCT: &str = "@charge_product";
 const CHARGE_SQUARE: &str = "@charge_square";
 const CHARGE_NUMBER: &str = "@charge_number";
+
+/// The variable of an argument that is both counted and read. Expressions cannot contain such a name.
+const BOUND: &str = "@bound";
 
 /// `matches` with patterns in the syntax of Go.
 pub(super) const MATCHES: &str = "@matches";
@@ -173,7 +176,7 @@ pub(crate) fn metered(expression: &IdedExpr, variables: &[&str]) -> IdedExpr {
 
 fn rewrite(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
     let expr = match &expression.expr {
-        Expr::Call(call) => Expr::Call(rewrite_call(call, scope)),
+        Expr::Call(call) => rewrite_call(call, scope),
         Expr::Comprehension(it) => match with_one_variable(it, scope.len()) {
             Some(expr) => return rewrite(&IdedExpr { id: expression.id, expr }, scope),
             None => Expr::Comprehension(Box::new(rewrite_loop(it, scope))),
@@ -201,7 +204,7 @@ fn rewrite(expression: &IdedExpr, scope: &mut Vec<String>) -> IdedExpr {
     IdedExpr { id: expression.id, expr }
 }
 
-fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
+fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> Expr {
     // These read a part of their arguments only.
     let cheap = [
         operators::CONDITIONAL,
@@ -227,13 +230,23 @@ fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
         )
     };
     // Some results are larger, or take longer, than their arguments together.
+    let mut bound = None;
     match (name, &mut target, args.as_mut_slice()) {
-        ("join", Some(list), [separator]) => charge(list, CHARGE_PRODUCT, Some(separator)),
-        ("replace", Some(text), [_, new, ..]) => charge(text, CHARGE_PRODUCT, Some(new)),
+        ("join", Some(list), [separator]) => bound = Some(charge_both(list, CHARGE_PRODUCT, separator)),
+        ("replace", Some(text), [_, new, ..]) => bound = Some(charge_both(text, CHARGE_PRODUCT, new)),
         ("distinct", Some(list), []) => charge(list, CHARGE_SQUARE, None),
         ("range", Some(_), [count]) => charge(count, CHARGE_NUMBER, None),
         _ => {}
     }
+    let call = Expr::Call(with_own_functions(name, target, args));
+    match bound {
+        Some(value) => binding(value, call),
+        None => call,
+    }
+}
+
+/// A call, of the functions of this module's siblings in place of those of the library.
+fn with_own_functions(name: &str, target: Option<IdedExpr>, args: Vec<IdedExpr>) -> CallExpr {
     let call = |name: &str, target: Option<IdedExpr>, args| CallExpr {
         func_name: name.to_owned(),
         target: target.map(Box::new),
@@ -258,12 +271,36 @@ fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> CallExpr {
     }
 }
 
-/// Wraps an expression into a counting function, with the value of another one if given.
-fn charge(expression: &mut IdedExpr, function: &str, other: Option<&IdedExpr>) {
+/// Wraps an expression into a counting function, with another argument if given.
+fn charge(expression: &mut IdedExpr, function: &str, other: Option<IdedExpr>) {
     let id = expression.id;
-    let args = [std::mem::take(expression)].into_iter().chain(other.cloned()).collect();
+    let args = [std::mem::take(expression)].into_iter().chain(other).collect();
     *expression =
         IdedExpr { id, expr: Expr::Call(CallExpr { func_name: function.to_owned(), target: None, args }) };
+}
+
+/// Wraps an expression into a function that counts it together with another argument of the call. The call reads that one
+/// from `BOUND`; returns its value. A copy of it would double nested calls at each level.
+fn charge_both(expression: &mut IdedExpr, function: &str, other: &mut IdedExpr) -> IdedExpr {
+    let name = IdedExpr { id: other.id, expr: Expr::Ident(BOUND.to_owned()) };
+    charge(expression, function, Some(name.clone()));
+    std::mem::replace(other, name)
+}
+
+/// `cel.bind(BOUND, value, result)`. Bindings in the value are outside of its scope, and those in the result hide it only
+/// within themselves.
+fn binding(value: IdedExpr, result: Expr) -> Expr {
+    let make = |expr| IdedExpr { id: 0, expr };
+    Expr::Comprehension(Box::new(ComprehensionExpr {
+        iter_range: make(Expr::List(ListExpr::default())),
+        iter_var: "#unused".to_owned(),
+        iter_var2: None,
+        accu_var: BOUND.to_owned(),
+        accu_init: value,
+        loop_cond: make(Expr::Literal(LiteralValue::Boolean(false.into()))),
+        loop_step: make(Expr::Ident(BOUND.to_owned())),
+        result: make(result),
+    }))
 }
 
 fn rewrite_loop(it: &ComprehensionExpr, scope: &mut Vec<String>) -> ComprehensionExpr {

@@ -123,12 +123,12 @@ impl From<ParseError> for SyntaxError {
 pub(super) mod tests {
     use super::*;
 
-    fn nested(before: &str, inner: &str, after: &str, n: usize) -> String {
+    pub(in super::super) fn nested(before: &str, inner: &str, after: &str, n: usize) -> String {
         format!("{}{inner}{}", before.repeat(n), after.repeat(n))
     }
 
     /// Chains and nested parts of an expression that is true for `{"f": {}}`, by their length.
-    pub(in super::super) fn deep(n: usize) -> [(&'static str, String); 17] {
+    pub(in super::super) fn deep(n: usize) -> [(&'static str, String); 18] {
         let joined = |operator: &str, item: &str| vec![item; n].join(operator);
         [
             ("sum", format!("{} != ''", joined(" + ", "'a'"))),
@@ -146,6 +146,7 @@ pub(super) mod tests {
             ("index of a list", format!("{} == 1", nested("[", "1", "][0]", n))),
             ("operand", format!("{} > 0", nested("(", "1", " + 1)", n))),
             ("call of a member", format!("{} != ''", nested("'a'.replace(", "'a'", ", 'b')", n))),
+            ("last argument of a member", format!("{} == 'a'", nested("'a'.replace('b', ", "'c'", ")", n))),
             ("argument", format!("{} == 1", nested("int(", "1", ")", n))),
             ("macro", format!("{} != []", nested("[1].map(x, ", "x", ")", n))),
         ]

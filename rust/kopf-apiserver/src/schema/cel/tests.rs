@@ -209,3 +209,10 @@ fn deep_expressions_are_checked_and_evaluated() {
         );
     }
 }
+
+/// The separator is read twice: for the count, and for the call.
+#[test]
+fn nested_separators_are_evaluated_once() {
+    let rule = format!("{} != ''", parsing::tests::nested("['a', 'b'].join(", "'c'", ")", 40));
+    assert_eq!(messages(&rule, &json!({})), Vec::<String>::new());
+}
