@@ -63,11 +63,13 @@ pub(super) async fn update_object(
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut new, Some(before));
     // Admission and the server's own values count as well: an object that they restore is unchanged.
     update_generation(call, before, &mut new);
-    let mut found = prepare::validate_object(&call.resource, &new, Some(before), &call.cluster.tasks).await?;
+    let mut validated =
+        prepare::validate_object(&call.resource, &new, Some(before), &call.cluster.tasks).await?;
+    validated.warnings.iter().for_each(|warning| call.warnings.add(warning));
     if call.resource.custom.is_some() && call.is_status_subresource() {
-        name_status_fields(&mut found);
+        name_status_fields(&mut validated.causes);
     }
-    causes.extend(found);
+    causes.extend(validated.causes);
     prepare::reject_invalid(&call.resource, &new, &causes)?;
     call.add_warnings(&new, Some(before));
     let attributes = call.admission_attributes(Operation::Update, &old.name, options);

@@ -89,8 +89,8 @@ pub(super) async fn create_object(
     before_create(call, &mut value);
     admission::pods::admit(&call.cluster.store, &call.resource, &mut value)?;
     crate::registry::defaults::assign(&call.cluster.store, &call.resource, &mut value, None);
-    let causes = prepare::validate_object(&call.resource, &value, None, &call.cluster.tasks).await?;
-    prepare::reject_invalid(&call.resource, &value, &causes)?;
+    let validated = prepare::validate_object(&call.resource, &value, None, &call.cluster.tasks).await?;
+    prepare::reject_invalid(&call.resource, &value, &validated.causes)?;
     admission::pods::validate(&call.cluster.store, &call.resource, &value)?;
     call.add_warnings(&value, None);
     // The name of the request is the given or the generated one, also if a webhook changes that of the object.

@@ -156,13 +156,21 @@ const RULE_BLOCKING_REASONS: [&str; 5] = [
     "FieldValueTypeInvalid",
 ];
 
-/// Field errors of an object. `old` is the stored object of an update.
+/// The result of the validation of an object.
+#[derive(Debug, Default)]
+pub(crate) struct Validated {
+    pub(crate) causes: Vec<Cause>,
+    /// Errors that the update does not cause.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Validates an object. `old` is the stored object of an update.
 pub(crate) async fn validate_object(
     resource: &Arc<Resource>,
     value: &Value,
     old: Option<&Value>,
     tasks: &Tasks,
-) -> Result<Vec<Cause>, Status> {
+) -> Result<Validated, Status> {
     let mut out = meta::validate(resource, value.get("metadata").unwrap_or(&Value::Null));
     if old.is_some() {
         // kube-apiserver validates the metadata of updates in several layers, and each reports the errors.
@@ -171,7 +179,7 @@ pub(crate) async fn validate_object(
     }
     if resource.custom.is_none() {
         out.extend(validation::validate(resource, value, old));
-        return Ok(out);
+        return Ok(Validated { causes: out, ..Validated::default() });
     }
     let kind = text(value, "/kind");
     if kind != resource.kind {
@@ -186,19 +194,22 @@ pub(crate) async fn validate_object(
     out.extend(causes);
     let is_well_typed = !out.iter().any(|c| RULE_BLOCKING_REASONS.contains(&c.reason));
     out.extend(duplicates);
+    let mut warnings = Vec::new();
     if resource.custom.as_ref().is_some_and(|c| c.has_rules) {
         if is_well_typed {
-            out.extend(match cel::check_inline(value, old, &schema) {
-                Some(causes) => causes,
+            let violations = match cel::check_inline(value, old, &schema) {
+                Some(violations) => violations,
                 None => check_rules_blocking(&schema, value, old, tasks).await?,
-            });
+            };
+            out.extend(violations.causes);
+            warnings.extend(violations.tolerated.iter().map(|it| format!("{}: {}", it.field, it.message)));
         } else {
             let detail = "some validation rules were not checked because the object was invalid; correct the existing errors \
                           to complete validation";
             out.push(Cause::invalid("<nil>", &Value::Null, detail));
         }
     }
-    Ok(out)
+    Ok(Validated { causes: out, warnings })
 }
 
 /// The error about the number of replicas of the scale subresource: it is a number of 32 bits, and not negative.
@@ -243,7 +254,7 @@ async fn check_rules_blocking(
     value: &Value,
     old: Option<&Value>,
     tasks: &Tasks,
-) -> Result<Vec<Cause>, Status> {
+) -> Result<cel::Violations, Status> {
     let failed = || Status::internal("Internal error occurred: validation rules cannot be evaluated");
     let _permit = RULE_THREADS.acquire().await.map_err(|_| failed())?;
     let (schema, value, old) = (Arc::clone(schema), value.clone(), old.cloned());

@@ -360,7 +360,7 @@ mod tests {
         let causes = |spec: Value| -> Vec<Cause> {
             let value = json!({"spec": spec});
             let (mut out, _) = validate::validate(&value, &schema());
-            out.extend(cel::check(&value, None, &schema()));
+            out.extend(cel::check(&value, None, &schema()).causes);
             out
         };
         assert_eq!(causes(json!({"n": 5, "d": "xy"})), []);

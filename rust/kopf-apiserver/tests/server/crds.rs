@@ -141,3 +141,32 @@ async fn a_version_that_is_not_served_any_more_has_no_watches() {
     assert_eq!((answer.code, summary(&answer)), (200, Vec::new()));
     assert_eq!(send(&server, "GET", &old, "", &Value::Null).await.code, 404);
 }
+
+#[tokio::test]
+async fn unchanged_values_that_violate_a_new_rule_are_reported_as_warnings() {
+    let server = plain().await;
+    create_crd(&server, "things", "Thing", &["v1"]).await;
+    wait_until(&server, THINGS, Result::is_ok).await;
+    let thing =
+        json!({"apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {"name": "one"}, "spec": {"n": 0}});
+    server.create(THINGS, &thing).await.expect("created");
+    let crd = format!("{CRDS}/things.test.dev");
+    let one = format!("{THINGS}/one");
+    let merge = "application/merge-patch+json";
+    let label = |value: &str| json!({"metadata": {"labels": {"a": value}}});
+    for (rule, code, expected) in [
+        ("self.n > 0", 200, "spec: Invalid value: \\\"object\\\": no"),
+        ("self.m > 0", 422, "Invalid value: \\\"object\\\": no such key: m evaluating rule: no"),
+    ] {
+        let number = json!({"type": "integer"});
+        let spec = json!({"type": "object", "properties": {"n": number, "m": number},
+            "x-kubernetes-validations": [{"rule": rule, "message": "no"}]});
+        let mut changed = versions(&["v1"]);
+        changed[0]["schema"]["openAPIV3Schema"]["properties"] = json!({"spec": spec});
+        patch(&server, &crd, &json!({"spec": {"versions": changed}})).await;
+        let answer = send(&server, "PATCH", &one, merge, &label(&code.to_string())).await;
+        assert_eq!(answer.code, code, "{rule}: {}", answer.body);
+        let found = if code == 200 { answer.warnings.join("\n") } else { answer.body };
+        assert!(found.contains(expected), "{rule}: {found}");
+    }
+}

@@ -48,7 +48,7 @@ pub(super) fn validate(schema: &Value, path: &str, out: &mut Vec<Cause>) {
 
 /// Evaluates the rules for a default.
 fn validate_rules(default: &Value, known: &Schema, path: &str, out: &mut Vec<Cause>) {
-    for mut cause in cel::check(default, None, known) {
+    for mut cause in cel::check(default, None, known).causes {
         let below = match cause.field.as_str() {
             "" | "<nil>" => String::new(),
             item if item.starts_with('[') => item.to_owned(),

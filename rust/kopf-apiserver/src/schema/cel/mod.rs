@@ -94,13 +94,13 @@ impl Rule {
         }
     }
 
-    /// Evaluates the rule. `Ok(Some)` is its failure; `Err` ends the evaluation of all rules.
+    /// Evaluates the rule. `Err` ends the evaluation of all rules.
     fn evaluate(
         &self,
         context: &mut Context,
         (value, schema, path): (&Value, &Schema, &str),
         meter: &mut Meter,
-    ) -> Result<Option<Cause>, Cause> {
+    ) -> Result<Option<Failure>, Cause> {
         let Some(program) = &self.program else { return Ok(None) };
         let field = |path: &str| if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() };
         let invalid = |detail: &str| {
@@ -119,9 +119,9 @@ impl Rule {
                     below => join(path, &relative_path(below, schema)),
                 };
                 let message = self.message(context, meter);
-                Ok(Some(self.failure(field(&path), (value, schema), &message)))
+                Ok(Some(Failure::False(self.failure(field(&path), (value, schema), &message))))
             }
-            Err(error) => Ok(Some(invalid(&self.evaluation_error(&error)))),
+            Err(error) => Ok(Some(Failure::Error(invalid(&self.evaluation_error(&error))))),
         }
     }
 
@@ -188,6 +188,13 @@ impl Rule {
         }
         self.plain_message()
     }
+}
+
+/// Why a rule does not hold.
+enum Failure {
+    False(Cause),
+    /// It cannot be evaluated.
+    Error(Cause),
 }
 
 /// Maximum length of an evaluated message, in bytes.
@@ -277,32 +284,43 @@ pub(crate) fn has_rules(schema: &Schema) -> bool {
 /// Cost limit of evaluations on the request's task. A unit takes less than a microsecond.
 const INLINE_COST_LIMIT: u64 = 20_000;
 
+/// The violated rules of an object.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Violations {
+    pub(crate) causes: Vec<Cause>,
+    /// Rules that are false about values that the update does not change.
+    pub(crate) tolerated: Vec<Cause>,
+}
+
 /// Evaluates all rules within `INLINE_COST_LIMIT`; `None` if they exceed it. `old` is the stored object.
-pub(crate) fn check_inline(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Vec<Cause>> {
-    let mut checker =
-        Checker { meter: Meter::new(Limits { object: INLINE_COST_LIMIT, ..LIMITS }), causes: Vec::new() };
-    checker.check(value, old, schema, ("", false)).ok().map(|()| checker.causes)
+pub(crate) fn check_inline(value: &Value, old: Option<&Value>, schema: &Schema) -> Option<Violations> {
+    let mut checker = Checker::new(Limits { object: INLINE_COST_LIMIT, ..LIMITS });
+    checker.check(value, old, schema, ("", false)).ok().map(|()| checker.violations)
 }
 
 /// Evaluates all rules within the limits.
-pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
-    check_within(LIMITS, value, old, schema)
+pub(crate) fn check(value: &Value, old: Option<&Value>, schema: &Schema) -> Violations {
+    violations(LIMITS, value, old, schema)
 }
 
-fn check_within(limits: Limits, value: &Value, old: Option<&Value>, schema: &Schema) -> Vec<Cause> {
-    let mut checker = Checker { meter: Meter::new(limits), causes: Vec::new() };
+fn violations(limits: Limits, value: &Value, old: Option<&Value>, schema: &Schema) -> Violations {
+    let mut checker = Checker::new(limits);
     if let Err(cause) = checker.check(value, old, schema, ("", false)) {
-        checker.causes.push(cause);
+        checker.violations.causes.push(cause);
     }
-    checker.causes
+    checker.violations
 }
 
 struct Checker {
     meter: Meter,
-    causes: Vec<Cause>,
+    violations: Violations,
 }
 
 impl Checker {
+    fn new(limits: Limits) -> Self {
+        Self { meter: Meter::new(limits), violations: Violations::default() }
+    }
+
     fn check(
         &mut self,
         value: &Value,
@@ -318,10 +336,6 @@ impl Checker {
             if rule.transition && old.is_none() && !rule.optional_old {
                 continue;
             }
-            // Failures about values that have not changed are tolerated.
-            if is_unchanged && !rule.transition {
-                continue;
-            }
             let mut context = Context::with_env(ENV.clone());
             libraries::add_functions(&mut context);
             context.add_variable_as_val("self", to_val(value, schema));
@@ -332,7 +346,14 @@ impl Checker {
             } else if let Some(old) = old {
                 context.add_variable_as_val("oldSelf", old);
             }
-            self.causes.extend(rule.evaluate(&mut context, (value, schema, path), &mut self.meter)?);
+            let violations = &mut self.violations;
+            match rule.evaluate(&mut context, (value, schema, path), &mut self.meter)? {
+                Some(Failure::False(cause)) if is_unchanged && !rule.transition => {
+                    violations.tolerated.push(cause)
+                }
+                Some(Failure::False(cause) | Failure::Error(cause)) => violations.causes.push(cause),
+                None => {}
+            }
         }
         match value {
             Value::Object(map) => {
