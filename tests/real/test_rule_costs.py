@@ -112,6 +112,56 @@ CASES: dict[str, Schema] = {
         SQUARE,
     ),
 }
+FUNCTIONS = record(
+    {
+        "t": TEXT,
+        "bytes": {"type": "string", "format": "byte"},
+        "texts": array(TEXT),
+        "unlimited": array(NUMBER),
+        "lists": array(array(NUMBER, 10), 900_000),
+        "numbers": array(NUMBER, 3000),
+        "names": array(NAME, 3000),
+        "few": array(NAME, 100),
+        "limits": mapping(TEXT),
+    }
+)
+CASES |= {
+    rule: FUNCTIONS | {"x-kubernetes-validations": [{"rule": rule}]}
+    for rule in (
+        "self.texts.all(x, isIP(x))",
+        "self.texts.all(x, isCIDR(x) && cidr(x).containsIP('10.0.0.1'))",
+        "self.names.all(x, cidr(x).containsIP(ip(x)) || cidr(x).containsCIDR(x) || cidr(x).ip() == ip(x))",
+        "self.limits.all(k, isQuantity(self.limits[k]))",
+        "self.names.all(x, isQuantity(x) && ip.isCanonical(x) && isSemver(x, true))",
+        "self.names.all(x, self.few.all(y, quantity(x).add(quantity(y)) == quantity('1')))",
+        "self.names.all(x, self.few.all(y, semver(x, true).isLessThan(semver(y)) || url(x) == url(y)))",
+        "self.names.all(x, self.few.all(y, url(x).getHost() == y && url(y).getQuery().size() > 0))",
+        "self.texts.all(x, bytes(x) == b'a')",
+        "self.names.all(x, self.few.all(y, string(bytes(x + y)) == y || strings.quote(x) == y))",
+        "self.names.all(x, string(self.bytes) == x)",
+        "self.names.all(x, '%s and more than ten characters'.format([x]) == x)",
+        "sets.contains(self.unlimited, self.unlimited)",
+        "sets.equivalent(self.numbers, self.numbers)",
+        "sets.intersects(self.few, self.names)",
+        "self.unlimited.distinct().size() == self.unlimited.size()",
+        "self.few.distinct() == self.few",
+        "self.numbers.sort() == self.numbers",
+        "self.names.sort() == self.names",
+        "self.names.sortBy(x, x.size()) == self.names",
+        "self.few.sort().all(x, x.size() > 1)",
+        "lists.range(20000000).size() > 1",
+        "lists.range(self.unlimited.size()).size() > 1",
+        "lists.range(1000).all(x, lists.range(10000).all(y, x > y))",
+        "self.unlimited.reverse().all(x, x + 1 + 2 + 3 + 4 + 5 + 6 > 1)",
+        "self.lists.flatten(20).size() > 1",
+        "self.lists.flatten().all(x, x + 1 + 2 + 3 + 4 + 5 + 6 + 7 + 8 + 9 + 10 > 1)",
+        "self.unlimited.slice(0, 20000000).size() > 1",
+        "self.unlimited.slice(1, self.unlimited.size()).all(x, x + 1 + 2 + 3 + 4 + 5 + 6 > 1)",
+        "self.t.split(',', 1000).all(x, lists.range(2000).all(y, x == 'a' || y > 1))",
+        "!format.dns1123Label().validate(self.t).hasValue()",
+        "self.names.all(x, !format.named('uri').value().validate(x).hasValue())",
+    )
+}
 CASES["message"] = {
     "type": "object",
     "properties": {"t": TEXT, "l": array(TEXT, 100)},

@@ -161,6 +161,43 @@ mod tests {
         }
     }
 
+    // As above.
+    #[test]
+    fn costs_of_functions_are_those_of_kube_apiserver() {
+        let text = json!({"type": "string"});
+        let name = json!({"type": "string", "maxLength": 64});
+        let list = |items: &Value, limit: u64| json!({"type": "array", "maxItems": limit, "items": items});
+        let number = json!({"type": "integer"});
+        let properties = json!({"t": text, "b": {"type": "string", "format": "byte"}, "texts": {"type": "array", "items": text},
+            "a": {"type": "array", "items": number}, "lists": list(&list(&number, 10), 900_000),
+            "numbers": list(&number, 3000), "names": list(&name, 3000), "few": list(&name, 100),
+            "limits": {"type": "object", "additionalProperties": text}});
+        let more = "more than 100x";
+        for (rule, expected) in [
+            ("self.texts.all(x, isIP(x))", &[more, more][..]),
+            ("self.texts.all(x, isCIDR(x) && cidr(x).containsIP('10.0.0.1'))", &[more, more]),
+            ("self.limits.all(k, isQuantity(self.limits[k]))", &[more, more]),
+            ("self.names.all(x, isQuantity(x) && ip.isCanonical(x) && isSemver(x, true))", &[]),
+            ("self.texts.all(x, bytes(x) == b'a')", &[more, more]),
+            ("sets.contains(self.a, self.a)", &[more, more]),
+            ("sets.equivalent(self.numbers, self.numbers)", &["1.8x"]),
+            ("sets.intersects(self.few, self.names)", &[]),
+            ("self.a.distinct().size() == self.a.size()", &[more, more]),
+            ("self.numbers.sort() == self.numbers", &["1.8x"]),
+            ("self.names.sort() == self.names", &["1.9x"]),
+            ("self.names.sortBy(x, x.size()) == self.names", &["1.9x"]),
+            ("self.few.distinct() == self.few", &[]),
+            ("lists.range(20000000).size() > 1", &["2.0x"]),
+            ("lists.range(self.a.size()).size() > 1", &[more, more]),
+            ("self.a.reverse().all(x, x + 1 + 2 + 3 + 4 + 5 + 6 > 1)", &[more]),
+            ("self.lists.flatten(20).size() > 1", &["1.8x"]),
+            ("self.a.slice(0, 20000000).size() > 1", &["2.0x"]),
+            ("!format.dns1123Label().validate(self.t).hasValue()", &["1.006634x"]),
+        ] {
+            assert_eq!(factors(&properties, &[rule]), expected, "{rule}");
+        }
+    }
+
     #[test]
     fn the_total_names_the_most_expensive_rules() {
         let list = |limit: u64| json!({"type": "array", "maxItems": limit, "items": {"type": "integer"}});

@@ -12,6 +12,8 @@ use super::parsing::parse;
 use super::sizes::{max_elements, member};
 use super::{Schema, Type};
 
+mod functions;
+
 /// Estimated cost of an expression for one value of the schema; `None` if it cannot be compiled.
 pub(super) fn cost(text: &str, schema: &Schema, is_root: bool) -> Option<u64> {
     let parsed = parse(text).ok()?;
@@ -179,6 +181,14 @@ impl<'s> Estimator<'s> {
         items.as_deref().map_or(UNKNOWN, |items| declared(items, false))
     }
 
+    /// The item at an index.
+    fn item(&self, container: &Shape<'s>) -> Shape<'s> {
+        match container.schema {
+            Some(_) => self.items(container),
+            None => Shape { size: (0, container.items.unwrap_or(u64::MAX)), ..UNKNOWN },
+        }
+    }
+
     fn push(&mut self, name: &str, shape: Shape<'s>) {
         self.variables.entry(name.to_owned()).or_default().push(shape);
     }
@@ -196,7 +206,10 @@ impl<'s> Estimator<'s> {
         };
         let target = call.target.as_deref().filter(|target| is_value(target));
         let target = target.map(|target| self.estimate(target));
-        let own = self.function(&call.func_name, target.as_ref(), &args);
+        let own = match (call.func_name.as_str(), args.as_slice()) {
+            (operators::INDEX, [container, _key]) => Estimate { cost: 1, shape: self.item(&container.shape) },
+            _ => functions::of(call, target.as_ref().map(|it| &it.shape), &args),
+        };
         let cost = sum(&args).saturating_add(target.map_or(0, |it| it.cost)).saturating_add(own.cost);
         // Of the branches, only the more expensive one counts.
         let cheaper = match args.as_slice() {
@@ -205,140 +218,6 @@ impl<'s> Estimator<'s> {
         };
         Estimate { cost: cost - cheaper, shape: own.shape }
     }
-
-    /// Cost of a function without its arguments, and its result.
-    fn function(&self, name: &str, target: Option<&Estimate<'s>>, args: &[Estimate<'s>]) -> Estimate<'s> {
-        let free = |shape| Estimate { cost: 0, shape };
-        match (name, target.map(|it| it.shape), args) {
-            (operators::LOGICAL_AND | operators::LOGICAL_OR, ..) => free(Shape::scalar()),
-            (operators::CONDITIONAL, _, [_, yes, no]) => free(union(&yes.shape, &no.shape)),
-            (operators::ADD, _, [left, right]) => concatenated(&left.shape, &right.shape),
-            (operators::EQUALS | operators::NOT_EQUALS, _, [left, right]) => {
-                compared(left.shape.size.1.min(right.shape.size.1))
-            }
-            (
-                operators::LESS | operators::LESS_EQUALS | operators::GREATER | operators::GREATER_EQUALS,
-                _,
-                [left, right],
-            ) if left.shape.kind == Kind::Text || right.shape.kind == Kind::Text => {
-                compared(left.shape.size.1.min(right.shape.size.1))
-            }
-            (operators::IN, _, [_, list]) if list.shape.kind != Kind::Map => {
-                Estimate { cost: list.shape.size.1, shape: Shape::scalar() }
-            }
-            (operators::INDEX, _, [container, _key]) => {
-                let shape = match container.shape.schema {
-                    Some(_) => self.items(&container.shape),
-                    None => Shape { size: (0, container.shape.items.unwrap_or(u64::MAX)), ..UNKNOWN },
-                };
-                Estimate { cost: 1, shape }
-            }
-            ("startsWith" | "endsWith", Some(_), [part]) => {
-                Estimate { cost: tenths(part.shape.size.1), shape: Shape::scalar() }
-            }
-            ("contains", Some(text), [part]) => Estimate {
-                cost: tenths(text.size.1).saturating_mul(tenths(part.shape.size.1)),
-                shape: Shape::scalar(),
-            },
-            ("matches" | "find" | "findAll", Some(text), [pattern, ..]) => {
-                let kind = if name == "findAll" { Kind::List } else { Kind::Text };
-                let shape =
-                    if name == "matches" { Shape::scalar() } else { Shape::sized(kind, 0, text.size.1) };
-                let traversal = tenths(text.size.1.saturating_add(1));
-                let cost = traversal.saturating_mul(pattern.shape.size.1.div_ceil(4));
-                Estimate { cost, shape }
-            }
-            ("url", None, [text]) => Estimate { cost: tenths(text.shape.size.1), shape: Shape::scalar() },
-            (_, Some(target), _) => of_target(name, &target, args),
-            _ => Estimate { cost: 1, shape: result(name) },
-        }
-    }
-}
-
-/// Other functions with a target.
-fn of_target<'s>(name: &str, target: &Shape<'s>, args: &[Estimate<'s>]) -> Estimate<'s> {
-    let (min, max) = target.size;
-    match (name, args) {
-        ("lowerAscii" | "upperAscii" | "substring" | "trim", _) => {
-            Estimate { cost: tenths(max), shape: Shape::sized(Kind::Text, min, max) }
-        }
-        ("replace", [old, new, ..]) => {
-            let new = new.shape.size.1;
-            let size = match old.shape.size.0 {
-                0 => max.saturating_add(1).saturating_mul(new).saturating_add(max),
-                old if new <= old => max,
-                old => max.div_ceil(old).saturating_mul(new),
-            };
-            Estimate { cost: fifths(max), shape: Shape::sized(Kind::Text, 0, size) }
-        }
-        ("split", _) => Estimate { cost: fifths(max), shape: Shape::sized(Kind::List, 0, max) },
-        ("join", _) => {
-            let separator = args.first().map_or(0, |it| it.shape.size.1);
-            let items = max.saturating_mul(item_size(target));
-            let size = items.saturating_add(max.saturating_sub(1).saturating_mul(separator));
-            Estimate { cost: tenths(size), shape: Shape::sized(Kind::Text, 0, size) }
-        }
-        ("isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf", _) => {
-            let has_texts = target
-                .schema
-                .and_then(|it| it.items.as_deref())
-                .is_some_and(|it| declared(it, false).kind == Kind::Text);
-            let cost = match target.kind {
-                Kind::Text => tenths(max),
-                _ if has_texts => max.saturating_mul(tenths(item_size(target)).saturating_add(1)),
-                _ => max,
-            };
-            Estimate { cost, shape: Shape::scalar() }
-        }
-        _ => Estimate { cost: 1, shape: result(name) },
-    }
-}
-
-fn item_size(list: &Shape<'_>) -> u64 {
-    let declared = list.schema.and_then(|it| it.items.as_deref()).and_then(max_elements);
-    declared.unwrap_or(u64::MAX)
-}
-
-/// The result of a function whose cost is 1.
-fn result(name: &str) -> Shape<'static> {
-    match name {
-        "string" | "format" | "charAt" | "getHost" | "getScheme" => Shape { kind: Kind::Text, ..UNKNOWN },
-        "dyn"
-        | "none"
-        | "orValue"
-        | "type"
-        | "validate"
-        | "value"
-        | "optional"
-        | operators::OPT_SELECT
-        | operators::OPT_INDEX => UNKNOWN,
-        _ => Shape::scalar(),
-    }
-}
-
-/// Two lists, two strings, or two numbers.
-fn concatenated<'s>(left: &Shape<'s>, right: &Shape<'s>) -> Estimate<'s> {
-    let size = (left.size.0.saturating_add(right.size.0), left.size.1.saturating_add(right.size.1));
-    let is = |kind| left.kind == kind || right.kind == kind;
-    if is(Kind::List) {
-        let items = left.items.zip(right.items).map(|(left, right)| left.max(right));
-        return Estimate { cost: 1, shape: Shape { size, items, ..Shape::sized(Kind::List, 0, 0) } };
-    }
-    if is(Kind::Text) {
-        return Estimate { cost: tenths(size.1), shape: Shape::sized(Kind::Text, size.0, size.1) };
-    }
-    Estimate { cost: 1, shape: Shape::scalar() }
-}
-
-fn compared(size: u64) -> Estimate<'static> {
-    Estimate { cost: tenths(size), shape: Shape::scalar() }
-}
-
-fn union<'s>(yes: &Shape<'s>, no: &Shape<'s>) -> Shape<'s> {
-    let kind = if yes.kind == Kind::Unknown { no.kind } else { yes.kind };
-    let items = yes.items.zip(no.items).map(|(yes, no)| yes.max(no));
-    let size = (yes.size.0.min(no.size.0), yes.size.1.max(no.size.1));
-    Shape { kind, size, items, ..UNKNOWN }
 }
 
 /// Keys have no declared length.
@@ -364,12 +243,4 @@ fn is_binding(it: &ComprehensionExpr) -> bool {
 
 fn sum(estimates: &[Estimate<'_>]) -> u64 {
     estimates.iter().fold(0, |total, it| total.saturating_add(it.cost))
-}
-
-fn tenths(size: u64) -> u64 {
-    size.div_ceil(10)
-}
-
-fn fifths(size: u64) -> u64 {
-    size.div_ceil(5)
 }
