@@ -1,38 +1,25 @@
 //! Formats of strings: timestamps, quantities, durations, and the `format` keyword.
 
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 use base64::Engine;
+use regex::Regex;
 use serde_json::Value;
+
+use super::go_time;
 
 /// Normalizes an RFC 3339 timestamp to UTC with whole seconds or microseconds. The error is the message of Go.
 pub(crate) fn time(text: &str, micros: bool) -> Result<String, String> {
-    if micros && text.len() == 20 && rfc3339(text).is_some() {
-        let zone = text.get(19..).unwrap_or_default();
-        let layout = "2006-01-02T15:04:05.000000Z07:00";
-        return Err(format!(
-            "parsing time \"{text}\" as \"{layout}\": cannot parse \"{zone}\" as \".000000\""
-        ));
-    }
-    let parsed: jiff::Timestamp = rfc3339(text).ok_or_else(|| {
-        let fraction = if micros { ".000000" } else { "" };
-        format!(
-            "parsing time \"{text}\" as \"2006-01-02T15:04:05{fraction}Z07:00\": cannot parse \"{text}\" as \"2006\""
-        )
-    })?;
-    Ok(stamp(parsed, micros))
-}
-
-fn rfc3339(text: &str) -> Option<jiff::Timestamp> {
-    let bytes = text.as_bytes();
-    let well = bytes.len() >= 20 && bytes.get(10).is_some_and(|b| matches!(b, b'T' | b't' | b' '));
-    let zoned = text.ends_with(['Z', 'z']) || text.get(19..).is_some_and(|t| t.contains(['+', '-']));
-    if well && zoned { text.parse().ok() } else { None }
+    go_time::parse(text, micros).map(|moment| written(moment, micros))
 }
 
 /// Formats a timestamp.
 pub(crate) fn stamp(moment: jiff::Timestamp, micros: bool) -> String {
-    let at = jiff::tz::Offset::UTC.to_datetime(moment);
+    written(jiff::tz::Offset::UTC.to_datetime(moment), micros)
+}
+
+fn written(at: jiff::civil::DateTime, micros: bool) -> String {
     let (year, month, day) = (at.year(), at.month(), at.day());
     let (hour, minute, second) = (at.hour(), at.minute(), at.second());
     if micros {
@@ -104,8 +91,8 @@ pub(crate) fn quantity_value(text: &str) -> Option<f64> {
 /// Whether a string has a format. Unknown formats accept everything.
 pub(crate) fn matches(format: &str, text: &str) -> bool {
     match format {
-        "date-time" | "datetime" => rfc3339(text).is_some(),
-        "date" => text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok(),
+        "date-time" | "datetime" => is_date_time(text),
+        "date" => is_date(text),
         "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
         "ipv4" => text.parse::<std::net::Ipv4Addr>().is_ok(),
         "ipv6" => text.parse::<std::net::Ipv6Addr>().is_ok(),
@@ -125,6 +112,21 @@ pub(crate) fn matches(format: &str, text: &str) -> bool {
         }
         _ => true,
     }
+}
+
+fn is_date(text: &str) -> bool {
+    text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+/// A time of day with a zone. As in kube-apiserver, any character can precede the fraction.
+static TIME_OF_DAY: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let zone = "(?:[zZ]|[+-][0-9]{2}:[0-9]{2})";
+    Regex::new(&format!("^(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:.[0-9]+)?{zone}$")).ok()
+});
+
+fn is_date_time(text: &str) -> bool {
+    let Some((date, time)) = text.split_once(['t', 'T']) else { return false };
+    is_date(date) && TIME_OF_DAY.as_ref().is_some_and(|pattern| pattern.is_match(time))
 }
 
 fn hex(text: &str) -> bool {
@@ -199,4 +201,58 @@ pub(crate) fn duration_seconds(text: &str) -> Option<f64> {
         rest = rest.get(end..)?;
     }
     Some(sign * total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn date_times_are_those_of_rfc_3339() {
+        for text in [
+            "2026-11-27T14:03:42Z",
+            "2026-11-27t14:03:42z",
+            "2026-11-27T14:03:42.123456+01:00",
+            "2026-11-27T14:03:42.1-23:59",
+            "2024-02-29T00:00:00Z",
+        ] {
+            assert!(matches("date-time", text), "{text}");
+            assert_eq!(matches("datetime", text), matches("date-time", text), "{text}");
+        }
+        for text in [
+            "2026-11-27 14:03:42+00:00",
+            "2026-11-27T14:03:42+0000",
+            "2026-11-27T14:03:42+00",
+            "2026-11-27T14:03:42",
+            "2026-11-27T14:03:60Z",
+            "2026-11-27T24:00:00Z",
+            "2026-11-27T14:03:42.Z",
+            "2026-11-27T14:03:42Z[UTC]",
+            "2026-02-29T00:00:00Z",
+            "2026-11-27",
+            "",
+        ] {
+            assert!(!matches("date-time", text), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_normalized() {
+        for (text, micros, expected) in [
+            ("2026-11-27T14:03:42Z", false, "2026-11-27T14:03:42Z"),
+            ("2026-11-27T15:03:42.5+01:00", false, "2026-11-27T14:03:42Z"),
+            ("9999-12-31T23:59:59Z", false, "9999-12-31T23:59:59Z"),
+            ("2026-11-27T15:03:42.123456+01:00", true, "2026-11-27T14:03:42.123456Z"),
+        ] {
+            assert_eq!(time(text, micros).as_deref(), Ok(expected), "{text}");
+        }
+        for (text, micros) in [
+            ("2026-11-27 14:03:42Z", false),
+            ("2026-11-27T14:03:42+0000", false),
+            ("2026-11-27T14:03:42.123Z", true),
+            ("2026-11-27T14:03:42Z", true),
+        ] {
+            assert!(time(text, micros).is_err(), "{text}");
+        }
+    }
 }

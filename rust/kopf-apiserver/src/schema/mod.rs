@@ -17,6 +17,7 @@ pub(crate) mod cel;
 mod correlation;
 pub(crate) mod decode;
 pub(crate) mod formats;
+mod go_time;
 pub(crate) mod quantity;
 pub(crate) mod validate;
 
