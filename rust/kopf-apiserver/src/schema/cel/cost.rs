@@ -41,9 +41,11 @@ pub(crate) const LIMITS: Limits =
 /// Bytes per unit, and the bytes that a number or an item counts.
 const UNIT: u64 = 16;
 /// Counting functions, which return their first argument. Expressions cannot contain such names. They count the size of
-/// the argument, the product of two sizes, the square of the size, and the number itself.
+/// the argument, the product of two sizes, the number of its items with the size of another argument each, the square of the
+/// size, and the number itself.
 const CHARGE: &str = "@charge";
 const CHARGE_PRODUCT: &str = "@charge_product";
+const CHARGE_PAIRS: &str = "@charge_pairs";
 const CHARGE_SQUARE: &str = "@charge_square";
 const CHARGE_NUMBER: &str = "@charge_number";
 
@@ -115,11 +117,15 @@ impl Meter {
 
 type Cost = fn(&[&dyn Val], u64) -> u64;
 
-const COSTS: [(&str, Cost); 4] = [
+const COSTS: [(&str, Cost); 5] = [
     (CHARGE, |values, limit| values.first().map_or(1, |value| units(*value, limit))),
     (CHARGE_PRODUCT, |values, limit| {
         values.iter().map(|value| units(*value, limit).saturating_mul(UNIT)).fold(1, u64::saturating_mul)
             / UNIT
+    }),
+    (CHARGE_PAIRS, |values, limit| match values {
+        [list, other] => items(*list).saturating_mul(units(*other, limit)).max(1),
+        _ => 1,
     }),
     (CHARGE_SQUARE, |values, limit| {
         let units = values.first().map_or(1, |value| units(*value, limit));
@@ -131,6 +137,11 @@ const COSTS: [(&str, Cost); 4] = [
         number.and_then(|number| u64::try_from(number).ok()).unwrap_or(0).saturating_add(1)
     }),
 ];
+
+/// The number of items of a list.
+fn items(value: &dyn Val) -> u64 {
+    value.as_sizer().and_then(|list| u64::try_from(*list.size().inner()).ok()).unwrap_or(0)
+}
 
 /// Units for reading or copying a value. Measuring stops above the limit.
 fn units(value: &dyn Val, limit: u64) -> u64 {
@@ -234,6 +245,10 @@ fn rewrite_call(call: &CallExpr, scope: &mut Vec<String>) -> Expr {
     match (name, &mut target, args.as_mut_slice()) {
         ("join", Some(list), [separator]) => bound = Some(charge_both(list, CHARGE_PRODUCT, separator)),
         ("replace", Some(text), [_, new, ..]) => bound = Some(charge_both(text, CHARGE_PRODUCT, new)),
+        // Of `sets`, which compare each item with each other one.
+        ("contains" | "equivalent" | "intersects", Some(_), [a, b]) => {
+            bound = Some(charge_both(a, CHARGE_PAIRS, b));
+        }
         ("distinct", Some(list), []) => charge(list, CHARGE_SQUARE, None),
         ("range", Some(_), [count]) => charge(count, CHARGE_NUMBER, None),
         _ => {}

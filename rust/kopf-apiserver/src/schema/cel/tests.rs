@@ -54,6 +54,9 @@ fn expensive_rules_are_cancelled() {
         "self.s.split('').join(self.s).size() > 0",
         "self.s.split('').distinct().size() > 0",
         "lists.range(1000000).all(x, lists.range(1000000).size() > 0)",
+        "sets.contains(self.l, self.l)",
+        "sets.equivalent(self.l, self.l)",
+        "sets.intersects(self.l, self.l.map(x, x + 1000))",
         "self.l.exists(a, self.l.exists(b, self.l.exists(c, a + b + c < 0))) || true",
     ];
     for rule in rules {
@@ -219,6 +222,17 @@ fn deep_expressions_are_checked_and_evaluated() {
 fn nested_separators_are_evaluated_once() {
     let rule = format!("{} != ''", parsing::tests::nested("['a', 'b'].join(", "'c'", ")", 40));
     assert_eq!(messages(&rule, &json!({})), Vec::<String>::new());
+}
+
+#[test]
+fn sets_are_compared_within_the_limits() {
+    let value = json!({"l": (0..100).collect::<Vec<_>>()});
+    for rule in [
+        "sets.contains(self.l, [1, 2, 3])",
+        "sets.equivalent(self.l, self.l) && !sets.intersects(self.l, [-1])",
+    ] {
+        assert_eq!(messages(rule, &value), Vec::<String>::new(), "{rule}");
+    }
 }
 
 /// As in kube-apiserver: rules that are false about unchanged values are tolerated, but not those that cannot be evaluated.
