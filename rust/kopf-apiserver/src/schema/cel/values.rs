@@ -1,5 +1,5 @@
-//! Functions of Kubernetes for quantities, versions, sets and lists in CEL expressions. Numbers stand for quantities, and strings for
-//! versions.
+//! Functions of Kubernetes for quantities, versions, sets and lists in CEL expressions. Strings stand for versions, and for quantities: they
+//! have the number of their nanos, which is no version.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use cel::extractors::This;
 use cel::{Context, ExecutionError};
 
 use super::super::formats;
+use super::super::quantity::nanos;
 use super::lists::add_list_function;
 use super::texts;
 
@@ -22,11 +23,10 @@ pub(super) fn add_functions(context: &mut Context) {
 }
 
 fn add_quantities(context: &mut Context) {
-    let _ =
-        context.add_function("isQuantity", |text: Text| -> bool { formats::quantity_value(&text).is_some() });
+    let _ = context.add_function("isQuantity", |text: Text| -> bool { nanos(&text).is_some() });
     let _ = context.add_function("quantity", |text: Text| -> Result<Cel, ExecutionError> {
         let error = || ExecutionError::function_error("quantity", formats::QUANTITY_ERROR);
-        formats::quantity_value(&text).map(Cel::Float).ok_or_else(error)
+        nanos(&text).map(quantity).ok_or_else(error)
     });
     let _ = context.add_function("compareTo", |This(a): This<Cel>, b: Cel| -> i64 {
         compare(&a, &b).map_or(0, |order| order as i64)
@@ -37,50 +37,58 @@ fn add_quantities(context: &mut Context) {
     let _ = context.add_function("isLessThan", |This(a): This<Cel>, b: Cel| -> bool {
         compare(&a, &b) == Some(Ordering::Less)
     });
-    let _ = context.add_function("isInteger", |This(value): This<Cel>| -> bool {
-        float(&value).is_some_and(|number| whole(number).is_some())
-    });
+    let _ = context.add_function("isInteger", |This(value): This<Cel>| -> bool { whole(&value).is_some() });
     let _ = context.add_function("asInteger", |This(value): This<Cel>| -> Result<i64, ExecutionError> {
         let error = || ExecutionError::function_error("asInteger", "cannot convert value to integer");
-        float(&value).and_then(whole).ok_or_else(error)
+        whole(&value).ok_or_else(error)
     });
     let _ = context.add_function("asApproximateFloat", |This(value): This<Cel>| -> f64 {
-        float(&value).unwrap_or_default()
+        #[expect(clippy::cast_precision_loss, reason = "an approximation")]
+        amount(&value).map_or(0.0, |nanos| nanos as f64 / 1e9)
     });
     let _ = context.add_function("sign", |This(value): This<Cel>| -> i64 {
-        match float(&value).and_then(|number| number.partial_cmp(&0.0)) {
-            Some(order) => order as i64,
-            None => 0,
-        }
+        amount(&value).map_or(0, |nanos| nanos.cmp(&0) as i64)
     });
-    for (name, sign) in [("add", 1.0), ("sub", -1.0)] {
-        let _ = context.add_function(name, move |This(a): This<Cel>, b: Cel| -> f64 {
-            float(&a).unwrap_or_default() + sign * float(&b).unwrap_or_default()
-        });
+    let binary: [(&str, fn(i128, i128) -> i128); 2] =
+        [("add", i128::saturating_add), ("sub", i128::saturating_sub)];
+    for (name, calculate) in binary {
+        let _ =
+            context.add_function(name, move |This(a): This<Cel>, b: Cel| -> Result<Cel, ExecutionError> {
+                let both = amount(&a).zip(amount(&b));
+                let error = || ExecutionError::function_error(name, "no such overload");
+                both.map(|(a, b)| quantity(calculate(a, b))).ok_or_else(error)
+            });
     }
 }
 
-/// An integer of 64 bits.
-fn whole(number: f64) -> Option<i64> {
-    let is_whole = number.fract() == 0.0 && number.abs() < 9.2e18;
-    #[expect(clippy::cast_possible_truncation, reason = "within the range")]
-    is_whole.then_some(number as i64)
+/// The value of a quantity. Equal ones have equal texts.
+fn quantity(nanos: i128) -> Cel {
+    nanos.to_string().into()
 }
 
-fn float(value: &Cel) -> Option<f64> {
+/// The nanos of a quantity or an integer.
+fn amount(value: &Cel) -> Option<i128> {
     match value {
-        #[expect(clippy::cast_precision_loss, reason = "comparison of magnitudes")]
-        Cel::Int(n) => Some(*n as f64),
-        Cel::Float(f) => Some(*f),
+        Cel::Int(number) => Some(i128::from(*number) * NANOS),
+        Cel::String(nanos) => nanos.parse().ok(),
         _ => None,
     }
 }
 
+const NANOS: i128 = 1_000_000_000;
+
+/// An integer of 64 bits.
+fn whole(value: &Cel) -> Option<i64> {
+    let nanos = amount(value).filter(|nanos| nanos % NANOS == 0)?;
+    i64::try_from(nanos / NANOS).ok()
+}
+
 /// Compares quantities or versions.
 fn compare(a: &Cel, b: &Cel) -> Option<Ordering> {
-    match (a, b) {
-        (Cel::String(a), Cel::String(b)) => Some(version(a)?.cmp(&version(b)?)),
-        _ => float(a)?.partial_cmp(&float(b)?),
+    match (amount(a).zip(amount(b)), a, b) {
+        (Some((a, b)), ..) => Some(a.cmp(&b)),
+        (None, Cel::String(a), Cel::String(b)) => Some(version(a)?.cmp(&version(b)?)),
+        _ => None,
     }
 }
 
@@ -175,6 +183,15 @@ fn contains(all: &[Cel], items: &[Cel]) -> bool {
     items.iter().all(|item| all.contains(item))
 }
 
+fn float(value: &Cel) -> Option<f64> {
+    match value {
+        #[expect(clippy::cast_precision_loss, reason = "of a list of mixed numbers")]
+        Cel::Int(number) => Some(*number as f64),
+        Cel::Float(number) => Some(*number),
+        _ => None,
+    }
+}
+
 fn sum(list: &[Cel]) -> Result<Cel, ExecutionError> {
     let integers: Option<Vec<i64>> =
         list.iter().map(|item| if let Cel::Int(number) = item { Some(*number) } else { None }).collect();
@@ -210,6 +227,13 @@ mod tests {
             "quantity('1Gi').isGreaterThan(quantity('1M')) && quantity('1').compareTo(quantity('1000m')) == 0",
             "quantity('1.5k').asInteger() == 1500 && !quantity('500m').isInteger() && quantity('-1').sign() == -1",
             "quantity('2').add(quantity('500m')).sub(quantity('1')).asApproximateFloat() == 1.5",
+            "quantity('100m').add(quantity('200m')) == quantity('300m') && quantity('9m') == quantity('0.009')",
+            "quantity('9007199254740993').asInteger() == 9007199254740993 && quantity('1.5Gi') == quantity('1536Mi')",
+            "!quantity('9223372036854775807').add(1).isInteger() && quantity('3').sub(1).asInteger() == 2",
+            "!quantity('100m').add(quantity('200m')).isGreaterThan(quantity('0.3')) && quantity('50k').sub(20000) == quantity('30k')",
+            "quantity('-100m').sign() == -1 && quantity('0').sign() == 0 && quantity('0.1n') == quantity('1n')",
+            "quantity('1e3') == quantity('1k') && quantity('.5') == quantity('500m') && !isQuantity('1.2.3') && !isQuantity('1x')",
+            "[quantity('1')] == [quantity('1000m')] && quantity('1').compareTo(quantity('2')) == -1",
             "semver('1.2.3').isLessThan(semver('1.10.0')) && semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))",
             "isSemver('1.2.3') && !isSemver('1.2') && !isSemver('01.2.3') && semver('1.2.3').minor() == 2",
             "sets.contains([1, 2], [1]) && sets.equivalent([1, 2, 1], [2, 1]) && !sets.intersects([1], [2])",
