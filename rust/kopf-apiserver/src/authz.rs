@@ -75,14 +75,19 @@ pub(crate) fn impersonate(
     for group in &groups {
         authorize_impersonation(cluster, &user, "groups", group)?;
     }
-    let account = name.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-    if let (true, Some((namespace, _))) = (groups.is_empty(), account) {
-        groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    if groups.is_empty() {
+        groups = service_account_groups(name).unwrap_or_default();
     }
     if name != ANONYMOUS && !groups.iter().any(|g| g == "system:authenticated") {
         groups.push("system:authenticated".into());
     }
     Ok(Arc::new(User { name: name.to_owned(), groups }))
+}
+
+/// The groups of a service account, by its user name; `None` for other users.
+pub(crate) fn service_account_groups(name: &str) -> Option<Vec<String>> {
+    let (namespace, _) = name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    Some(vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")])
 }
 
 fn authorize_impersonation(cluster: &Cluster, user: &User, resource: &str, name: &str) -> Result<(), Status> {

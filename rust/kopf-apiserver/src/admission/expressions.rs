@@ -53,7 +53,10 @@ fn authorizer(request: &Attributes<'_>) -> Authorizer {
             name: check.name.clone(),
             path: check.path.clone(),
         };
-        let account = User { name: check.service_account.clone(), groups: Vec::new() };
+        let account = User {
+            name: check.service_account.clone(),
+            groups: authz::service_account_groups(&check.service_account).unwrap_or_default(),
+        };
         let user = if check.service_account.is_empty() { &requester } else { &account };
         let is_trusted = !cluster.options.authorization && check.service_account.is_empty();
         is_trusted || authz::allowed(&cluster, user, &attributes)

@@ -202,6 +202,35 @@ async fn policies_deny_and_warn() {
 }
 
 #[tokio::test]
+async fn authorization_checks_of_service_accounts_know_their_groups() {
+    let server = plain().await;
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]);
+    server
+        .create(&format!("{rbac}/roles"), &json!({"metadata": {"name": "role"}, "rules": rules}))
+        .await
+        .expect("created");
+    let check = "authorizer.serviceAccount('default', 'op').group('').resource('pods').namespace('default').check('list')";
+    let spec = json!({"matchConstraints": {"resourceRules": [rule("", "v1", "configmaps")]},
+        "validations": [{"expression": format!("{check}.allowed()")}]});
+    let policy = json!({"metadata": {"name": "one"}, "spec": spec});
+    server.create(&format!("{CONFIGURATIONS}/validatingadmissionpolicies"), &policy).await.expect("created");
+    let bound =
+        json!({"metadata": {"name": "bound"}, "spec": {"policyName": "one", "validationActions": ["Deny"]}});
+    let bindings = format!("{CONFIGURATIONS}/validatingadmissionpolicybindings");
+    server.create(&bindings, &bound).await.expect("created");
+    for (group, expected) in [("system:serviceaccounts:other", 422), ("system:serviceaccounts:default", 201)]
+    {
+        let binding = json!({"metadata": {"generateName": "accounts-"},
+            "subjects": [{"kind": "Group", "name": group, "apiGroup": "rbac.authorization.k8s.io"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "role"}});
+        server.create(&format!("{rbac}/rolebindings"), &binding).await.expect("created");
+        let answer = post(&server, MAPS, &map("m", &json!({}))).await;
+        assert_eq!(answer.code, expected, "{group}: {}", answer.body);
+    }
+}
+
+#[tokio::test]
 async fn a_rule_for_all_subresources_matches_the_objects_too() {
     let server = plain().await;
     let webhook = Webhook::start(|_, _| json!({"allowed": true})).await;

@@ -28,8 +28,9 @@ pub(crate) struct Check {
 /// Decides whether a check is allowed.
 pub(crate) type Authorizer = Arc<dyn Fn(&Check) -> bool + Send + Sync>;
 
-/// Functions that add their argument to a check.
-const MEMBERS: [&str; 6] = ["group", "resource", "subresource", "namespace", "name", "path"];
+/// Functions that add their argument to a check. RBAC does not read the selectors.
+const MEMBERS: [&str; 8] =
+    ["group", "resource", "subresource", "namespace", "name", "path", "fieldSelector", "labelSelector"];
 
 /// Value of the variable `authorizer`. `request_resource` has the members of the request.
 pub(super) fn value(request_resource: &[(&'static str, String)]) -> Cel {

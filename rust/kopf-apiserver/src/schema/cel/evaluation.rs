@@ -204,6 +204,10 @@ mod tests {
                 Outcome::Bool(true),
             ),
             ("authorizer.group('').resource('pods').check('list').allowed()", Outcome::Bool(false)),
+            (
+                "authorizer.group('').resource('pods').fieldSelector('spec.nodeName=a').labelSelector('a=b').check('get').allowed()",
+                Outcome::Bool(true),
+            ),
             ("authorizer.requestResource.check('get').allowed()", Outcome::Bool(true)),
             ("authorizer.path('/x').check('get').reason()", Outcome::Text(String::new())),
         ] {
