@@ -8,6 +8,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::go_time;
+use crate::base::go_url;
 
 /// Normalizes an RFC 3339 timestamp to UTC with whole seconds or microseconds. The error is the message of Go.
 pub(crate) fn time(text: &str, micros: bool) -> Result<String, String> {
@@ -101,7 +102,7 @@ pub(crate) fn matches(format: &str, text: &str) -> bool {
             text.split_once('@').is_some_and(|(a, b)| !a.is_empty() && !b.is_empty() && !text.contains(' '))
         }
         "hostname" => is_hostname(text),
-        "uri" => text.parse::<http::Uri>().is_ok() && text.contains(['/', ':']),
+        "uri" => go_url::check(text).is_ok(),
         "uuid" => is_uuid(text, None),
         "uuid3" => is_uuid(text, Some('3')),
         "uuid4" => is_uuid(text, Some('4')),
@@ -253,6 +254,20 @@ mod tests {
             ("2026-11-27T14:03:42Z", true),
         ] {
             assert!(time(text, micros).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn uris_are_those_of_go() {
+        for (text, expected) in [
+            ("https://a/b c", true),
+            ("urn:isbn:1", true),
+            ("/a", true),
+            ("a/b", false),
+            ("https://a/%zz", false),
+            ("", false),
+        ] {
+            assert_eq!(matches("uri", text), expected, "{text}");
         }
     }
 }

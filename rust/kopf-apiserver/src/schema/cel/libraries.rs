@@ -12,6 +12,7 @@ use super::super::formats;
 use super::cost::MATCHES;
 use super::texts;
 use crate::base::go_regex;
+use crate::base::go_url::{self, GoUrl};
 
 type Cel = cel::Value;
 type Text = Arc<String>;
@@ -197,50 +198,39 @@ fn masked(ip: IpAddr, length: u8) -> IpAddr {
 
 /// Functions for URLs.
 fn add_urls(context: &mut Context) {
-    let is_url = |text: &str| {
-        text.parse::<http::Uri>().is_ok_and(|url| url.scheme().is_some()) || text.starts_with('/')
-    };
-    let _ = context.add_function("isURL", move |text: Text| -> bool { is_url(&text) });
-    let _ = context.add_function("url", move |text: Text| -> Result<Cel, ExecutionError> {
-        let error =
-            format!("URL parse error during conversion from string: parse {text:?}: invalid URI for request");
-        if is_url(&text) { Ok(Cel::String(text)) } else { Err(ExecutionError::function_error("url", error)) }
+    let _ = context.add_function("isURL", |text: Text| -> bool { go_url::check(&text).is_ok() });
+    let _ = context.add_function("url", |text: Text| -> Result<Cel, ExecutionError> {
+        parse_url(&text).map(|_| Cel::String(text))
     });
-    let _ = context.add_function("getQuery", |This(text): This<Text>| -> Cel {
-        text.parse::<http::Uri>().map_or(Cel::Null, |url| query(&url))
+    let _ = context.add_function("getQuery", |This(text): This<Text>| -> Result<Cel, ExecutionError> {
+        let mut values: HashMap<String, Vec<String>> = HashMap::new();
+        for (name, value) in parse_url(&text)?.query() {
+            values.entry(name).or_default().push(value);
+        }
+        Ok(values.into())
     });
     for (name, part) in URL_PARTS {
-        let _ = context.add_function(name, move |This(text): This<Text>| -> Cel {
-            text.parse::<http::Uri>().map(|url| part(&url)).unwrap_or_default().into()
+        let _ = context.add_function(name, move |This(text): This<Text>| -> Result<Cel, ExecutionError> {
+            parse_url(&text).map(|url| part(&url).into())
         });
     }
 }
 
-/// The values of each name in a query.
-fn query(url: &http::Uri) -> Cel {
-    let decoded = |text: &str| {
-        let text = text.replace('+', " ");
-        percent_encoding::percent_decode_str(&text).decode_utf8_lossy().into_owned()
-    };
-    let mut values: HashMap<String, Vec<String>> = HashMap::new();
-    for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        values.entry(decoded(name)).or_default().push(decoded(value));
-    }
-    values.into()
+fn parse_url(text: &str) -> Result<GoUrl, ExecutionError> {
+    GoUrl::parse(text).map_err(|why| {
+        let error = format!("URL parse error during conversion from string: {why}");
+        ExecutionError::function_error("url", error)
+    })
 }
 
-type UrlPart = fn(&http::Uri) -> String;
+type UrlPart = fn(&GoUrl) -> String;
 
 const URL_PARTS: [(&str, UrlPart); 5] = [
-    ("getScheme", |url| url.scheme_str().unwrap_or_default().to_owned()),
-    ("getHost", |url| {
-        let authority = url.authority().map_or("", http::uri::Authority::as_str);
-        authority.rsplit('@').next().unwrap_or_default().to_owned()
-    }),
-    ("getHostname", |url| url.host().unwrap_or_default().to_owned()),
-    ("getPort", |url| url.port().map_or_else(String::new, |port| port.to_string())),
-    ("getEscapedPath", |url| url.path().to_owned()),
+    ("getScheme", |url| url.scheme.clone()),
+    ("getHost", |url| url.host.clone()),
+    ("getHostname", |url| url.hostname().to_owned()),
+    ("getPort", |url| url.port().to_owned()),
+    ("getEscapedPath", GoUrl::escaped_path),
 ];
 
 #[cfg(test)]
@@ -263,6 +253,11 @@ mod tests {
             "cidr('10.1.2.3/8').masked() == '10.0.0.0/8' && cidr('10.1.2.3/8').ip() == '10.1.2.3'",
             "url('https://a.example.com:80/b').getScheme() == 'https' && url('https://a/b').getHost() == 'a'",
             "url('https://a.example.com:80/b').getPort() == '80' && isURL('/x') && !isURL('x')",
+            "url('https://a.example').getEscapedPath() == '' && url('https://[::1]:80/').getHostname() == '::1'",
+            "isURL('mailto:a@b.c') && isURL('urn:isbn:1') && isURL('https://a/b c') && !isURL('https://a/%zz') && !isURL('a/b')",
+            "url('https://a/b c').getEscapedPath() == '/b%20c' && url('https://a/é').getEscapedPath() == '/%C3%A9'",
+            "url('/a b').getEscapedPath() == '/a%20b' && url('/a?b=c#d').getQuery() == {'b': ['c']}",
+            "url('https://a?q=1;r=2&s=a+b%20c').getQuery() == {'s': ['a b c']} && url('HTTPS://a').getScheme() == 'https'",
             "ip('10.0.0.1').isGlobalUnicast() && ip('169.254.0.1').isLinkLocalUnicast() && ip('ff02::1').isLinkLocalMulticast()",
             "cidr('::/0').containsIP('::1') && !cidr('::/0').containsIP('10.0.0.1')",
         ] {

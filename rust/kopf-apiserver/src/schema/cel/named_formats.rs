@@ -8,6 +8,7 @@ use cel::objects::OptionalValue;
 use cel::{Context, ExecutionError};
 
 use super::super::formats;
+use crate::base::go_url;
 use crate::base::name_rules::{
     label_1035_errors, label_errors, label_value_error, qualified_name_errors, subdomain_errors,
 };
@@ -66,11 +67,7 @@ fn errors(format: &str, text: &str) -> Vec<String> {
         "dns1123SubdomainPrefix" => subdomain_errors(&without_dash(text)),
         "dns1035LabelPrefix" => label_1035_errors(&without_dash(text)),
         "labelValue" => label_value_error(text).into_iter().collect(),
-        "uri" => {
-            let is_valid =
-                text.parse::<http::Uri>().is_ok_and(|uri| uri.scheme().is_some()) || text.starts_with('/');
-            unless(is_valid, &format!("parse {text:?}: invalid URI for request"))
-        }
+        "uri" => go_url::check(text).err().into_iter().collect(),
         "uuid" => unless(formats::matches("uuid", text), "does not match the UUID format"),
         "byte" => {
             let is_valid = base64::engine::general_purpose::STANDARD.decode(text).is_ok();
