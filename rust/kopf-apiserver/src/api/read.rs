@@ -28,6 +28,9 @@ pub(crate) async fn get(call: &Call<'_>) -> Result<Response, Status> {
     render::object(200, call.request, &call.resource, &found)
 }
 
+/// The version in continue tokens for the newest one.
+const NEWEST: i64 = -1;
+
 /// `ListOptions` of a list or a watch.
 struct ListOptions {
     filter: Filter,
@@ -39,7 +42,8 @@ struct ListOptions {
 
 /// Continue token of a chunked list.
 struct ContinueToken {
-    version: u64,
+    /// `None` for the newest version: the first chunks can be older.
+    version: Option<u64>,
     after: (String, String),
 }
 
@@ -54,17 +58,25 @@ impl ContinueToken {
         })?;
         let start = json["start"].as_str().unwrap_or_default().trim_end_matches('\0');
         let (namespace, name) = start.split_once('/').unwrap_or(("", start));
-        match json["rv"].as_i64().and_then(|v| u64::try_from(v).ok()) {
-            Some(version) => Ok(Self { version, after: (namespace.to_owned(), name.to_owned()) }),
-            None => Err(invalid(
-                "continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
-                    .into(),
-            )),
-        }
+        let version = match json["rv"].as_i64() {
+            Some(NEWEST) => None,
+            Some(version @ 1..) => Some(version.unsigned_abs()),
+            _ => {
+                let why = "incorrect encoded start resourceVersion (version meta.k8s.io/v1)";
+                return Err(invalid(format!("continue key is not valid: {why}")));
+            }
+        };
+        Ok(Self { version, after: (namespace.to_owned(), name.to_owned()) })
     }
-    fn write(version: u64, last: &Stored) -> String {
-        let start = format!("{}/{}\0", last.namespace, last.name);
-        URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": version, "start": start}).to_string())
+    fn write(&self) -> String {
+        let (namespace, name) = &self.after;
+        let version = self.version.map_or(Value::from(NEWEST), Value::from);
+        let token = json!({"v": "meta.k8s.io/v1", "rv": version, "start": format!("{namespace}/{name}\0")});
+        URL_SAFE_NO_PAD.encode(token.to_string())
+    }
+    /// The token after this one has expired.
+    fn renewed(&self) -> String {
+        Self { version: None, after: self.after.clone() }.write()
     }
 }
 
@@ -184,20 +196,19 @@ async fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Statu
         .faults
         .stale_version(&call.resource.plural, client)
         .filter(|_| list_options.version.is_none());
-    let at = list_options
-        .next
-        .as_ref()
-        .map(|t| t.version)
-        .or(list_options.version.filter(|_| list_options.exact))
-        .or(stale_version);
+    let at = match &list_options.next {
+        Some(token) => token.version,
+        None => list_options.version.filter(|_| list_options.exact).or(stale_version),
+    };
     let snapshot = match at {
         None => store.list(table, namespace),
         Some(version) => store.list_at(table, namespace, version).map_err(|oldest| match &list_options.next {
-            Some(_) => Status::gone(
+            Some(token) => Status::gone_with_token(
                 "The provided continue parameter is too old to display a consistent list result. You can start a new list \
                  without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
                  results. Continuing with the provided token results in an inconsistent list - objects that were created, \
                  modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+                token.renewed(),
             ),
             None => Status::gone(format!("too old resource version: {version} ({oldest})")),
         })?,
@@ -224,7 +235,10 @@ async fn page(call: &Call<'_>, list_options: &ListOptions) -> Result<Page, Statu
     {
         let rest = selected_objects.len() - list_options.limit;
         selected_objects.truncate(list_options.limit);
-        page.next = selected_objects.last().map(|last| ContinueToken::write(snapshot.version, last));
+        page.next = selected_objects.last().map(|last| {
+            let after = (last.namespace.to_string(), last.name.to_string());
+            ContinueToken { version: Some(snapshot.version), after }.write()
+        });
         page.remaining = Some(rest)
             .filter(|_| list_options.filter.labels.is_empty() && list_options.filter.fields.is_empty());
     }

@@ -18,6 +18,8 @@ pub(crate) struct Status {
     /// No `details` in the response if `None`; `{}` if empty.
     pub(crate) details: Option<Box<Map<String, Value>>>,
     pub(crate) retry_after: Option<u64>,
+    /// Token that continues the list.
+    next: Option<Box<str>>,
 }
 
 /// Field error of `details.causes`.
@@ -96,7 +98,8 @@ fn details(pairs: &[(&str, &str)]) -> Map<String, Value> {
 
 impl Status {
     pub(crate) fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
-        Self { code, reason: reason.into(), message: message.into(), details: None, retry_after: None }
+        let (reason, message) = (reason.into(), message.into());
+        Self { code, reason, message, details: None, retry_after: None, next: None }
     }
     pub(crate) fn with(mut self, details: Map<String, Value>) -> Self {
         self.details = Some(Box::new(details));
@@ -166,6 +169,10 @@ impl Status {
     }
     pub(crate) fn gone(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
+    }
+    /// 410 for a list that can be continued with another token.
+    pub(crate) fn gone_with_token(message: &str, token: String) -> Self {
+        Self { next: Some(token.into()), ..Self::gone(message) }
     }
     pub(crate) fn too_large(limit: usize) -> Self {
         Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
@@ -285,7 +292,10 @@ impl Status {
         let mut out = Map::new();
         out.insert("kind".into(), "Status".into());
         out.insert("apiVersion".into(), "v1".into());
-        out.insert("metadata".into(), json!({}));
+        out.insert(
+            "metadata".into(),
+            self.next.as_ref().map_or_else(|| json!({}), |token| json!({"continue": token})),
+        );
         out.insert("status".into(), "Failure".into());
         out.insert("message".into(), self.message.clone().into());
         if !self.reason.is_empty() {

@@ -196,6 +196,25 @@ async fn version_matches_are_exact_or_not_older() {
 }
 
 #[tokio::test]
+async fn expired_lists_continue_with_a_new_token() {
+    let server = plain().await;
+    for name in ["a", "b", "c"] {
+        server.create(MAPS, &map(name)).await.expect("created");
+    }
+    let token = |list: &Value| list["metadata"]["continue"].as_str().expect("a token").to_owned();
+    let at = |token: &str| format!("{MAPS}?limit=2&continue={token}");
+    let first = server.get(&format!("{MAPS}?limit=1")).await.expect("a page");
+    server.create(MAPS, &map("aa")).await.expect("created");
+    server.compact();
+    let expired = send(&server, "GET", &at(&token(&first)), &Value::Null).await;
+    assert_eq!((expired.code, status(&expired)["reason"].as_str()), (410, Some("Expired")));
+    let second = server.get(&at(&token(&status(&expired)))).await.expect("a page");
+    assert_eq!(names(&second), BTreeSet::from(["aa".to_owned(), "b".to_owned()]));
+    let third = server.get(&at(&token(&second))).await.expect("a page");
+    assert_eq!(names(&third), BTreeSet::from(["c".to_owned()]));
+}
+
+#[tokio::test]
 async fn shards_are_disjoint_and_complete() {
     let server = start(ServerOptions { tls: false, sharding: true, ..ServerOptions::default() })
         .await
