@@ -88,7 +88,7 @@ impl<'o> Walk<'o> {
         }
     }
 
-    /// Validates the message and the field path of a rule.
+    /// Validates the messages and the field path of a rule.
     fn validate_texts(&mut self, rule: &Value, schema: &Value, path: &str) {
         let message = member_text(rule, "message");
         if !message.is_empty() && message.trim().is_empty() {
@@ -101,10 +101,20 @@ impl<'o> Walk<'o> {
             let detail = "message must be specified if rule contains line breaks";
             self.out.push(Cause::required(format!("{path}.message"), detail));
         }
+        let expression = member_text(rule, "messageExpression");
+        if !expression.is_empty() && expression.trim().is_empty() {
+            let detail = "messageExpression must be non-empty if specified";
+            self.out.push(Cause::required(format!("{path}.messageExpression"), detail));
+        }
         let field_path = member_text(rule, "fieldPath");
-        if !field_path.is_empty() && field_schema(schema, field_path).is_none() {
-            let field = format!("{path}.fieldPath");
-            self.out.push(Cause::invalid(field, &field_path.into(), "must be a valid path"));
+        for (is_wrong, detail) in [
+            (field_path.trim().is_empty(), "must be non-empty if specified"),
+            (field_path.contains(['\n', '\r']), "must not contain line breaks"),
+            (field_schema(schema, field_path).is_none(), "must be a valid path"),
+        ] {
+            if !field_path.is_empty() && is_wrong {
+                self.out.push(Cause::invalid(format!("{path}.fieldPath"), &field_path.into(), detail));
+            }
         }
     }
 
@@ -263,6 +273,19 @@ mod tests {
             (
                 ruled(json!({"rule": "true", "fieldPath": ".b"})),
                 vec![format!("{path}.fieldPath: Invalid value: \".b\": must be a valid path")],
+            ),
+            (
+                ruled(json!({"rule": "true", "fieldPath": " "})),
+                vec![
+                    format!("{path}.fieldPath: Invalid value: \" \": must be non-empty if specified"),
+                    format!("{path}.fieldPath: Invalid value: \" \": must be a valid path"),
+                ],
+            ),
+            (
+                ruled(json!({"rule": "true", "messageExpression": " "})),
+                vec![format!(
+                    "{path}.messageExpression: Required value: messageExpression must be non-empty if specified"
+                )],
             ),
             (
                 ruled(json!({"rule": "true", "message": " "})),
