@@ -290,19 +290,30 @@ pub(crate) fn fill_defaults(value: &mut Value, schema: &Schema) {
             }
             for (key, child) in map.iter_mut() {
                 if let Some(known) = schema.child(key) {
-                    fill_defaults(child, known);
+                    fill_item(child, known);
                 }
             }
         }
         Value::Array(list) => {
             if let Some(items) = &schema.items {
                 for item in list {
-                    fill_defaults(item, items);
+                    fill_item(item, items);
                 }
             }
         }
         _ => {}
     }
+}
+
+/// Sets the default of an item of a list or a map in place of a null, and the defaults within it.
+fn fill_item(item: &mut Value, schema: &Schema) {
+    if let Some(default) = &schema.default
+        && item.is_null()
+        && !schema.nullable
+    {
+        *item = default.clone();
+    }
+    fill_defaults(item, schema);
 }
 
 /// Drops the nulls of fields that are not nullable, and the empty values in the metadata of embedded resources.
@@ -354,6 +365,24 @@ mod tests {
         fill_defaults(&mut value, &schema());
         assert_eq!(dropped, ["spec.junk"]);
         assert_eq!(value["spec"], json!({"n": 1, "any": {"kept": 1}, "d": "x"}));
+    }
+
+    #[test]
+    fn null_items_get_defaults() {
+        let item = |nullable: bool| {
+            json!({"type": "object", "nullable": nullable, "default": {"a": 1}, "properties": {
+            "a": {"type": "integer"}, "b": {"type": "integer", "default": 2}}})
+        };
+        let schema = Schema::from_json(&json!({"type": "object", "properties": {
+            "list": {"type": "array", "items": item(false)}, "nullable": {"type": "array", "items": item(true)},
+            "map": {"type": "object", "additionalProperties": item(false)},
+            "plain": {"type": "array", "items": {"type": "integer"}}}}));
+        let mut value = json!({"list": [null, {}], "nullable": [null], "map": {"x": null}, "plain": [null]});
+        fill_defaults(&mut value, &schema);
+        let filled = json!({"a": 1, "b": 2});
+        let expected =
+            json!({"list": [filled, {"b": 2}], "nullable": [null], "map": {"x": filled}, "plain": [null]});
+        assert_eq!(value, expected);
     }
 
     #[test]
