@@ -123,6 +123,8 @@ FUNCTIONS = record(
         "names": array(NAME, 3000),
         "few": array(NAME, 100),
         "limits": mapping(TEXT),
+        "either": {"x-kubernetes-int-or-string": True},
+        "eithers": mapping({"x-kubernetes-int-or-string": True}, 8),
     }
 )
 CASES |= {
@@ -140,6 +142,10 @@ CASES |= {
         "self.names.all(x, self.few.all(y, string(bytes(x + y)) == y || strings.quote(x) == y))",
         "self.names.all(x, string(self.bytes) == x)",
         "self.names.all(x, '%s and more than ten characters'.format([x]) == x)",
+        "quantity(string(self.eithers['a'])).isLessThan(quantity('1'))",
+        "self.few.all(x, quantity(string(self.either)) == quantity(x))",
+        "self.few.all(x, quantity(string(self.few.size())) == quantity(string(x == 'a')))",
+        "isQuantity(string(self.t))",
         "sets.contains(self.unlimited, self.unlimited)",
         "sets.equivalent(self.numbers, self.numbers)",
         "sets.intersects(self.few, self.names)",

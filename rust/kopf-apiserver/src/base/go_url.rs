@@ -191,7 +191,7 @@ fn unescape(text: &str, part: Part) -> Result<Vec<u8>, String> {
         rest = tail;
         match *first {
             b'%' => {
-                let escape = tail.first_chunk::<2>().and_then(|digits| Some((digits, hex(digits)?)));
+                let escape = tail.first_chunk::<2>().and_then(|digits| Some((digits, hex(*digits)?)));
                 let shown = tail.get(..2).unwrap_or(tail);
                 let error = || format!("invalid URL escape \"%{}\"", String::from_utf8_lossy(shown));
                 let (digits, byte) = escape.ok_or_else(error)?;
@@ -218,9 +218,9 @@ fn unescape(text: &str, part: Part) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-fn hex(digits: &[u8; 2]) -> Option<u8> {
+fn hex(digits: [u8; 2]) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|it| u8::try_from(it).ok());
-    let [high, low] = *digits;
+    let [high, low] = digits;
     Some(digit(high)? * 16 + digit(low)?)
 }
 
@@ -260,7 +260,7 @@ mod tests {
             ("/a:b", ["", "", "", "", "/a:b"]),
             ("*", ["", "", "", "", "*"]),
         ] {
-            let url = GoUrl::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            let url = GoUrl::parse(text).unwrap();
             let (path, scheme, host) = (url.escaped_path(), url.scheme.as_str(), url.host.as_str());
             assert_eq!([scheme, host, url.hostname(), url.port(), path.as_str()], parts, "{text}");
         }

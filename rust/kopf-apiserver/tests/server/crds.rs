@@ -155,7 +155,7 @@ async fn unchanged_values_that_violate_a_new_rule_are_reported_as_warnings() {
     let merge = "application/merge-patch+json";
     let label = |value: &str| json!({"metadata": {"labels": {"a": value}}});
     for (rule, code, expected) in [
-        ("self.n > 0", 200, "spec: Invalid value: \\\"object\\\": no"),
+        ("self.n > 0", 200, "spec: Invalid value: no"),
         ("self.m > 0", 422, "Invalid value: \\\"object\\\": no such key: m evaluating rule: no"),
     ] {
         let number = json!({"type": "integer"});

@@ -349,7 +349,7 @@ impl Checker {
             let violations = &mut self.violations;
             match rule.evaluate(&mut context, (value, schema, path), &mut self.meter)? {
                 Some(Failure::False(cause)) if is_unchanged && !rule.transition => {
-                    violations.tolerated.push(cause)
+                    violations.tolerated.push(cause);
                 }
                 Some(Failure::False(cause) | Failure::Error(cause)) => violations.causes.push(cause),
                 None => {}

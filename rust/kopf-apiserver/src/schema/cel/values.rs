@@ -49,9 +49,7 @@ fn add_quantities(context: &mut Context) {
     let _ = context.add_function("sign", |This(value): This<Cel>| -> i64 {
         amount(&value).map_or(0, |nanos| nanos.cmp(&0) as i64)
     });
-    let binary: [(&str, fn(i128, i128) -> i128); 2] =
-        [("add", i128::saturating_add), ("sub", i128::saturating_sub)];
-    for (name, calculate) in binary {
+    for (name, calculate) in [("add", i128::saturating_add as Calculation), ("sub", i128::saturating_sub)] {
         let _ =
             context.add_function(name, move |This(a): This<Cel>, b: Cel| -> Result<Cel, ExecutionError> {
                 let both = amount(&a).zip(amount(&b));
@@ -74,6 +72,9 @@ fn amount(value: &Cel) -> Option<i128> {
         _ => None,
     }
 }
+
+/// A function of two amounts.
+type Calculation = fn(i128, i128) -> i128;
 
 const NANOS: i128 = 1_000_000_000;
 

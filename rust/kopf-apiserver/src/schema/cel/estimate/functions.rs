@@ -1,6 +1,6 @@
 //! Estimated costs of functions and operators, without those of their arguments, and the known properties of their results.
 
-use cel::common::ast::{CallExpr, Expr, LiteralValue, operators};
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
 use super::super::sizes::max_elements;
 use super::{Estimate, Kind, Schema, Shape, Type, UNKNOWN, declared};
@@ -49,7 +49,10 @@ fn of_global<'s>(call: &CallExpr, args: &[Estimate<'s>]) -> Estimate<'s> {
         ("isCanonical", [text]) => Estimate { cost: fifths(text.shape.size.1), shape: Shape::scalar() },
         // A character has up to four bytes.
         ("bytes", [it]) if !is_bytes(it.shape.schema) => text(&it.shape, it.shape.size.1.saturating_mul(4)),
-        ("string", [it]) if is_bytes(it.shape.schema) => text(&it.shape, it.shape.size.1),
+        // A value of an unknown type can be bytes.
+        ("string", [it]) if it.shape.kind == Kind::Unknown || are_bytes(call.args.first(), &it.shape) => {
+            text(&it.shape, it.shape.size.1)
+        }
         // Each character can be escaped.
         ("quote", [it]) => text(&it.shape, it.shape.size.1.saturating_mul(2).saturating_add(2)),
         ("contains" | "intersects", [a, b]) => pairs(&a.shape, &b.shape, 1),
@@ -176,6 +179,15 @@ fn number(call: &CallExpr, index: usize) -> Option<u64> {
 fn is_bytes(schema: Option<&Schema>) -> bool {
     let checks = schema.filter(|it| it.kind == Type::String).and_then(|it| it.checks.as_ref());
     checks.is_some_and(|it| it.format == "byte")
+}
+
+/// Whether an argument of a conversion is bytes.
+fn are_bytes(argument: Option<&IdedExpr>, shape: &Shape<'_>) -> bool {
+    match argument.map(|it| &it.expr) {
+        Some(Expr::Literal(LiteralValue::Bytes(_))) => true,
+        Some(Expr::Call(call)) if call.func_name == "bytes" => true,
+        _ => is_bytes(shape.schema),
+    }
 }
 
 fn has_texts(list: &Shape<'_>) -> bool {
