@@ -331,6 +331,12 @@ def is_established(crd: Object | None) -> bool:
     return any(item["type"] == "Established" and item["status"] == "True" for item in _conditions(crd))
 
 
+def has_no_finalizers(namespace: Object) -> bool:
+    """Whether it is known that the contents of a deleted namespace have no finalizers."""
+    conditions = _conditions(namespace)
+    return any(it["type"] == "NamespaceFinalizersRemaining" and it["status"] == "False" for it in conditions)
+
+
 def _rejected_names(crd: Object | None) -> str | None:
     """Why the server rejects the names of a CRD, if it does."""
     for item in _conditions(crd):

@@ -10,17 +10,17 @@ import os
 import pathlib
 import secrets
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.bridge import ApiServer
-from kopf._testing.api import ClusterApi
+from kopf._testing.api import ClusterApi, has_no_finalizers
 from kopf._testing.async_twins import AsyncCluster
 from kopf._testing.client import ApiError, Client, read_kubeconfig
 from kopf._testing.control_plane import ClusterUnavailableError, ControlPlane, find_assets
-from kopf._testing.discovery import CRDS, NAMESPACES, ResourceMapping
+from kopf._testing.discovery import CRDS, NAMESPACES, ResourceMapping, mappings_of
 from kopf._testing.embedded import Kind
 from kopf._testing.user_client import UserClient
 
@@ -89,6 +89,8 @@ class Cluster(ClusterApi):
         self._cleanup = contextlib.ExitStack()
         self._path: pathlib.Path | None = None
         self._user_client: UserClient | None = None
+        self._deleted_namespaces: list[str] = []  # they may still exist
+        self._successor: Cluster | None = None
 
     def __repr__(self) -> str:
         address = self._client.info.server if self._client is not None else "not running"
@@ -224,32 +226,79 @@ class Cluster(ClusterApi):
         """Do not remove the CRDs that were created here."""
         self._created = [item for item in self._created if item[0] != CRDS]
 
-    def hand_over_crds(self, other: Cluster) -> None:
-        """Let the other instance for the same cluster remove the CRDs that were created here.
+    def hand_over(self, other: Cluster) -> None:
+        """Let the other instance for the same cluster remove what this one does not remove at its end: the
+        CRDs that were created here, and the finalizers that keep its namespaces.
 
         Args:
             other: The other instance.
         """
         other._created += [item for item in self._created if item[0] == CRDS]
         self.disown_crds()
+        self._successor = other
 
     def _remove_created(self) -> None:
         try:
             while self._created:
                 mapping, target_namespace, name = self._created[-1]
                 with contextlib.suppress(ApiError):
-                    path = mapping.path(target_namespace, name)
-                    if mapping not in (CRDS, NAMESPACES):
-                        # No operator is running that would remove them.
-                        self.call("PATCH", path, {"metadata": {"finalizers": None}})
-                    self.call("DELETE", path)
+                    self._remove(mapping, target_namespace, name)
                 self._created.pop()
+            if self._successor is not None:
+                self._successor._deleted_namespaces += self._deleted_namespaces
+            else:
+                self._release_namespaces(self._deleted_namespaces)
         except (OSError, http.client.HTTPException) as e:
             # Not raised: it would hide the error of the test.
-            names = ", ".join(f"{mapping.plural}/{name}" for mapping, _, name in self._created)
+            remaining = [f"{mapping.plural}/{name}" for mapping, _, name in self._created]
+            remaining += [f"namespaces/{name}" for name in self._deleted_namespaces]
+            names = ", ".join(remaining)
             text = f"The cluster cannot be reached: {e}. These objects of the tests stay there: {names}."
             logging.getLogger("kopf.testing").warning(text)
-            self._created.clear()
+        self._created, self._deleted_namespaces, self._successor = [], [], None
+
+    def _remove(self, mapping: ResourceMapping, namespace: str | None, name: str) -> None:
+        """Remove the object with its contents, even if they have finalizers: no operator is running that
+        would remove them.
+        """
+        path = mapping.path(namespace, name)
+        if mapping == CRDS:
+            crd = self.get(CRDS, name)
+            self.call("DELETE", path)
+            self._release_all(mappings_of(crd)[:1], None)
+        elif mapping == NAMESPACES:
+            self.call("DELETE", path)
+            self._deleted_namespaces.append(name)
+        else:
+            self.call("PATCH", path, {"metadata": {"finalizers": None}})
+            self.call("DELETE", path)
+
+    def _release_namespaces(self, names: Collection[str]) -> None:
+        """Remove the finalizers of what handlers and clients have created in the deleted namespaces.
+
+        That needs a list of each kind: only for namespaces that still exist, and may have such objects.
+        """
+        if not names:
+            return
+        with contextlib.suppress(ApiError):
+            existing = {it["metadata"]["name"] for it in self.list(NAMESPACES) if not has_no_finalizers(it)}
+            if remaining := existing.intersection(names):
+                # The preferred versions come first.
+                kinds = {(it.group, it.plural): it for it in reversed(self.resource_types())}
+                mappings = [it for it in kinds.values() if it.namespaced and "list" in it.verbs]
+                for name in remaining:
+                    self._release_all(mappings, name)
+
+    def _release_all(self, mappings: Iterable[ResourceMapping], namespace: str | None) -> None:
+        """Remove the finalizers of all objects of these kinds, in the namespace, or everywhere (None)."""
+        for mapping in mappings:
+            with contextlib.suppress(ApiError):  # it cannot be listed, or is not served any more
+                for body in self.list(mapping, namespace or "*"):
+                    metadata = body["metadata"]
+                    if metadata.get("finalizers"):
+                        path = mapping.path(metadata.get("namespace"), metadata["name"])
+                        with contextlib.suppress(ApiError):  # the object is gone meanwhile
+                            self.call("PATCH", path, {"metadata": {"finalizers": None}})
 
 
 def require_kind(kind: Kind) -> None:

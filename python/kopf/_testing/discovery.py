@@ -64,32 +64,9 @@ class Discovery:
 
     def register(self, crd: Mapping[str, Any]) -> list[ResourceMapping]:
         """Register the resources of a CRD without requests; the preferred version comes first."""
-        spec = crd["spec"]
-        names = spec["names"]
-        plural, kind = names["plural"], names["kind"]
-        called = {
-            plural,
-            kind.lower(),
-            names.get("singular") or kind.lower(),
-            *(names.get("shortNames") or ()),
-        }
-        served = [version for version in spec["versions"] if version.get("served")]
-        registered = [
-            ResourceMapping(
-                group=spec["group"],
-                version=version["name"],
-                plural=plural,
-                kind=kind,
-                namespaced=spec["scope"] == "Namespaced",
-                subresources=frozenset(version.get("subresources") or ()),
-                names=frozenset(called),
-                verbs=frozenset({"list", "watch", "create", "delete"}),
-            )
-            for version in served
-        ]
-        self._registered = [
-            item for item in self._registered if (item.group, item.plural) != (spec["group"], plural)
-        ]
+        registered = mappings_of(crd)
+        replaced = {(item.group, item.plural) for item in registered}
+        self._registered = [item for item in self._registered if (item.group, item.plural) not in replaced]
         self._registered += registered
         return registered
 
@@ -163,6 +140,33 @@ class Discovery:
                 names=frozenset(item for item in names if item),
                 verbs=frozenset(item.get("verbs") or ()),
             )
+
+
+def mappings_of(crd: Mapping[str, Any]) -> list[ResourceMapping]:
+    """The resources of a CRD, one for each served version."""
+    spec = crd["spec"]
+    names = spec["names"]
+    plural, kind = names["plural"], names["kind"]
+    called = {
+        plural,
+        kind.lower(),
+        names.get("singular") or kind.lower(),
+        *(names.get("shortNames") or ()),
+    }
+    return [
+        ResourceMapping(
+            group=spec["group"],
+            version=version["name"],
+            plural=plural,
+            kind=kind,
+            namespaced=spec["scope"] == "Namespaced",
+            subresources=frozenset(version.get("subresources") or ()),
+            names=frozenset(called),
+            verbs=frozenset({"list", "watch", "create", "delete"}),
+        )
+        for version in spec["versions"]
+        if version.get("served")
+    ]
 
 
 def _matches(mapping: ResourceMapping, what: str | Mapping[str, Any]) -> bool:

@@ -143,7 +143,8 @@ def kopf_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         create_unique_namespace(cluster)
         yield cluster
         # CRDs are removed after the last test: that takes a while, and the next test may need them.
-        cluster.hand_over_crds(shared)
+        # Most namespaces are gone by then.
+        cluster.hand_over(shared)
 
 
 def _cluster_options(item: pytest.Item) -> dict[str, Any]:

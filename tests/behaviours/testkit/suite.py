@@ -60,6 +60,13 @@ def test_objects_are_listed_patched_and_deleted(kopf_cluster, calls, number):
     assert calls[-1] == ("deleted", number)
 
 
+def test_objects_of_handlers_and_clients_are_removed(kopf_cluster, calls):
+    """The fixture does not know this object, and its finalizer is that of a stopped operator."""
+    kopf_cluster.api.create({**GADGET, "spec": {"number": 1}})
+    kopf_cluster.wait_for("gadgets", "one", {"status": {"greet": 1}})
+    assert kopf_cluster.get("gadgets", "one")["metadata"]["finalizers"]
+
+
 def test_events_of_an_object_are_found(kopf_cluster, kopf_operator):
     def handlers():
         @kopf.on.create("configmaps", id="post")

@@ -11,7 +11,10 @@ import textwrap
 import kopf
 import pytest
 from kopf._testing import async_twins
+from kopf._testing.cluster import create_unique_namespace
 from kopf.testing import Cluster, Operator, UnexpectedError
+
+from tests.support.inspected import WIDGETS
 
 CONFIG = "{apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {a: b}}"
 
@@ -41,6 +44,72 @@ def test_the_removal_of_objects_without_a_connection_does_not_hide_the_error_of_
         served.stop()
         raise ValueError("The test fails.")
     assert "These objects of the tests stay there: configmaps/one." in caplog.text
+
+
+def make_child(served, namespace, body):
+    """Create an object as handlers and client libraries do: the instance of the test does not know it."""
+    metadata = {"name": "child", "finalizers": ["example.com/stopped-operator"]}
+    served.create({**body, "metadata": metadata}, namespace=namespace)
+
+
+@pytest.mark.kopf_embedded_only
+def test_objects_of_handlers_do_not_keep_the_namespace_and_the_crd_of_a_test():
+    with Cluster() as served:
+        with Cluster("kubeconfig", kubeconfig=served.kubeconfig) as cluster:
+            cluster.apply(WIDGETS)
+            namespace = create_unique_namespace(cluster)
+            make_child(served, namespace, {"apiVersion": "v1", "kind": "ConfigMap"})
+            for owner in (namespace, "default"):
+                make_child(served, owner, {"apiVersion": "behaviours.example.com/v1", "kind": "Widget"})
+            # Without the permission to list them, they are left, and the others are not.
+            served.inject("code", 403, verb="list", resource="endpoints")
+        served.wait_until_gone("namespaces", namespace, timeout=5)
+        served.wait_until_gone("crds", "widgets.behaviours.example.com", timeout=5)
+
+
+@pytest.mark.kopf_embedded_only
+def test_only_namespaces_that_still_exist_at_the_end_are_searched_for_finalizers():
+    with Cluster() as served:
+        with Cluster("kubeconfig", kubeconfig=served.kubeconfig) as shared:
+            for has_child in (False, True):
+                with Cluster("kubeconfig", kubeconfig=served.kubeconfig) as cluster:
+                    namespace = create_unique_namespace(cluster)
+                    if has_child:
+                        make_child(served, namespace, {"apiVersion": "v1", "kind": "ConfigMap"})
+                    cluster.hand_over(shared)
+                    requests = count_requests(served)
+                assert requests() == 1, "only the removal of the namespace"
+            requests = count_requests(served)
+            assert served.get("namespaces", namespace)["status"]["phase"] == "Terminating"
+        assert requests() > 10
+        served.wait_until_gone("namespaces", namespace, timeout=5)
+
+
+@pytest.mark.kopf_embedded_only
+def test_namespaces_whose_contents_have_no_finalizers_are_not_searched():
+    """The namespace controller of a real cluster reports it."""
+    condition = {
+        "type": "NamespaceFinalizersRemaining",
+        "status": "False",
+        "reason": "ContentHasNoFinalizers",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    with Cluster() as served:
+        with Cluster("kubeconfig", kubeconfig=served.kubeconfig) as shared:
+            with Cluster("kubeconfig", kubeconfig=served.kubeconfig) as cluster:
+                namespace = create_unique_namespace(cluster)
+                make_child(served, namespace, {"apiVersion": "v1", "kind": "ConfigMap"})
+                cluster.hand_over(shared)
+            patch = {"status": {"conditions": [condition]}}
+            served.patch("namespaces", namespace, patch, subresource="status")
+            requests = count_requests(served)
+        assert requests() == 1, "only the list of the namespaces"
+
+
+def count_requests(cluster):
+    before = cluster.activity_marker[1]
+    return lambda: cluster.activity_marker[1] - before
 
 
 @pytest.mark.kopf_embedded_only

@@ -11,7 +11,7 @@ from kopf.testing import Cluster
 
 SUITE = pathlib.Path(__file__).with_name("suite.py")
 # The outcome of each test of the suite on each kind of cluster.
-TESTS = 10
+TESTS = 11
 ONLY_EMBEDDED = 2
 
 pytestmark = pytest.mark.kopf_embedded_only
