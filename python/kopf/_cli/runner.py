@@ -79,8 +79,13 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         self._tracker.thread_starts()
         if self._clock_control is not None:
             self._clock_registration.enter_context(self._clock_control.track(self._tracker))
-        self._thread.start()
-        self._ready.wait()
+        try:
+            self._thread.start()
+            self._ready.wait()
+        except BaseException:  # Ctrl+C, or the timeout of the test
+            self._stop.set()
+            self._clock_registration.close()
+            raise
         return self
 
     def __exit__(
@@ -90,11 +95,13 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         exc_tb: TracebackType | None,
     ) -> Literal[False]:
         self._stop.set()
-        if self._clock_control is not None:
-            stop_timeout = self.timeout if self.timeout is not None else STOP_TIMEOUT
-            self._clock_control.advance_until(lambda: not self._thread.is_alive(), stop_timeout)
-        self._thread.join(timeout=self.timeout)
-        self._clock_registration.close()
+        try:
+            if self._clock_control is not None:
+                stop_timeout = self.timeout if self.timeout is not None else STOP_TIMEOUT
+                self._clock_control.advance_until(lambda: not self._thread.is_alive(), stop_timeout)
+            self._thread.join(timeout=self.timeout)
+        finally:
+            self._clock_registration.close()
         if self._thread.is_alive():
             raise Exception("The operator didn't stop, still running.")
 

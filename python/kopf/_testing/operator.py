@@ -118,6 +118,7 @@ class Operator:
         self._ready = threading.Event()
         self._started_or_failed = threading.Event()  # either ready, or ended before that
         self._stop: asyncio.Event | None = None
+        self._is_stop_requested = False  # maybe before there is an event loop
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
@@ -148,8 +149,20 @@ class Operator:
         return AsyncOperator(self)
 
     async def __aenter__(self) -> Operator:
-        await asyncio.to_thread(self.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread continues, and the block that would stop the operator is not entered.
+            self._request_stop()
+            await asyncio.shield(asyncio.ensure_future(self._stop_after(starting)))
+            raise
         return self
+
+    async def _stop_after(self, starting: asyncio.Future[None]) -> None:
+        with contextlib.suppress(Exception):  # the cancellation is more important
+            await starting
+            await asyncio.to_thread(self.stop)
 
     async def __aexit__(
         self,
@@ -165,10 +178,20 @@ class Operator:
         if self._thread is not None:
             raise RuntimeError("The operator is started already: stop it before it is started again.")
         self._handlers.load(self.registry)
+        try:
+            self._start_thread()
+            self._wait_until_started()
+        except BaseException:  # also Ctrl+C, and the timeout of the test: it would not be stopped later
+            self._request_stop()
+            self._forget()
+            raise
+
+    def _start_thread(self) -> None:
         # It may have been started before.
         self._ready.clear()
         self._started_or_failed.clear()
         self._loop = self._stop = None
+        self._is_stop_requested = False
         load_modules()
         self._thread = threading.Thread(target=self._run, name="kopf-operator", daemon=True)
         self._tracker.thread_starts()
@@ -176,6 +199,9 @@ class Operator:
             self._clock_registration.enter_context(self._clock_control.track(self._tracker))
         self._thread.start()
         self.cluster.add_check(self.check)
+
+    def _wait_until_started(self) -> None:
+        __tracebackhide__ = True
         deadline = time.monotonic() + self._startup_timeout
         if self._clock_control is not None:
             self._clock_control.advance_until(self._started_or_failed.is_set, self._startup_timeout)
@@ -194,20 +220,31 @@ class Operator:
         __tracebackhide__ = True
         if self._thread is None:
             return
-        self.cluster.remove_check(self.check)
-        if self._loop is not None and self._stop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
-                self._loop.call_soon_threadsafe(self._stop.set)
-        deadline = time.monotonic() + self._timeout
-        if self._clock_control is not None:
-            self._clock_control.advance_until(lambda: not self.running, self._timeout)
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        self._clock_registration.close()
+        try:
+            self._request_stop()
+            deadline = time.monotonic() + self._timeout
+            if self._clock_control is not None:
+                self._clock_control.advance_until(lambda: not self.running, self._timeout)
+            self._thread.join(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._forget()
         if self._thread.is_alive():
             raise TimeoutError(f"The operator has not stopped in {self._timeout} seconds.")
         self._thread = None
-        self._handlers.unload()
         self.check()
+
+    def _request_stop(self) -> None:
+        """Let it stop; its errors are not raised by the waits of the cluster any more."""
+        self.cluster.remove_check(self.check)
+        self._is_stop_requested = True
+        if self._loop is not None and self._stop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _forget(self) -> None:
+        """Leave nothing of it in the clock, in the registry and in the import path, even if it still runs."""
+        self._clock_registration.close()
+        self._handlers.unload()
 
     def check(self) -> None:
         """Raise the error that has ended the operator, if any, or `UnexpectedError` if a handler has raised
@@ -286,8 +323,10 @@ class Operator:
             runner.run(self._main())
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._is_stop_requested:
+            self._stop.set()
         self._tracker.set_loop(self._loop)
         ready = asyncio.Event()
         signal_task = asyncio.create_task(self._signal_ready(ready))
