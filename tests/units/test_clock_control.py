@@ -183,6 +183,17 @@ def test_work_of_handlers_is_named(control):
         control.wait_until_idle(0)
 
 
+def test_the_operators_of_other_clusters_are_awaited(control, process):
+    other, tracker = ClockControl(lambda: 0), IdleTracker()
+    other.clock = process
+    tracker.work_started(1, "Handler 'fn' of default/one")
+    with other.track(tracker):
+        with pytest.raises(TimeoutError, match="Busy: Handler 'fn' of default/one"):
+            control.wait_until_idle(1)
+        tracker.work_finished(1)
+        control.wait_until_idle(0)
+
+
 def test_advancing_names_who_is_busy(control, process):
     moments = itertools.count(100)
     process.freeze = process.thaw = lambda: None

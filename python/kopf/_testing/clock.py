@@ -318,12 +318,13 @@ class ClockControl:
         """Wait until everything is idle, or done, or until the deadline; get the last observation."""
         quiet, pause, idle_rounds = _QuietTime(), POLL_INTERVAL, 0
         while True:
-            for tracker in self._trackers:
+            trackers = list(self.clock.trackers)  # of the operators of all clusters: they share the time
+            for tracker in trackers:
                 tracker.flush_loop(max(0.0, deadline - time.monotonic()))
             observation = self._observe()
             idle_rounds = idle_rounds + 1 if observation.is_idle else 0
             # Event loops that cannot be observed may execute something between the flush and the observation.
-            if idle_rounds >= (1 if all(tracker.is_observed for tracker in self._trackers) else 2):
+            if idle_rounds >= (1 if all(tracker.is_observed for tracker in trackers) else 2):
                 observation.is_over = True
             elif not observation.is_idle:
                 observation.is_over = quiet.is_over(observation)
@@ -338,7 +339,7 @@ class ClockControl:
         activity = self._activity()
         before = self._turns()
         busy, in_transit, unknown = self.clock.observe()
-        for tracker in self._trackers:
+        for tracker in self.clock.trackers:
             busy += tracker.busy_reasons
             unknown += tracker.running_daemons
         is_consistent = before == self._turns() and activity == self._activity()
@@ -346,15 +347,12 @@ class ClockControl:
 
     def _activity(self) -> object:
         """A value that changes with everything that an operator or the server does for objects."""
-        return (
-            self._activity_marker(),
-            self.clock.activity(),
-            [tracker.activity_count for tracker in self._trackers],
-        )
+        counts = [tracker.activity_count for tracker in self.clock.trackers]
+        return self._activity_marker(), self.clock.activity(), counts
 
     def _turns(self) -> object:
         """A value that changes when a thread of the engine or an event loop has executed anything."""
-        return self.clock.turns(), [tracker.loop_turns for tracker in self._trackers]
+        return self.clock.turns(), [tracker.loop_turns for tracker in self.clock.trackers]
 
 
 @dataclasses.dataclass
