@@ -162,6 +162,19 @@ def test_time_is_advanced_until_it_is_done_on_a_busy_machine(control, process, f
     assert process.jumps == 2
 
 
+def test_a_thread_without_deadlines_is_awaited_with_pauses(control, process, fake_time):
+    rounds = itertools.count()
+
+    def jump_to_next():
+        assert next(rounds) < 10_000, "it does not pause"
+        return False
+
+    process.jump_to_next = jump_to_next
+    before = fake_time.now
+    control.advance_until(lambda: fake_time.now >= before + 3, 30)
+    assert 3 <= fake_time.now - before < 3.1
+
+
 def test_the_wait_ends_when_it_is_done(control, process, fake_time):
     process.busy = ["a daemon that is stopped"]
     before = fake_time.now

@@ -295,8 +295,8 @@ class ClockControl:
         deadline = time.monotonic() + timeout
         while self.clock.frozen and not done() and time.monotonic() < deadline:
             observation = self._wait(deadline, done)
-            if observation.is_over and not done():
-                self.clock.jump_to_next()
+            if observation.is_over and not done() and not self.clock.jump_to_next():
+                time.sleep(LONGEST_POLL_INTERVAL)  # a thread executes code that is not known
 
     def wait_until_idle(self, timeout: float, *, started: float | None = None) -> None:
         """Wait until the operators, the server, and the connections between them are idle.
