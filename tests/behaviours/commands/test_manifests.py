@@ -3,9 +3,11 @@
 import datetime
 import functools
 import json
+import threading
 
 import pytest
 import yaml
+from kopf._runtime.client.sync_api import SyncApi
 from kopf.testing import Cluster
 
 from tests.support.accounts import grant, write_kubeconfig
@@ -253,6 +255,32 @@ def test_the_job_of_the_removal_has_enough_permissions(operator, tmp_path):
         write_kubeconfig(cluster, tmp_path / "config")
         environment = {"KUBECONFIG": str(tmp_path / "config")}
         result = call(cluster, *command[1:], environment=environment)
+        assert result.exit_code == 0, result.output
+        assert "finalizers" not in cluster.get("widgets", "home")["metadata"]
+
+
+def test_the_job_of_the_removal_may_read_objects_that_others_change(operator, tmp_path):
+    with Cluster("embedded", access=True) as cluster:
+        cluster.apply(WIDGETS)
+        metadata = {"name": "home", "finalizers": [FINALIZER]}
+        cluster.create({"apiVersion": "behaviours.example.com/v1", "kind": "Widget", "metadata": metadata})
+        options = ("-A", "--name=mine", "--image=x", "--uninstall-job")
+        found = objects(call(cluster, "manifests", str(operator), *options))
+        grant(cluster, found["ClusterRole", "mine-uninstall"]["rules"])
+        write_kubeconfig(cluster, tmp_path / "config")
+        changed, original = threading.Event(), SyncApi.patch
+
+        def patch(self, *args, **kwargs):
+            if not changed.is_set():
+                changed.set()
+                cluster.patch("widgets", "home", {"metadata": {"labels": {"by": "another-controller"}}})
+            return original(self, *args, **kwargs)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(SyncApi, "patch", patch)
+            environment = {"KUBECONFIG": str(tmp_path / "config")}
+            result = call(cluster, "uninstall", "--yes", "-A", str(operator), environment=environment)
+        assert changed.is_set()
         assert result.exit_code == 0, result.output
         assert "finalizers" not in cluster.get("widgets", "home")["metadata"]
 
