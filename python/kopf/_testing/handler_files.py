@@ -6,6 +6,7 @@ import contextlib
 import importlib.machinery
 import os.path
 import sys
+from collections import Counter
 from collections.abc import Collection, Mapping
 from types import ModuleType
 
@@ -26,7 +27,8 @@ class HandlerFiles:
 
     def __init__(self) -> None:
         super().__init__()
-        self._folders: list[str] = []
+        self._folders: list[str] = []  # those that were added, by the files themselves too
+        self._path: tuple[list[str], list[str]] = [], []  # the import path before and after the loading
         self._modules: dict[str, ModuleType] = {}
 
     def load(self, paths: Collection[str]) -> None:
@@ -34,7 +36,7 @@ class HandlerFiles:
         _remove(_loaded_modules)
         _loaded_modules.clear()
         known = set(sys.modules)
-        before = len(sys.path)
+        before = list(sys.path)
         try:
             loaders.preload(paths=paths, modules=[])
         except BaseException:
@@ -46,14 +48,19 @@ class HandlerFiles:
 
     def unload(self) -> None:
         """Remove the folders from the import path, and the modules in them from the imported ones."""
-        for folder in self._folders:
-            with contextlib.suppress(ValueError):
-                sys.path.remove(folder)
+        before, after = self._path
+        if sys.path == after:
+            sys.path[:] = before
+        else:  # others have changed it meanwhile, such as another operator
+            for folder in self._folders:
+                with contextlib.suppress(ValueError):
+                    sys.path.remove(folder)
         _remove(self._modules)
-        self._folders, self._modules = [], {}
+        self._folders, self._modules, self._path = [], {}, ([], [])
 
-    def _keep(self, known: Collection[str], before: int) -> None:
-        self._folders = sys.path[: len(sys.path) - before]
+    def _keep(self, known: Collection[str], before: list[str]) -> None:
+        self._path = before, list(sys.path)
+        self._folders = list((Counter(sys.path) - Counter(before)).elements())
         self._modules = {
             name: module
             for name, module in list(sys.modules.items())

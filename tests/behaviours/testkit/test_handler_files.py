@@ -83,3 +83,38 @@ def test_nothing_stays_of_files_that_cannot_be_loaded(cluster, tmp_path):
         Operator(cluster, tmp_path / "main.py").start()
     assert sys.path == before
     assert "neighbour_x" not in sys.modules
+
+
+CHANGED_PATH = """
+import os, sys
+sys.path.append(os.path.dirname(__file__))
+sys.path.append("/appended-by-main")
+sys.path.remove("/removed-by-main")
+"""
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_files_that_change_the_import_path_leave_the_rest_of_it(cluster, tmp_path, monkeypatch, is_known):
+    write(tmp_path, {"main.py": CHANGED_PATH})
+    monkeypatch.setattr(sys, "path", [*sys.path, "/removed-by-main"])
+    if is_known:
+        sys.path.insert(0, str(tmp_path))
+    before = list(sys.path)
+    with Operator(cluster, tmp_path / "main.py"):
+        assert sys.path.count("/appended-by-main") == 1
+    assert sys.path == before
+
+
+def test_operators_whose_files_append_folders_leave_the_import_path_in_any_order(
+    cluster, tmp_path, monkeypatch
+):
+    write(tmp_path, {"main.py": "import sys\nsys.path.append('/appended-by-main')", "other.py": ""})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = list(sys.path)
+    first, second = Operator(cluster, tmp_path / "main.py"), Operator(cluster, tmp_path / "other.py")
+    first.start()
+    second.start()
+    first.stop()
+    assert "/appended-by-main" not in sys.path
+    second.stop()
+    assert sys.path == before
