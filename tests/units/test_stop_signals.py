@@ -48,3 +48,40 @@ def test_ignored_signals_stay_ignored(ignored):
         assert signal.getsignal(ignored) is signal.SIG_IGN
     finally:
         signal.signal(ignored, inherited)
+
+
+class SlowlyStopping:
+    """An operator that stops after as many polls as there are interrupts."""
+
+    def __init__(self, interrupts):
+        self.interrupts, self.sent = interrupts, []
+
+    def poll(self):
+        return None
+
+    def send_signal(self, signum):
+        self.sent.append(signum)
+
+    def wait(self, timeout):
+        if not self.interrupts:
+            return 0
+        self.interrupts.pop(0)()
+        raise subprocess.TimeoutExpired("operator", timeout)
+
+
+@pytest.mark.parametrize(
+    ("count", "sent"), [(0, [signal.SIGTERM]), (1, [signal.SIGTERM]), (2, [signal.SIGTERM, signal.SIGINT])]
+)
+def test_the_first_interrupt_during_a_restart_lets_the_operator_stop_gracefully(count, sent):
+    stop = StopSignals()
+    operator = SlowlyStopping([lambda: stop.receive(signal.SIGINT, None)] * count)
+    assert dev._stop_operator(operator, stop) == 0
+    assert operator.sent == sent
+
+
+def test_the_second_interrupt_is_passed_on():
+    stop = StopSignals()
+    stop.receive(signal.SIGINT, None)
+    operator = SlowlyStopping([lambda: None, lambda: stop.receive(signal.SIGINT, None)])
+    assert dev._stop_operator(operator, stop) == 0
+    assert operator.sent == [signal.SIGTERM, signal.SIGINT]

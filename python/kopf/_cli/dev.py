@@ -283,7 +283,8 @@ def _stop_operator(operator: subprocess.Popen[str], stop: StopSignals) -> int:
     After Ctrl+C there is no timeout: each further Ctrl+C is passed on. Otherwise, the operator is killed
     after `STOP_TIMEOUT`.
     """
-    passed = min(len(stop.signals), 1)
+    # The first signal is not passed on, even if it comes while the operator stops already.
+    passed = 1
     if operator.poll() is None:
         # SIGINT raises KeyboardInterrupt in an operator that still imports its modules.
         operator.send_signal(signal.SIGTERM)
@@ -296,7 +297,7 @@ def _stop_operator(operator: subprocess.Popen[str], stop: StopSignals) -> int:
         received = list(stop.signals)
         if signal.SIGINT in received[passed:]:
             operator.send_signal(signal.SIGINT)
-        passed = len(received)
+        passed = max(passed, len(received))
         if signal.SIGINT not in received and time.monotonic() > deadline:
             _print(f"The operator has not stopped in {STOP_TIMEOUT:.0f} seconds: it is killed.")
             operator.kill()
