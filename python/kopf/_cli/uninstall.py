@@ -54,7 +54,8 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
     report = releasing.release_all(session, kinds, options)
     for line in releasing.format_kinds(report, options):
         click.echo(line, file=stdout)
-    if not report.failed:
+    # Another attempt needs the records of live operators and the leader, if not all objects are released.
+    if not report.failed and not session.interrupted.is_set():
         for line in _remove_peers(session, options, is_applied=is_applied):
             click.echo(line, file=stdout)
         for line in _remove_lease(session, is_applied=is_applied):

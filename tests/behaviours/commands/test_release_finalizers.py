@@ -7,6 +7,7 @@ import re
 import threading
 
 import pytest
+from kopf._cli import release_finalizers
 from kopf.testing import ApiError
 
 from tests.support.inspected import FINALIZER, LAST, OTHER, PEERING, PREFIX, WIDGETS, call
@@ -262,6 +263,26 @@ def test_an_operator_is_uninstalled(cluster, run, tmp_path):
     writes = [request.path for request in cluster.requests if request.method not in READS]
     assert "webhookconfigurations" in writes[0] and "webhookconfigurations" in writes[1]
     assert "kopfpeerings" in writes[-1]
+
+
+def test_an_interrupted_removal_leaves_the_records_of_operators(cluster, tmp_path):
+    file = tmp_path / "operator_file.py"
+    file.write_text(OPERATOR)
+    cluster.apply(PEERING.format(age="2026-01-01T00:00:00+00:00"))
+    for name in ("a", "b"):
+        cluster.create(widget(name, "example.com/mine"))
+    release = release_finalizers._release
+
+    def interrupted_release(session, *args, **kwargs):
+        session.interrupted.set()
+        return release(session, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(release_finalizers, "_release", interrupted_release)
+        result = call(cluster, "uninstall", str(file), "-A", "--yes")
+    assert "removed example.com/mine from 1 of 2 widgets" in result.stdout
+    assert "peering" not in result.stdout
+    assert cluster.get("clusterkopfpeerings", "default")["status"].keys() == {"the-operator", "a-dead-one"}
 
 
 def test_an_operator_with_webhooks_only_is_uninstalled(cluster, run, tmp_path):
