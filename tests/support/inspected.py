@@ -50,7 +50,9 @@ LAST = PREFIX + "last-handled-configuration"
 OTHER = "example.com/other"
 
 
-def call(cluster: Cluster, *args: str, environment: Mapping[str, str] | None = None) -> click.testing.Result:
+def call(
+    cluster: Cluster, *args: str, environment: Mapping[str, str] | None = None, charset: str = "utf-8"
+) -> click.testing.Result:
     """Call a command with a separate registry; its time is that of the cluster."""
     before = default_registry.get_default_registry()
     default_registry.set_default_registry(default_registry.SmartOperatorRegistry())
@@ -58,6 +60,6 @@ def call(cluster: Cluster, *args: str, environment: Mapping[str, str] | None = N
         with pytest.MonkeyPatch.context() as patch:
             for name, value in {"KUBECONFIG": str(cluster.kubeconfig), **(environment or {})}.items():
                 patch.setenv(name, value)
-            return click.testing.CliRunner().invoke(main, args)
+            return click.testing.CliRunner(charset).invoke(main, args)
     finally:
         default_registry.set_default_registry(before)

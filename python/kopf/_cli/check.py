@@ -7,17 +7,16 @@ known. Other handlers are not called. Kopf only reads the cluster. With `--offli
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
-
-import click
 
 from kopf._cli.access import missing_permissions
 from kopf._cli.error_report import explain
 from kopf._cli.inspection import run_inspection
 from kopf._cli.namespace_check import describe_unmatched
-from kopf._cli.output import Output, document_output
+from kopf._cli.output import Output, document_output, print_text
 from kopf._cli.permissions import (
     Permission,
     Resolved,
@@ -92,11 +91,11 @@ def check(
         print_document(report)
         return 1 if problems else 0
     for problem in problems:
-        click.echo(f"- {problem.text}")
+        print_text(f"- {problem.text}", sys.stdout)
     if omission is not None:
-        click.echo(f"The cluster is not checked: {omission}")
+        print_text(f"The cluster is not checked: {omission}", sys.stdout)
     count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problems"
-    click.echo(f"{summary}: {count}.")
+    print_text(f"{summary}: {count}.", sys.stdout)
     return 1 if problems else 0
 
 

@@ -29,6 +29,7 @@ from kopf._cli.leases import find_holder
 from kopf._cli.manifest_files import to_json, to_yaml
 from kopf._cli.manifests import roles, rules_of
 from kopf._cli.namespace_check import describe_unmatched
+from kopf._cli.output import print_text
 from kopf._cli.permissions import (
     Permission,
     Resolved,
@@ -83,7 +84,7 @@ def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
     if result is None:
         raise click.Abort
     text, code = result
-    click.echo(text, file=stdout)
+    print_text(text, stdout)
     return code
 
 

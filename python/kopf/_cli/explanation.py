@@ -21,6 +21,7 @@ from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.filter_calls import FilterCalls
 from kopf._cli.inspected_kinds import find_resource, to_text
 from kopf._cli.kubeconfigs import default_namespace
+from kopf._cli.output import print_text
 from kopf._cli.tables import WIDTH, format_age, format_table
 from kopf._cli.verdicts import Verdict, with_fence, with_subhandlers
 from kopf._intents import lifecycles, serialization
@@ -103,7 +104,7 @@ def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
     if found is None:
         raise click.Abort
     text = _format_json(found) if options.output == "json" else "\n".join(_format_lines(found, options))
-    click.echo(text, file=stdout)
+    print_text(text, stdout)
     return 0
 
 

@@ -6,12 +6,18 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import click
 
 Output = Literal["text", "json"]
 PrintDocument = Callable[[Mapping[str, Any]], None]
+
+
+def print_text(text: str, stdout: TextIO) -> None:
+    """Print the text; characters that the encoding of stdout does not have are replaced."""
+    encoding = stdout.encoding or "utf-8"
+    click.echo(text.encode(encoding, "replace").decode(encoding), file=stdout)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from kopf._cli import peering_records
 from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
 from kopf._cli.inspected_kinds import InspectedKind, list_pages, select_kinds, to_text
 from kopf._cli.leases import Holder, find_lease
+from kopf._cli.output import print_text
 from kopf._cli.peering_records import LivePeer
 from kopf._cli.tables import format_age
 from kopf._intents import serialization
@@ -132,7 +133,7 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
     report = release_all(session, select_kinds(session, options.kinds), options)
     text = format_report(report, options)
     if text:
-        click.echo(text, file=stdout)
+        print_text(text, stdout)
     return exit_code(report, force=options.force)
 
 

@@ -21,6 +21,7 @@ from kopf._cli import peering_records
 from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
 from kopf._cli.inspected_kinds import InspectedKind, inspect_page, list_pages, select_kinds
 from kopf._cli.leases import Holder, find_lease
+from kopf._cli.output import print_text
 from kopf._cli.peering_records import LivePeer
 from kopf._cli.tables import WIDTH, count_words, format_age, format_table
 from kopf._objects.apierrors import ApiError, Forbidden, Invalid, NotFound
@@ -169,7 +170,7 @@ def _watch(
 
 def _print(text: str, stdout: Any) -> None:
     if text:
-        click.echo(text, file=stdout)
+        print_text(text, stdout)
 
 
 def _inspect(session: Session, kinds: Sequence[InspectedKind], options: Options) -> Report:

@@ -17,6 +17,7 @@ from kopf._cli import release_finalizers as releasing
 from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.inspected_kinds import select_kinds
 from kopf._cli.leases import LEASES, lease_namespace
+from kopf._cli.output import print_text
 from kopf._cli.permissions import WEBHOOKS
 from kopf._cli.release_finalizers import Options
 from kopf._intents.serialization import has_leader_election
@@ -50,18 +51,18 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
     is_applied = options.apply and (options.force or not (live or leader))
     # Webhooks of a stopped operator reject the requests that follow.
     for line in _remove_webhooks(session, is_applied=is_applied):
-        click.echo(line, file=stdout)
+        print_text(line, stdout)
     report = releasing.release_all(session, kinds, options)
     for line in releasing.format_kinds(report, options):
-        click.echo(line, file=stdout)
+        print_text(line, stdout)
     # Another attempt needs the records of live operators and the leader, if not all objects are released.
     if not report.failed and not session.interrupted.is_set():
         for line in _remove_peers(session, options, is_applied=is_applied):
-            click.echo(line, file=stdout)
+            print_text(line, stdout)
         for line in _remove_lease(session, is_applied=is_applied):
-            click.echo(line, file=stdout)
+            print_text(line, stdout)
     for line in releasing.format_end(report, force=options.force):
-        click.echo(line, file=stdout)
+        print_text(line, stdout)
     return releasing.exit_code(report, force=options.force)
 
 

@@ -101,6 +101,13 @@ def make_all_states(cluster: Cluster) -> None:
     cluster.advance(400)
 
 
+def test_characters_that_the_terminal_does_not_have_are_replaced(cluster, run):
+    cluster.create(widget("one" * 30))
+    result = run("-k", "widgets", charset="ascii")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"(one)+o?n?\?", result.stdout)
+
+
 def test_each_state_of_a_real_operator_is_shown(cluster, run):
     """CLI-1"""
     make_all_states(cluster)
