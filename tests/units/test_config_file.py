@@ -81,6 +81,8 @@ def test_projects_without_the_section(tmp_path, text):
         ("[tool.kopf.dev]\nreload = 'yes'", "'reload' .* must be true or false"),
         ("[tool.kopf]\nliveness = true", "'liveness' .* must not be true or false"),
         ("[tool.kopf]\nliveness = ['x']", "'liveness' .* must be one value"),
+        ("[tool.kopf.uninstall]\nyes = true", r"\[tool.kopf.uninstall\] .* has 'yes', which is only"),
+        ("[tool.kopf.release-finalizers]\nforce = true", "has 'force', which is only for the command line"),
     ],
 )
 def test_mistakes_are_usage_errors(tmp_path, text, message):

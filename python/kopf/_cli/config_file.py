@@ -3,7 +3,7 @@
 The keys are the long names of options, and `files`. Keys of `[tool.kopf]` itself are for `run`, `dev` and
 `check`, as far as these have such an option; those of `[tool.kopf.COMMAND]` are for this command. The command
 line and the environment have precedence. The `kubeconfig` of `[tool.kopf]` is not for `dev`, which would
-write it.
+write it. Options that confirm a command are only for the command line.
 """
 
 from __future__ import annotations
@@ -60,6 +60,11 @@ def _defaults(group: click.Group, table: Mapping[str, Any], path: str | os.PathL
         if not isinstance(own, dict):
             raise click.UsageError(f"{where} is not a table.")
         _check_keys(own, keys, where)
+        for key in own:
+            if not getattr(keys[key], "allow_from_autoenv", True):
+                raise click.UsageError(
+                    f"{where} has {key!r}, which is only for the command line: it would confirm each command."
+                )
         inherited = shared if name in SHARING_COMMANDS else {}
         values = {key: value for key, value in inherited.items() if (name, key) not in UNSHARED} | own
         found = {
