@@ -58,8 +58,8 @@ def _print_version(context: click.Context, _: click.Parameter, is_set: bool) -> 
         "show_default": True,
         "max_content_width": 100,
     },
-    epilog="Exit codes: 0: success, or stopped by a signal; 1: failure; 2: wrong usage; 130: stopped at once "
-    "by a second Ctrl+C.",
+    epilog="Exit codes: 0: success, or an operator is stopped by a signal; 1: failure; 2: wrong usage; "
+    "130: stopped at once by a second Ctrl+C.",
 )
 @click.option(
     "--version",
