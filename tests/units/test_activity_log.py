@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kopf._cli.activity_log import describe
+from kopf._cli.activity_log import ActivityLog, describe
 from kopf.testing import Request
 
 MERGE = "application/merge-patch+json"
@@ -130,3 +130,27 @@ def test_what_is_wrong_is_red():
 def test_the_rest_is_not_worth_it(path):
     assert describe(request("POST", path, {"metadata": {"name": "one"}})) is None
     assert describe(request("GET", WIDGETS)) is None
+
+
+class RequestedCluster:
+    """A cluster with a request since the start of the log."""
+
+    def requests_since(self, count):
+        return 1, [request("DELETE", WIDGETS + "/one")] * count
+
+    async def wait_until(self, predicate, timeout):
+        self.requests_since = lambda count: (1, [request("DELETE", WIDGETS + "/one")])
+        predicate()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_log_ends_when_its_reader_is_gone():
+    reported = []
+
+    def report(entry):
+        reported.append(entry)
+        raise BrokenPipeError
+
+    with ActivityLog(RequestedCluster(), report) as log:
+        log._thread.join(60)
+    assert len(reported) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -155,9 +156,11 @@ class ActivityLog:
 
     def __exit__(self, *_: object) -> None:
         if self._task is not None:
-            self._loop.call_soon_threadsafe(self._task.cancel)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the report has failed
+                self._loop.call_soon_threadsafe(self._task.cancel)
         self._thread.join()
-        self._report_new()
+        if self._task is None or self._task.cancelled():
+            self._report_new()
 
     def _run(self) -> None:
         self._task = self._loop.create_task(self._follow())
