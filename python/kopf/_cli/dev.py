@@ -330,7 +330,13 @@ def _environment(cluster: Cluster) -> dict[str, str]:
 
 
 def _load(cluster: Cluster, path: pathlib.Path) -> list[snapshot.Unrestored]:
-    restored = snapshot.load(cluster, path)
+    try:
+        restored = snapshot.load(cluster, path)
+    except (OSError, snapshot.UnreadableError) as error:
+        problem = error.strerror if isinstance(error, OSError) else error
+        raise click.ClickException(
+            f"The objects in {path} cannot be read: {problem}. Use a file of an earlier run, or a new name."
+        ) from error
     _print(f"{restored.total} objects are back from {path}.")
     for body, problem in restored.unrestored:
         _print(f"{_describe(body)} cannot be restored, and stays in {path}: {problem}")

@@ -26,6 +26,10 @@ _VOLATILE = (
 _TRANSIENT = frozenset({"events", "leases"})
 
 
+class UnreadableError(Exception):
+    """The file is not one of `save`."""
+
+
 class Saved(NamedTuple):
     """The number of objects in a file, and why kinds are not in it."""
 
@@ -69,14 +73,37 @@ def save(cluster: Cluster, path: pathlib.Path, unrestored: Iterable[Unrestored] 
 
 
 def load(cluster: Cluster, path: pathlib.Path) -> Restored:
-    """Create the objects of the file. Those that cannot be created do not prevent the others."""
-    bodies: list[Object] = json.loads(path.read_text(encoding="utf-8"))
+    """Create the objects of the file. Those that cannot be created do not prevent the others.
+
+    Raises:
+        UnreadableError: The file is not one of `save`.
+        OSError: The file cannot be read.
+    """
+    bodies = _read(path)
     restoration = _Restoration(cluster)
     # Webhooks, which may be down, do not review the restored objects.
     restoration.restore([body for body in bodies if not _is_webhook_configuration(body)])
     restoration.restore([body for body in bodies if _is_webhook_configuration(body)])
     unrestored = list(restoration.unrestored.values())
     return Restored(len(bodies) - len(unrestored), unrestored)
+
+
+def _read(path: pathlib.Path) -> list[Object]:
+    try:
+        bodies = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"it is not JSON: {error}") from error
+    if not isinstance(bodies, list) or not all(map(_is_object, bodies)):
+        raise UnreadableError("it is not a list of objects of a cluster")
+    return bodies
+
+
+def _is_object(body: Any) -> bool:
+    meta = body.get("metadata") if isinstance(body, dict) else None
+    if not isinstance(meta, dict):
+        return False
+    texts = (body.get("apiVersion"), body.get("kind"), meta.get("uid"), meta.get("name"))
+    return all(isinstance(text, str) for text in texts)
 
 
 def _kept_types(cluster: Cluster) -> Collection[ResourceMapping]:

@@ -2,8 +2,10 @@
 
 import json
 
+import click
 import pytest
 import yaml
+from kopf._cli import dev
 from kopf._testing import snapshot
 from kopf._testing.client import ApiError
 from kopf.testing import Cluster
@@ -194,3 +196,26 @@ def test_kinds_that_cannot_be_listed_are_reported(path):
         assert problem.startswith("things are not kept: ")
     names = {(body["kind"], body["metadata"]["name"]) for body in json.loads(path.read_text())}
     assert ("ConfigMap", "one") in names and ("Thing", "one") not in names
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "it is not JSON: "),
+        (b"\xff", "it is not JSON: "),
+        (b"{}", "it is not a list of objects"),
+        (b"[1]", "it is not a list of objects"),
+        (b'[{"apiVersion": "v1", "kind": "Pod", "metadata": {}}]', "it is not a list of objects"),
+    ],
+)
+def test_other_files_are_one_paragraph_and_stay_as_they_are(tmp_path, text, problem):
+    path = tmp_path / "state.json"
+    path.write_bytes(text)
+    with pytest.raises(click.ClickException, match=rf"The objects in .*\.json cannot be read: {problem}"):
+        dev._load(Cluster(), path)
+    assert path.read_bytes() == text
+
+
+def test_files_that_cannot_be_read_are_one_paragraph(tmp_path):
+    with pytest.raises(click.ClickException, match="cannot be read: Is a directory"):
+        dev._load(Cluster(), tmp_path)
