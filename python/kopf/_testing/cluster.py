@@ -166,6 +166,9 @@ class Cluster(ClusterApi):
         """Stop the cluster; or delete the created objects, if it continues to run."""
         self._cleanup.close()
         self._server = self._client = self._user_client = None
+        # The next server has other kinds and objects.
+        self._discovery.invalidate()
+        self._created.clear()
 
     @property
     def api(self) -> SyncApi:

@@ -5,7 +5,9 @@ import threading
 
 import kopf
 import pytest
-from kopf.testing import Cluster, Operator
+from kopf.testing import Cluster, Operator, UnknownKindError
+
+from tests.support.inspected import WIDGETS
 
 pytestmark = pytest.mark.kopf_embedded_only
 CONFIG = "{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}"
@@ -112,3 +114,13 @@ def test_the_error_of_an_operator_ends_the_wait(cluster, wait):
         with pytest.raises(Exception, match=r"handlers failed|no credentials"):
             wait(cluster, operator)
         operator.stop()  # it is raised once
+
+
+def test_a_cluster_that_is_started_again_has_no_kinds_of_the_last_one():
+    cluster = Cluster()
+    with cluster:
+        cluster.apply(WIDGETS)
+    with cluster:
+        assert cluster.crds == []
+        with pytest.raises(UnknownKindError):
+            cluster.list("widgets")
