@@ -21,11 +21,15 @@ from typing import Any
 import yaml
 
 from kopf._objects.credentials import ConnectionInfo
+from kopf._testing.control_plane import ClusterUnavailableError
 
 USER_AGENT = "kopf-testing"
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
 TIMEOUT = 30.0
+# In the user of a kubeconfig.
+CREDENTIALS = {"token", "tokenFile", "client-certificate", "client-certificate-data", "username"}
+PLUGINS = ("exec", "auth-provider")
 
 
 class ApiError(Exception):
@@ -129,11 +133,22 @@ def _api_error(code: int, text: bytes) -> ApiError:
 
 
 def read_kubeconfig(path: pathlib.Path) -> ConnectionInfo:
-    """The credentials of the current context of one file. Plugins are not executed."""
+    """The credentials of the current context of one file. Plugins are not executed.
+
+    Raises:
+        ClusterUnavailableError: The context is not complete in this file, or needs a plugin.
+    """
     config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    context = _find_entry(config, "contexts", config.get("current-context"))["context"]
-    cluster = _find_entry(config, "clusters", context["cluster"])["cluster"]
-    user = _find_entry(config, "users", context["user"]).get("user") or {}
+    context = _find_entry(path, config, "contexts", config.get("current-context"))["context"]
+    cluster = _find_entry(path, config, "clusters", context["cluster"])["cluster"]
+    user = _find_entry(path, config, "users", context["user"]).get("user") or {}
+    plugin = next((key for key in PLUGINS if user.get(key)), None)
+    if plugin is not None and not user.keys() & CREDENTIALS:
+        raise ClusterUnavailableError(
+            f"The user {context['user']!r} of the kubeconfig {path} has credentials of a plugin ({plugin})."
+            " The testing kit executes no plugins. Use a kubeconfig with a token, such as one of"
+            " `kubectl create token`, or with a client certificate."
+        )
     token = user.get("token")
     if token is None and "tokenFile" in user:
         token = (path.parent / user["tokenFile"]).read_text(encoding="utf-8").strip()
@@ -150,11 +165,14 @@ def read_kubeconfig(path: pathlib.Path) -> ConnectionInfo:
     )
 
 
-def _find_entry(config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
+def _find_entry(path: pathlib.Path, config: Mapping[str, Any], section: str, name: Any) -> dict[str, Any]:
     for item in config.get(section) or []:
         if item["name"] == name:
             return dict(item)
-    raise ValueError(f"The kubeconfig has no {section} named {name!r}.")
+    raise ClusterUnavailableError(
+        f"The kubeconfig {path} has no {section} named {name!r}. The testing kit reads only one file, the"
+        " first one of KUBECONFIG. To merge several into one, use `kubectl config view --flatten`."
+    )
 
 
 def _read_pem(section: Mapping[str, Any], key: str, folder: pathlib.Path) -> str | None:

@@ -309,7 +309,7 @@ def require_kind(kind: Kind) -> None:
     if kind == "assets":
         find_assets()
     elif kind == "kubeconfig":
-        _existing_kubeconfig(None)
+        read_kubeconfig(_existing_kubeconfig(None))
 
 
 def create_unique_namespace(cluster: Cluster) -> str:

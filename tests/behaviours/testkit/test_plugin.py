@@ -58,6 +58,18 @@ def test_missing_configuration_is_reported(tmp_path):
     done = run(tmp_path, "kubeconfig", {"KUBECONFIG": str(tmp_path / "nope")})
     assert "There is no kubeconfig" in done.stdout + done.stderr
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    (tmp_path / "plugin").write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],"
+        " clusters: [{name: c, cluster: {server: 'https://example.com'}}],"
+        " users: [{name: u, user: {exec: {command: aws}}}]}"
+    )
+    done = run(tmp_path, "kubeconfig", {"KUBECONFIG": str(tmp_path / "plugin")})
+    assert "has credentials of a plugin (exec)" in done.stdout + done.stderr
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    (tmp_path / "first").write_text("{current-context: c, contexts: []}")
+    done = run(tmp_path, "kubeconfig", {"KUBECONFIG": f"{tmp_path / 'first'}:{tmp_path / 'plugin'}"})
+    assert "The testing kit reads only one file" in done.stdout + done.stderr
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
     done = run(tmp_path, "assets", {"KUBEBUILDER_ASSETS": str(tmp_path)})
     assert "KUBEBUILDER_ASSETS" in done.stdout + done.stderr
 
