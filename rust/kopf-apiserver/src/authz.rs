@@ -1,6 +1,4 @@
-//! Authorization by RBAC, and impersonation. Off by default: any authenticated user may do everything.
-
-use std::sync::Arc;
+//! Authorization by RBAC. Off by default: any authenticated user may do everything.
 
 use serde_json::Value;
 
@@ -53,63 +51,10 @@ pub(crate) fn check(cluster: &Cluster, user: &User, attributes: &Attributes) -> 
     Err(Status::forbidden(resource, &attributes.name, &why, &[]))
 }
 
-/// Effective user of the request: the impersonated one, if the `Impersonate-*` headers name one and the user may
-/// impersonate it.
-pub(crate) fn impersonate(
-    cluster: &Cluster,
-    request: &Request,
-    user: Arc<User>,
-) -> Result<Arc<User>, Status> {
-    let name = request.header("impersonate-user");
-    if name.is_empty() && !request.headers.contains_key("impersonate-group") {
-        return Ok(user);
-    }
-    let values = request.headers.get_all("impersonate-group").iter();
-    let mut groups: Vec<String> = values.filter_map(|g| g.to_str().ok()).map(str::to_owned).collect();
-    if name.is_empty() {
-        let message =
-            "requested [{Group  ".to_owned() + &groups.join(" ") + "}] without impersonating a user";
-        return Err(Status::internal(message));
-    }
-    authorize_impersonation(cluster, &user, "users", name)?;
-    for group in &groups {
-        authorize_impersonation(cluster, &user, "groups", group)?;
-    }
-    if groups.is_empty() {
-        groups = service_account_groups(name).unwrap_or_default();
-    }
-    if name != ANONYMOUS && !groups.iter().any(|g| g == "system:authenticated") {
-        groups.push("system:authenticated".into());
-    }
-    Ok(Arc::new(User { name: name.to_owned(), groups }))
-}
-
 /// The groups of a service account, by its user name; `None` for other users.
 pub(crate) fn service_account_groups(name: &str) -> Option<Vec<String>> {
     let (namespace, _) = name.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     Some(vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")])
-}
-
-fn authorize_impersonation(cluster: &Cluster, user: &User, resource: &str, name: &str) -> Result<(), Status> {
-    let attributes = Attributes {
-        verb: "impersonate".into(),
-        resource: resource.into(),
-        name: name.into(),
-        ..Attributes::default()
-    };
-    let is_trusted = !cluster.options.authorization && user.name != ANONYMOUS;
-    if is_trusted || allowed(cluster, user, &attributes) {
-        return Ok(());
-    }
-    let message = format!(
-        "{resource} \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"{resource}\" in API group \"\" at the \
-         cluster scope",
-        user.name
-    );
-    let mut details = serde_json::Map::new();
-    details.insert("name".into(), name.into());
-    details.insert("kind".into(), resource.into());
-    Err(Status::new(403, "Forbidden", message).with(details))
 }
 
 /// Authorizes a non-resource request.

@@ -57,6 +57,7 @@ mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod http;
+mod impersonation;
 mod patch;
 mod registry;
 mod schema;

@@ -20,7 +20,6 @@ use tokio_rustls::TlsAcceptor;
 
 use super::content;
 use crate::api;
-use crate::authz;
 use crate::base::connections::{Counted, CountedStream, Counts};
 use crate::base::user::User;
 use crate::cluster::Cluster;
@@ -28,6 +27,7 @@ use crate::error::status::Status;
 use crate::http::request::{Query, Request};
 use crate::http::response::{Body, BodyStream, NextChunk, Response};
 use crate::http::route::{self, Route};
+use crate::impersonation::impersonate;
 use crate::testkit::request_log::LoggedRequest;
 
 /// Maximum size of a request body, in bytes.
@@ -131,7 +131,7 @@ fn log_entry(cluster: &Cluster, request: &Request, query: String, code: u16) -> 
 
 /// Authenticates the request, injects faults, and handles it. `None` resets the connection.
 async fn process(cluster: &Arc<Cluster>, request: &mut Request) -> Option<Response> {
-    match authenticate(cluster, request).and_then(|user| authz::impersonate(cluster, request, user)) {
+    match authenticate(cluster, request).and_then(|user| impersonate(cluster, request, user)) {
         Ok(user) => request.user = user,
         Err(status) => return Some(status.into()),
     }
