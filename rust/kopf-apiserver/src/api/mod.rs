@@ -72,14 +72,18 @@ impl Call<'_> {
         let converted = conversion::from_storage(&self.resource, vec![stored.clone()]).await?;
         Ok(converted.into_iter().next().unwrap_or(stored))
     }
-    /// Attributes for the authorizer.
+    /// Attributes for the authorizer. A namespace is in itself, unless it is created.
     fn authorizer_attributes(&self, verb: &str) -> authz::Attributes {
+        let namespace = match &self.name {
+            Some(name) if verb != "create" && self.resource.is("", "namespaces") => name,
+            _ => &self.namespace,
+        };
         authz::Attributes {
             verb: verb.to_owned(),
             group: self.resource.group.clone(),
             resource: self.resource.plural.clone(),
             subresource: self.subresource.clone().unwrap_or_default(),
-            namespace: self.namespace.clone(),
+            namespace: namespace.clone(),
             name: self.name.clone().or_else(|| self.selected_name(verb)).unwrap_or_default(),
             path: String::new(),
         }
