@@ -50,8 +50,8 @@ class ClusterApi(EmbeddedFeatures):
         return self._client
 
     def call(self, method: str, path: str, body: Any = None, content: str | None = None) -> Any:
-        """Any request; the decoded response. The embedded server neither logs these requests nor applies
-        faults to them.
+        """Any request; the decoded JSON of the response, or its text. The embedded server neither logs these
+        requests nor applies faults to them.
 
         Args:
             method: The HTTP method.

@@ -79,7 +79,8 @@ class Client:
         self._keep_idle(connection)
         if response.status >= 400:
             raise _api_error(response.status, text)
-        return json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
+        content_type = response.headers.get_content_type()
+        return json.loads(text) if text and content_type == JSON else text.decode(errors="replace")
 
     def watch(self, path: str, silence_timeout: float) -> Iterator[dict[str, Any]]:
         """The events of a watch, until it is closed or silent for so many seconds."""

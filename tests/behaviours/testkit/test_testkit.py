@@ -244,3 +244,18 @@ def test_the_connections_of_all_threads_are_closed():
                 pending.result(10)
         gc.collect()
     assert [str(it.message) for it in caught if issubclass(it.category, ResourceWarning)] == []
+
+
+@pytest.mark.kopf_embedded_only
+@pytest.mark.parametrize("line", ["text", "42", '{"level": "info"}', "[2026-01-01] Started.", "null"])
+def test_texts_are_not_decoded(cluster, line):
+    spec = {"containers": [{"name": "main", "image": "image"}]}
+    cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec})
+    cluster.script("one", logs=[line])
+    with Cluster("kubeconfig", kubeconfig=cluster.kubeconfig) as other:
+        for one in (cluster, other):
+            assert one.call("GET", "/api/v1/namespaces/default/pods/one/log") == f"{line}\n"
+            assert one.call("GET", "/healthz") == "ok"
+            assert one.call("GET", "/version")["major"]
+            with pytest.raises(ApiError, match="404 page not found"):
+                one.call("GET", "/nosuch")

@@ -31,10 +31,13 @@ impl Response {
         let body = Body::Full(Bytes::from(text.into()));
         Self { code, content_type: "text/plain; charset=utf-8", headers: Vec::new(), body }
     }
-    /// Decoded JSON body; null for streams.
+    /// Decoded JSON body, or the text of another one; null for streams.
     pub(crate) fn value(&self) -> Value {
         match &self.body {
-            Body::Full(bytes) => serde_json::from_slice(bytes).unwrap_or_default(),
+            Body::Full(bytes) if self.content_type.starts_with("application/json") => {
+                serde_json::from_slice(bytes).unwrap_or_default()
+            }
+            Body::Full(bytes) => String::from_utf8_lossy(bytes).into(),
             Body::Stream(_) => Value::Null,
         }
     }

@@ -38,7 +38,8 @@ fn check_status(response: &Response) -> Result<(), ServerError> {
     }
     let value = response.value();
     let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    Err(ServerError::Rejected { code: response.code, reason: text("reason"), message: text("message") })
+    let message = value.as_str().map_or_else(|| text("message"), str::to_owned);
+    Err(ServerError::Rejected { code: response.code, reason: text("reason"), message })
 }
 
 /// A running server. It stops when it is shut down or dropped.
