@@ -538,6 +538,7 @@ class ApplyPatchFns:
 class Login:
     """Get credentials from the login handlers."""
 
+    is_renewal: bool
     def complete(self, credentials: list[tuple[str, dict[str, Any]]] | None) -> None: ...
     def fail(self, error: str) -> None: ...
 

@@ -151,15 +151,17 @@ class Activities:
         is_awaited = compatibility.of_settings(self._settings).waits_for_logins
         return (handler._fallback or is_default) and not is_awaited
 
-    async def authenticate(self) -> list[tuple[str, dict[str, Any]]] | None:
+    async def authenticate(self, is_renewal: bool = False) -> list[tuple[str, dict[str, Any]]] | None:
         """Get the credentials, by the ids of the login handlers, for the engine.
 
         None if there are no handlers but our own fallbacks: the engine reads kubeconfigs and service accounts
         better, with tokens that rotate and with exec plugins. It does so also if the client library of a
         fallback cannot be imported. If the operator must use only the credentials
         that it has been given, these replace all results. New credentials of the vault replace the login.
+
+        A renewal only reads the credentials again, because of certificates: those of the vault stay valid.
         """
-        added = self._given.take_new()
+        added = self._given.take() if is_renewal else self._given.take_new()
         if added:
             return serialize_all(added)
         results: Mapping[Any, Any] = {}

@@ -45,7 +45,7 @@ from kopf._runtime.work_tracking import work_tracker_var
 if TYPE_CHECKING:
     from kopf._runtime.reconciling import ReconcilerCall, Reconcilers
 
-LoginFn = Callable[[], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
+LoginFn = Callable[[bool], Awaitable[list[tuple[str, dict[str, Any]]] | None]]
 ProbeFn = Callable[[], Awaitable[Mapping[Any, Any]]]
 
 
@@ -385,7 +385,7 @@ class TaskDispatcher:
 
     async def _log_in(self, host_task: bridge.Login) -> None:
         try:
-            host_task.complete(await self._login())
+            host_task.complete(await self._login(host_task.is_renewal))
         except Exception as e:
             logger = logging.getLogger("kopf._core.reactor.running")
             logger.exception(f"Credentials retriever has failed: {e}")

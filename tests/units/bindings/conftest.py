@@ -104,7 +104,7 @@ class Rig:
         self.dispatcher.complete = self.bridge.complete
         self.dispatcher.set_context()
 
-    async def _login(self) -> None:
+    async def _login(self, is_renewal: bool) -> None:
         return None
 
     async def play(self, *steps: tuple[str, list[int]], **kwargs: Any) -> list[Any]:

@@ -91,7 +91,7 @@ class Rig:
         self.bridge.open()
         return admission
 
-    async def _login(self) -> None:
+    async def _login(self, is_renewal: bool) -> None:
         return None
 
 

@@ -71,6 +71,28 @@ def test_new_credentials_in_the_vault_replace_the_login():
     assert client == [first, first, login_result]
 
 
+def test_rejected_certificates_do_not_invalidate_the_credentials_in_the_vault():
+    registry, vault = OperatorRegistry(), {"a": kopf.ConnectionInfo(server="http://first")}
+
+    @kopf.on.login(registry=registry)
+    async def login(**_):
+        return kopf.ConnectionInfo(server="http://login")
+
+    async def main():
+        settings, given = kopf.OperatorSettings(), GivenCredentials(vault)
+        invoker = Invoker(settings, ExecutorPool())
+        activities = Activities(
+            registry=registry, settings=settings, memo={}, indices={}, invoker=invoker, given=given
+        )
+        given.take()
+        results = [await activities.authenticate(is_renewal=is_renewal) for is_renewal in (True, False, True)]
+        return [{key: fields["server"] for key, fields in result} for result in results]
+
+    renewed, rejected, renewed_later = asyncio.run(main())
+    assert renewed == {"a": "http://first"}
+    assert rejected == renewed_later == {login.__qualname__: "http://login"}
+
+
 def test_activities_get_their_arguments_and_give_results():
     registry, seen = OperatorRegistry(), {}
 

@@ -297,7 +297,7 @@ impl Store {
                 let what = format!("{rejected}. ");
                 self.wait_for_retry((&what, FIRST_RETRIES), ran_out(Some(&rejected))).await?;
             }
-            let outcome = self.log_in().await;
+            let outcome = self.log_in(false).await;
             if self.best().is_some() {
                 return Ok(());
             }
@@ -332,24 +332,24 @@ impl Store {
         self.in_doubt.store(true, Ordering::Relaxed);
         let what = format!("Certificates are not accepted between {server} and us");
         self.log(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
-        if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in().await {
+        if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in(true).await {
             self.log(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
         }
         Ok(())
     }
 
-    async fn log_in(&self) -> Result<(), LoginFailure> {
-        let result = self.try_to_log_in().await;
+    async fn log_in(&self, is_renewal: bool) -> Result<(), LoginFailure> {
+        let result = self.try_to_log_in(is_renewal).await;
         self.login_counts[usize::from(result.is_err())].increment();
         result
     }
 
-    async fn try_to_log_in(&self) -> Result<(), LoginFailure> {
+    async fn try_to_log_in(&self, is_renewal: bool) -> Result<(), LoginFailure> {
         let happened = std::mem::replace(&mut self.logins().happened, true);
         let title = if happened { "Re-authentication" } else { "Initial authentication" };
         self.log(Level::Info, LOGGER, format!("{title} has been initiated."));
         let (reply, receiver) = oneshot::channel();
-        self.host.submit(HostTask::Login(LoginTask { reply }));
+        self.host.submit(HostTask::Login(LoginTask { reply, is_renewal }));
         let login = receiver.await.map_err(|_| LoginFailure::Final(LoginError(INTERRUPTED.to_owned())))?;
         let login = match login {
             Ok(login) => login,

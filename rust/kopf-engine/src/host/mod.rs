@@ -318,6 +318,8 @@ impl<T: Default> fmt::Debug for Responder<T> {
 pub struct LoginTask {
     /// Receives the credentials of all login handlers, or the error of the login.
     pub reply: oneshot::Sender<Result<Login, String>>,
+    /// The credentials in use may be valid: they are only read again, as certificates are not accepted.
+    pub is_renewal: bool,
 }
 
 /// A request to match resources by functions.

@@ -11,12 +11,14 @@ use crate::errors::declaration;
 /// Get credentials from the login handlers.
 #[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct Login {
+    #[pyo3(get)]
+    is_renewal: bool,
     reply: ReplySender<Result<LoginReply, String>>,
 }
 
 impl Login {
     pub(crate) fn new(task: LoginTask) -> Self {
-        Self { reply: ReplySender::new(task.reply) }
+        Self { is_renewal: task.is_renewal, reply: ReplySender::new(task.reply) }
     }
 }
 

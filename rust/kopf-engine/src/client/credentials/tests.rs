@@ -162,6 +162,24 @@ async fn distrusted_connections_stay_in_use_if_there_are_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_login_is_a_renewal_only_if_no_credentials_are_rejected() {
+    let (host, credential_store, connection) = renewable(60.0).await;
+    let requested = || match lock(&host.tasks).pop() {
+        Some(HostTask::Login(task)) => (task.is_renewal, task.reply.send(Ok(Login::Provided(vec![]))).is_ok()),
+        other => panic!("{other:?}"),
+    };
+    let replied = async {
+        yield_now().await;
+        requested()
+    };
+    let ((), renewal) = tokio::join!(credential_store.renew(&connection), replied);
+    assert_eq!(renewal, (true, true));
+    credential_store.invalidate(&connection);
+    assert!(credential_store.connection().now_or_never().is_none());
+    assert_eq!(requested(), (false, true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_login_timeout_certificates_are_read_only_once() {
     let (host, credential_store, old) = renewable(0.0).await;
     credential_store.renew(&old).await;
