@@ -35,6 +35,25 @@ def test_3_10_5_a_lost_creation_without_a_name_is_not_repeated(client, cluster, 
 
 
 @pytest.mark.kopf_embedded_only
+@pytest.mark.parametrize(
+    "proxy, exceptions",
+    [
+        ("http://proxy.invalid:3128", "localhost,127.0.0.1,"),
+        ("http://proxy.invalid:3128", "localhost 127.0.0.1"),
+        ("http://proxy.invalid:3128", "localhost,/var/run/docker.sock"),
+        ("http://user:pass^word@proxy.invalid:3128", ""),
+    ],
+)
+def test_the_proxies_of_the_environment_are_not_evaluated_unless_they_are_trusted(
+    cluster, monkeypatch, proxy, exceptions
+):
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    monkeypatch.setenv("NO_PROXY", exceptions)
+    with kopf.connect_sync(kubeconfig=cluster.kubeconfig) as api:
+        assert api.server_version()
+
+
+@pytest.mark.kopf_embedded_only
 @pytest.mark.parametrize("call", ["get", "create", "update", "patch", "apply", "delete", "list"])
 def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluster, config_map, call):
     verb = "patch" if call == "apply" else call

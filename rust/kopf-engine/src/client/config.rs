@@ -1,13 +1,15 @@
-//! The client configuration for the result of a login handler: server, certificates, `Authorization` header.
+//! The client configuration for the result of a login handler or for a kubeconfig: server, certificates, `Authorization` header.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Uri};
 use kube::Config;
-use kube::config::AuthInfo;
+use kube::config::{AuthInfo, ExecAuthCluster, KubeconfigError};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::client::authorization;
+use crate::client::kubeconfig::Current;
+use crate::client::redact::explained;
 use crate::error::LoginError;
 use crate::host::credentials::Credentials;
 
@@ -68,6 +70,38 @@ pub(crate) fn config_of(given: &Credentials, compat: bool) -> Result<Config, Log
     Ok(config)
 }
 
+/// The server, TLS and the user for the current context of a kubeconfig.
+///
+/// kube's own conversion is not used: it also evaluates the proxies of the environment.
+pub(super) fn config_of_context(current: Current, compat: bool) -> Result<Config, LoginError> {
+    let Current { context, cluster, user, .. } = current;
+    let address = cluster.server.as_deref().ok_or_else(|| unusable(&KubeconfigError::MissingClusterUrl))?;
+    let url: Uri = address.parse().map_err(|error| unusable(&KubeconfigError::ParseClusterUrl(error)))?;
+    check_server(&url)?;
+    let mut config = Config::new(url);
+    // The authority in base64, or the content of its file.
+    let described = ExecAuthCluster::try_from(&cluster).map_err(|error| unusable(&error))?;
+    let authority = described.certificate_authority_data.as_deref();
+    config.root_cert = authority.map(certificates_in).transpose().map_err(|error| unusable(&error))?;
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or(false);
+    if config.accept_invalid_certs && config.root_cert.is_some() && !compat {
+        return Err(LoginError(format!("The kubeconfig cannot be used: {CONTRADICTORY}")));
+    }
+    config.tls_server_name = cluster.tls_server_name;
+    if let Some(namespace) = context.namespace {
+        config.default_namespace = namespace;
+    }
+    config.auth_info = user.unwrap_or_default();
+    if let Some(plugin) = config.auth_info.exec.as_mut().filter(|plugin| plugin.provide_cluster_info) {
+        plugin.cluster = Some(described);
+    }
+    Ok(config)
+}
+
+pub(super) fn unusable(error: &(dyn std::error::Error + 'static)) -> LoginError {
+    LoginError(format!("The kubeconfig cannot be used: {}", explained(error)))
+}
+
 pub(super) fn check_server(url: &Uri) -> Result<(), LoginError> {
     match (url.scheme_str(), url.host()) {
         (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(()),
@@ -87,10 +121,15 @@ fn authority_of(given: &Credentials) -> Result<Option<Vec<Vec<u8>>>, LoginError>
         (None, Some(data)) => pem_of(data, "The authority's certificates")?,
         (None, None) => return Ok(None),
     };
-    let blocks = pem::parse_many(&text).map_err(|error| {
+    certificates_in(&text).map(Some)
+}
+
+/// The certificates in PEM, in DER.
+fn certificates_in(text: &[u8]) -> Result<Vec<Vec<u8>>, LoginError> {
+    let blocks = pem::parse_many(text).map_err(|error| {
         LoginError(format!("The authority's certificates are not in the PEM format: {error}"))
     })?;
-    Ok(Some(blocks.into_iter().map(pem::Pem::into_contents).collect()))
+    Ok(blocks.into_iter().map(pem::Pem::into_contents).collect())
 }
 
 fn certificate_of(given: &Credentials) -> Result<AuthInfo, LoginError> {

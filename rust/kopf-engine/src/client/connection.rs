@@ -20,7 +20,7 @@ use kube::config::AuthInfo;
 use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::client::authorization::Authorization;
-use crate::client::config::{config_of, header_of, identity_of};
+use crate::client::config::{config_of, header_of, identity_of, unusable};
 use crate::client::connector::Proxy;
 use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions, Unsent};
 use crate::client::redact::{explained, is_about_certificates};
@@ -374,5 +374,4 @@ mod fallback;
 #[cfg(test)]
 mod tests;
 
-use fallback::unusable;
 pub use fallback::{ServiceAccount, has_kubeconfig, has_named_kubeconfig, has_service_account};

@@ -6,16 +6,15 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Config;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Connection, ConnectionOptions, fingerprint};
 use crate::client::authorization::{self, Authorization};
-use crate::client::config::{CONTRADICTORY, check_server};
+use crate::client::config::config_of_context;
 use crate::client::connector::Proxy;
 use crate::client::exec;
 use crate::client::kubeconfig::{self, Current};
-use crate::client::redact::explained;
 use crate::error::LoginError;
 
 /// The files of a pod's service account.
@@ -57,14 +56,10 @@ impl Connection {
         options: &ConnectionOptions,
     ) -> Result<Self, LoginError> {
         let text = serde_json::to_string(&file).unwrap_or_default();
-        let cluster = Current::of(&file)?.cluster;
-        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-        let mut config = config.map_err(|error| unusable(&error))?;
-        if config.accept_invalid_certs && config.root_cert.is_some() && !options.compat {
-            return Err(LoginError(format!("The kubeconfig cannot be used: {CONTRADICTORY}")));
-        }
-        check_server(&config.cluster_url)?;
-        let proxy = match cluster.proxy_url.filter(|address| !address.is_empty()) {
+        let current = Current::of(&file)?;
+        let proxy_url = current.cluster.proxy_url.clone().filter(|address| !address.is_empty());
+        let mut config = config_of_context(current, options.compat)?;
+        let proxy = match proxy_url {
             Some(address) => Some(Proxy::parse(&address, &config.cluster_url)?),
             None if options.trust_env => Proxy::of_environment(&config.cluster_url),
             None => None,
@@ -93,10 +88,6 @@ impl Connection {
         let connection = Self::new("login_with_kubeconfig", config, proxy, authorization, options)?;
         Ok(Self { priority: 10, fingerprint, expiration: expiration.map(seconds_of), ..connection })
     }
-}
-
-pub(super) fn unusable(error: &(dyn std::error::Error + 'static)) -> LoginError {
-    LoginError(format!("The kubeconfig cannot be used: {}", explained(error)))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
