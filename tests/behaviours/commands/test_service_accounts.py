@@ -93,6 +93,12 @@ def test_the_service_account_is_used_without_a_kubeconfig(run_in_pod, real):
     assert "/apis" in paths_of(real)
 
 
+def test_the_namespace_of_a_service_account_may_be_unknown(run_in_pod, real, tmp_path):
+    (tmp_path / "account" / "namespace").unlink()
+    run_in_pod("run", "-A", str(HANDLERS), until=STARTED)
+    assert "/apis" in paths_of(real)
+
+
 def test_a_named_kubeconfig_wins_over_the_service_account(run_in_pod, real, other):
     run_in_pod("run", "-A", str(HANDLERS), until=STARTED, KUBECONFIG=str(other.kubeconfig))
     assert paths_of(real) == []

@@ -114,14 +114,19 @@ pub(super) fn check_server(url: &Uri) -> Result<(), LoginError> {
 }
 
 fn authority_of(given: &Credentials) -> Result<Option<Vec<Vec<u8>>>, LoginError> {
-    let text = match (&given.ca_path, &given.ca_data) {
-        (Some(path), _) => std::fs::read(path).map_err(|error| {
-            LoginError(format!("The authority's certificates {path:?} cannot be read: {error}"))
-        })?,
-        (None, Some(data)) => pem_of(data, "The authority's certificates")?,
-        (None, None) => return Ok(None),
-    };
-    certificates_in(&text).map(Some)
+    match (&given.ca_path, &given.ca_data) {
+        (Some(path), _) => authority_in(path).map(Some),
+        (None, Some(data)) => certificates_in(&pem_of(data, "The authority's certificates")?).map(Some),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The certificates of an authority in a file, in DER.
+pub(super) fn authority_in(path: &str) -> Result<Vec<Vec<u8>>, LoginError> {
+    let text = std::fs::read(path);
+    certificates_in(&text.map_err(|error| {
+        LoginError(format!("The authority's certificates {path:?} cannot be read: {error}"))
+    })?)
 }
 
 /// The certificates in PEM, in DER.

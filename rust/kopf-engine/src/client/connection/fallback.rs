@@ -1,17 +1,18 @@
 //! Connections without login handlers: with the service account of the pod, or with the kubeconfig.
 
-use std::io;
 use std::path::Path;
+use std::{env, fmt, io};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http::Uri;
 use kube::Config;
 use kube::config::Kubeconfig;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Connection, ConnectionOptions, fingerprint};
 use crate::client::authorization::{self, Authorization};
-use crate::client::config::config_of_context;
+use crate::client::config::{authority_in, check_server, config_of_context};
 use crate::client::connector::Proxy;
 use crate::client::exec;
 use crate::client::kubeconfig::{self, Current};
@@ -19,17 +20,37 @@ use crate::error::LoginError;
 
 /// The files of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The API server as pods resolve it.
+const SERVER_OF_PODS: &str = "https://kubernetes.default.svc";
 
 impl Connection {
-    /// Connects with the service account of this pod.
+    /// Connects with the service account of this pod. Only its token is necessary.
     pub fn from_service_account(options: &ConnectionOptions) -> Result<Self, LoginError> {
-        let config = Config::incluster()
-            .map_err(|error| LoginError(format!("The service account cannot be used: {error}")))?;
-        let proxy = options.trust_env.then(|| Proxy::of_environment(&config.cluster_url)).flatten();
+        let variables = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"];
+        let [host, port] = variables.map(|name| env::var(name).unwrap_or_default());
+        Self::of_service_account(Path::new(SERVICE_ACCOUNT), server_of_pods(&host, &port), options)
+    }
+
+    pub(super) fn of_service_account(
+        folder: &Path,
+        server: Uri,
+        options: &ConnectionOptions,
+    ) -> Result<Self, LoginError> {
+        let unusable =
+            |reason: &dyn fmt::Display| LoginError(format!("The service account cannot be used: {reason}"));
+        let account = ServiceAccount::read_from(folder).map_err(|error| unusable(&error))?;
+        let account = account.ok_or_else(|| unusable(&"there is no token"))?;
+        // NO_PROXY often has the domain of the cluster, but not the server's address.
+        let is_proxied =
+            options.trust_env && Proxy::of_environment(&Uri::from_static(SERVER_OF_PODS)).is_some();
+        let proxy = is_proxied.then(|| Proxy::of_environment(&server)).flatten();
+        let mut config = Config::new(server);
+        config.root_cert = account.ca_path.as_deref().map(authority_in).transpose()?;
+        config.auth_info.token_file = Some(folder.join("token").to_string_lossy().into_owned());
         let authorization = Authorization::of(&config.auth_info, &options.clock)?;
         let fingerprint = fingerprint(&[&authorization.identity()]);
         let connection = Self::new("login_with_service_account", config, proxy, authorization, options)?;
-        Ok(Self { priority: 20, fingerprint, ..connection })
+        Ok(Self { priority: 20, fingerprint, default_namespace: account.namespace, ..connection })
     }
 
     /// Connects with the current context of the kubeconfig: `KUBECONFIG`, else `~/.kube/config`. Runs the exec plugin
@@ -95,6 +116,18 @@ fn seconds_of(moment: kopf_core::time::Timestamp) -> f64 {
     moment.micros() as f64 / 1_000_000.0
 }
 
+/// The server in the variables of pods if they are valid, else by its name.
+pub(super) fn server_of_pods(host: &str, port: &str) -> Uri {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let address = match port.parse::<u16>() {
+        Ok(443) => format!("https://{host}"),
+        Ok(port) => format!("https://{host}:{port}"),
+        Err(_) => String::new(),
+    };
+    let server = address.parse::<Uri>().ok().filter(|server| check_server(server).is_ok());
+    server.unwrap_or_else(|| Uri::from_static(SERVER_OF_PODS))
+}
+
 /// The files of a pod's service account.
 #[derive(Debug)]
 pub struct ServiceAccount {
@@ -112,19 +145,23 @@ impl ServiceAccount {
     /// # Errors
     /// A file cannot be read.
     pub fn read() -> io::Result<Option<Self>> {
-        if !has_service_account() {
+        Self::read_from(Path::new(SERVICE_ACCOUNT))
+    }
+
+    fn read_from(folder: &Path) -> io::Result<Option<Self>> {
+        if !folder.join("token").exists() {
             return Ok(None);
         }
-        let read = |name: &str| std::fs::read_to_string(format!("{SERVICE_ACCOUNT}/{name}"));
+        let read = |name: &str| std::fs::read_to_string(folder.join(name));
         let content = |text: String| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         let namespace = match read("namespace") {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             result => content(result?),
         };
-        let ca_path = format!("{SERVICE_ACCOUNT}/ca.crt");
+        let ca_path = folder.join("ca.crt");
         Ok(Some(Self {
             token: content(read("token")?).map(SecretString::from),
-            ca_path: Some(ca_path).filter(|path| Path::new(path).exists()),
+            ca_path: ca_path.exists().then(|| ca_path.to_string_lossy().into_owned()),
             namespace,
         }))
     }
@@ -137,12 +174,12 @@ pub fn has_service_account() -> bool {
 
 /// Whether there is a kubeconfig: named by the environment, or at the default path.
 pub fn has_kubeconfig() -> bool {
-    let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+    let named = env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     named || kubeconfig::paths().iter().any(|path| path.exists())
 }
 
 /// Whether any of the kubeconfigs named by the environment exists.
 pub fn has_named_kubeconfig() -> bool {
-    let named = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+    let named = env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
     named && kubeconfig::paths().iter().any(|path| path.is_file())
 }

@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::Kubeconfig;
 use serde_json::json;
 
+use super::fallback::server_of_pods;
 use super::*;
 use crate::testing::{connector, lock};
 
@@ -140,6 +141,44 @@ async fn paths_with_empty_or_relative_names_are_never_requested() {
         assert!(send(url, may_end_with_slash).await.is_ok(), "{url:?}");
     }
     assert_eq!(*lock(&paths), accepted.map(|(url, _)| url));
+}
+
+#[tokio::test]
+async fn a_service_account_needs_only_its_token() {
+    let folder = std::env::temp_dir().join(format!("kopf-service-account-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let connected = || Connection::of_service_account(&folder, server_of_pods("", ""), &options());
+    assert!(connected().err().unwrap().0.ends_with("there is no token"));
+    std::fs::write(folder.join("token"), "t\n").unwrap();
+    let connection = connected().unwrap();
+    assert_eq!(connection.authorization().await.unwrap().unwrap(), "Bearer t");
+    assert_eq!((&*connection.server, connection.default_namespace), ("https://kubernetes.default.svc", None));
+    std::fs::write(folder.join("namespace"), "n\n").unwrap();
+    std::fs::write(folder.join("ca.crt"), "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n")
+        .unwrap();
+    assert!(connected().err().unwrap().0.contains("cannot be used"), "its authority is used");
+    std::fs::remove_file(folder.join("ca.crt")).unwrap();
+    assert_eq!(connected().unwrap().default_namespace.as_deref(), Some("n"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_server_of_pods_is_that_of_their_variables_if_these_are_valid() {
+    let table = [
+        ("10.0.0.1", "443", "https://10.0.0.1/"),
+        ("10.0.0.1", "6443", "https://10.0.0.1:6443/"),
+        ("fd00::1", "443", "https://[fd00::1]/"),
+        ("fd00::1", "6443", "https://[fd00::1]:6443/"),
+        ("api.example.com", "443", "https://api.example.com/"),
+        ("10.0.0.1", "", "https://kubernetes.default.svc/"),
+        ("10.0.0.1", "tcp://10.0.0.1:443", "https://kubernetes.default.svc/"),
+        ("", "443", "https://kubernetes.default.svc/"),
+        ("", "6443", "https://kubernetes.default.svc/"),
+        ("a b", "443", "https://kubernetes.default.svc/"),
+    ];
+    for (host, port, expected) in table {
+        assert_eq!(server_of_pods(host, port), expected, "{host} {port}");
+    }
 }
 
 fn kubeconfig(cluster: &str, user: &str) -> Kubeconfig {
