@@ -1,7 +1,8 @@
 //! Requests to the API server: sending, retrying, reading.
 //!
 //! The engine sends every request through [`Client`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
-//! of `settings.networking.error_backoffs`; a 401 discards the credentials and continues with others (`unauthorized.rs`).
+//! of `settings.networking.error_backoffs`. A 401 of the API server itself discards the credentials, and the request continues
+//! with others (`unauthorized.rs`).
 //! Watches are opened here; `watch` reads and restarts them.
 //!
 //! All callers can be repeated although the server may have received the first attempt: merge patches are idempotent,
@@ -172,7 +173,7 @@ impl Client {
         url: &str,
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
-        self.attempt(method, url, payload, OnUnauthorized::Replace).await
+        self.attempt(method, url, payload, OnUnauthorized::Verify).await
     }
 
     /// Sends a GET request once. 401 is an error like others, and does not discard the credentials: an aggregated API may
@@ -191,14 +192,15 @@ impl Client {
         self.request_with(method, url, payload, &self.settings.networking.error_backoffs).await
     }
 
-    /// The same, but 403 is an error at once, and is not logged.
+    /// The same, but 401 and 403 are errors at once, and are not logged.
     pub async fn request_unless_forbidden(
         &self,
         method: &Method,
         url: &str,
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
-        let is_retried = |error: &RequestError| is_retriable(error) && error.status() != Some(403);
+        let is_retried =
+            |error: &RequestError| is_retriable(error) && !matches!(error.status(), Some(401 | 403));
         self.request_while(method, url, payload, &self.settings.networking.error_backoffs, is_retried).await
     }
 
@@ -234,7 +236,7 @@ impl Client {
             if attempt > 1 {
                 self.debug(|| format!("Request attempt {}: {method} {server}{url}", what()));
             }
-            let error = match self.attempt(method, url, payload, OnUnauthorized::Replace).await {
+            let error = match self.attempt(method, url, payload, OnUnauthorized::Verify).await {
                 Ok(body) => {
                     if attempt > 1 {
                         self.debug(|| {
@@ -296,15 +298,11 @@ impl Client {
     /// The head of the response must arrive before the request timeout, and before
     /// `settings.watching.inactivity_timeout` at the latest.
     pub async fn stream(&self, url: &str, payload: RequestBody<'_>) -> Result<StreamBody, RequestError> {
-        self.open_stream(head_of(&Method::GET, url, payload), OnUnauthorized::Replace).await
+        self.open_stream(head_of(&Method::GET, url, payload)).await
     }
 
     /// The same for any stream.
-    async fn open_stream(
-        &self,
-        head: RequestHead<'_>,
-        on_unauthorized: OnUnauthorized,
-    ) -> Result<StreamBody, RequestError> {
+    async fn open_stream(&self, head: RequestHead<'_>) -> Result<StreamBody, RequestError> {
         let watching = &self.settings.watching;
         let networking = &self.settings.networking;
         let limit = watching.connect_timeout.or(networking.connect_timeout).or(networking.request_timeout);
@@ -313,6 +311,7 @@ impl Client {
             (limit, silence) => limit.or(silence),
         };
         let span = request_span(head.method, head.url);
+        let on_unauthorized = OnUnauthorized::Verify;
         let options = OpenOptions { timeout, permits: None, pool: Pool::Shared, on_unauthorized };
         let opening = self.open(head, (&*self.stream_headers, b""), options, &span);
         let opened = opening.instrument(span.clone()).await;

@@ -94,7 +94,7 @@ impl Client {
     /// # Errors
     /// The request was not sent, or was rejected, or has no response.
     pub async fn send_for_stream(&self, head: RequestHead<'_>) -> Result<StreamBody, RequestError> {
-        self.open_stream(head, OnUnauthorized::Verify).await
+        self.open_stream(head).await
     }
 }
 

@@ -136,18 +136,23 @@ async fn rejections_are_raised_at_once_and_retries_can_be_switched_off() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_of_users_code_end_at_once_if_they_are_forbidden() {
-    let (fixture, denied) = api("GET", vec![status(403, "Forbidden")]);
-    let started = tokio::time::Instant::now();
-    let call = Call { name: None, body: None, ..call(Verb::Watch) };
-    let watch = ("v1/pods".to_owned(), call);
-    let stream = denied.watch(&Handle::current(), watch, options(), (true, None)).unwrap();
-    tokio::time::timeout(Duration::from_mins(5), stream.ready()).await.unwrap();
-    let Some(StreamItem::End(Err(CallError::Failed(failure)))) = stream.take().pop_front() else {
-        panic!("the watch has no end");
-    };
-    assert_eq!((failure.class, started.elapsed().as_secs()), (Class::Forbidden, 0));
-    assert_eq!(sent(&fixture, "GET").len(), 2, "the discovery, and one attempt");
-    assert_eq!(fixture.lines("ERROR"), [""; 0]);
+    // The API server itself accepts credentials that a server behind it rejects.
+    let accepted = response(200, json!({"major": "1"}));
+    for responses in [vec![status(403, "Forbidden")], vec![status(401, "Unauthorized"), accepted]] {
+        let attempts = responses.len();
+        let (fixture, denied) = api("GET", responses);
+        let started = tokio::time::Instant::now();
+        let call = Call { name: None, body: None, ..call(Verb::Watch) };
+        let watch = ("v1/pods".to_owned(), call);
+        let stream = denied.watch(&Handle::current(), watch, options(), (true, None)).unwrap();
+        tokio::time::timeout(Duration::from_mins(5), stream.ready()).await.unwrap();
+        let Some(StreamItem::End(Err(CallError::Failed(failure)))) = stream.take().pop_front() else {
+            panic!("the watch has no end");
+        };
+        assert_eq!((failure.class, started.elapsed().as_secs()), (Class::Forbidden, 0));
+        assert_eq!(sent(&fixture, "GET").len(), 1 + attempts, "the discovery, and one attempt");
+        assert_eq!(fixture.lines("ERROR"), [""; 0]);
+    }
 }
 
 /// A api for a server that accepts the credentials or not, and rejects them for the service behind it.

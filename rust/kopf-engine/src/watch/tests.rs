@@ -76,6 +76,20 @@ async fn connections_closed_at_once_are_not_reopened_in_a_tight_loop() {
     assert!(logged.len() > 5, "{logged:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn credentials_that_only_the_server_of_the_resource_rejects_stay_in_use() {
+    for settings in [json!({}), json!({"watching": {"initial_streaming": true}})] {
+        let fixture = Fixture::new(&settings, |got: &Got| match &*got.path {
+            "/version" => (200, Some(json!({"major": "1"}))),
+            _ => (401, Some(json!({"kind": "Status", "code": 401}))),
+        });
+        followed(&fixture, 60.0).await;
+        assert!(fixture.shared.base.client.is_logged_in());
+        assert!(fixture.host.tasks.lock().unwrap().is_empty(), "there is no login");
+        assert!(fixture.lines("ERROR").len() > 2, "{:?}", fixture.lines(""));
+    }
+}
+
 /// A server that ends each stream of initial objects with these records, or never if there are none.
 fn initial_streams(records: Option<&'static [&'static str]>) -> Fixture {
     let settings = json!({"watching": {"initial_streaming": true}});

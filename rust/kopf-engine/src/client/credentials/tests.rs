@@ -111,7 +111,8 @@ async fn other_credentials_are_used_after_a_401_but_not_after_a_403() {
     for _ in 0..3 {
         assert!(fixture.shared.base.client.get("/api").await.is_ok());
     }
-    assert!((3..=4).contains(&fixture.requests().len()), "the rejected credentials are used once, if at all");
+    let sent = fixture.requests().iter().filter(|got| got.path == "/api").count();
+    assert!((3..=4).contains(&sent), "the rejected credentials are used once, if at all");
 
     let fixture = Fixture::new(&json!({"networking": {"error_backoffs": []}}), respond_with(403));
     assert_eq!(
@@ -165,7 +166,9 @@ async fn distrusted_connections_stay_in_use_if_there_are_no_others() {
 async fn a_login_is_a_renewal_only_if_no_credentials_are_rejected() {
     let (host, credential_store, connection) = renewable(60.0).await;
     let requested = || match lock(&host.tasks).pop() {
-        Some(HostTask::Login(task)) => (task.is_renewal, task.reply.send(Ok(Login::Provided(vec![]))).is_ok()),
+        Some(HostTask::Login(task)) => {
+            (task.is_renewal, task.reply.send(Ok(Login::Provided(vec![]))).is_ok())
+        }
         other => panic!("{other:?}"),
     };
     let replied = async {
