@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower::{BoxError, Service};
 
+use super::happy_eyeballs;
 use crate::time::clock::Clock;
 use crate::time::traffic::Traffic;
 
@@ -36,13 +37,13 @@ impl Service<Uri> for MeteredConnector {
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.tcp.poll_ready(context).map_err(Into::into)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (connecting, clock) = (self.tcp.call(uri), self.clock.clone());
-        async move { Ok(TokioIo::new(Metered::new(connecting.await?.into_inner(), &clock))) }.boxed()
+        let (connecting, clock) = (happy_eyeballs::connect(self.tcp.clone(), uri), self.clock.clone());
+        async move { Ok(TokioIo::new(Metered::new(connecting.await?, &clock))) }.boxed()
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod connector;
 pub mod credentials;
 mod dedicated;
 pub mod exec;
+mod happy_eyeballs;
 pub(crate) mod http1;
 pub mod kubeconfig;
 mod metered;
