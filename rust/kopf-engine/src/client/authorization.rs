@@ -1,14 +1,18 @@
 //! The `Authorization` header: fixed, or read again from a file or an exec plugin.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
 use http::HeaderValue;
 use kopf_core::time::Timestamp;
 use kube::config::{AuthInfo, ExecConfig};
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::task::AbortHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::exec::{self, ExecStatus};
 use crate::error::LoginError;
@@ -45,9 +49,16 @@ pub(crate) struct TokenFile {
 
 pub(crate) struct Plugin {
     config: ExecConfig,
-    current: Mutex<Current>,
-    /// Held while the plugin runs.
-    running: tokio::sync::Mutex<()>,
+    current: Arc<Mutex<Current>>,
+    /// The last renewal. It ends with the connection, but not with the requests that wait for it.
+    renewal: Mutex<Option<Renewal>>,
+}
+
+/// A run of the plugin in a task, and its outcome: the current header.
+#[derive(Clone)]
+struct Renewal {
+    task: AbortHandle,
+    outcome: Shared<BoxFuture<'static, Result<HeaderValue, LoginError>>>,
 }
 
 #[derive(Clone)]
@@ -102,13 +113,13 @@ impl Authorization {
             None => Ok(Self::None),
             Some(Current { value, expiration: None, .. }) => Ok(Self::Fixed(value)),
             Some(current) => {
-                let (current, running) = (Mutex::new(current), tokio::sync::Mutex::default());
-                Ok(Self::Plugin(Box::new(Plugin { config, current, running })))
+                let current = Arc::new(Mutex::new(current));
+                Ok(Self::Plugin(Box::new(Plugin { config, current, renewal: Mutex::default() })))
             }
         }
     }
 
-    /// The current header. May wait for a plugin.
+    /// The current header. Waits for a plugin if its last token has expired. Cancel safe: the plugin goes on.
     ///
     /// # Errors
     /// The token has expired and cannot be renewed.
@@ -148,37 +159,59 @@ impl TokenFile {
 
 impl Plugin {
     async fn header(&self, clock: &Clock) -> Result<HeaderValue, LoginError> {
-        let current = lock(&self.current).clone();
-        let now = clock.now_for_others();
-        if now < current.renewal {
-            return Ok(current.value);
-        }
-        let is_expired = current.expiration.is_some_and(|moment| moment <= now);
-        let running = if is_expired { Some(self.running.lock().await) } else { self.running.try_lock().ok() };
-        let Some(_running) = running else { return Ok(current.value) };
-        // Another request may have renewed it while this one waited.
-        let latest = lock(&self.current).clone();
-        if clock.now_for_others() < latest.renewal {
-            return Ok(latest.value);
-        }
-        match self.renew(clock).await {
-            Ok(value) => Ok(value),
-            Err(_) if !is_expired => {
-                lock(&self.current).renewal = clock.now_for_others().plus(PLUGIN_RETRY);
-                Ok(current.value)
-            }
-            Err(error) => Err(error),
+        match self.current(clock) {
+            (current, Some(renewal)) if current.is_expired(clock) => renewal.outcome.await,
+            (current, _) => Ok(current.value),
         }
     }
 
-    async fn renew(&self, clock: &Clock) -> Result<HeaderValue, LoginError> {
-        let status = exec::run(&self.config).await.map_err(|error| exec::plugin_error(&error))?;
-        let current = current_of(&status, clock)?.ok_or_else(|| {
+    /// The current token, and its renewal if that is due.
+    fn current(&self, clock: &Clock) -> (Current, Option<Renewal>) {
+        let mut last = lock(&self.renewal);
+        let current = lock(&self.current).clone();
+        if clock.now_for_others() < current.renewal {
+            return (current, None);
+        }
+        let running = last.take().filter(|renewal| !renewal.task.is_finished());
+        let renewal = running.unwrap_or_else(|| self.start_renewal(clock));
+        (current, Some(last.insert(renewal).clone()))
+    }
+
+    fn start_renewal(&self, clock: &Clock) -> Renewal {
+        let renewing = renew(self.config.clone(), Arc::clone(&self.current), clock.clone());
+        let task = AbortOnDropHandle::new(tokio::spawn(renewing));
+        let interrupted = || LoginError("The auth plugin was interrupted.".to_owned());
+        Renewal {
+            task: task.abort_handle(),
+            outcome: task.map(move |ended| ended.unwrap_or_else(|_| Err(interrupted()))).boxed().shared(),
+        }
+    }
+}
+
+/// Runs the plugin, and returns the header with its token, or with the old one if that is still valid.
+async fn renew(
+    config: ExecConfig,
+    current: Arc<Mutex<Current>>,
+    clock: Clock,
+) -> Result<HeaderValue, LoginError> {
+    let status = exec::run(&config).await.map_err(|error| exec::plugin_error(&error));
+    let renewed = status.and_then(|status| {
+        current_of(&status, &clock)?.ok_or_else(|| {
             LoginError("The auth plugin gives a certificate now, where it gave a token before.".to_owned())
-        })?;
-        let value = current.value.clone();
-        *lock(&self.current) = current;
-        Ok(value)
+        })
+    });
+    let mut current = lock(&current);
+    match renewed {
+        Ok(renewed) => *current = renewed,
+        Err(error) if current.is_expired(&clock) => return Err(error),
+        Err(_) => current.renewal = clock.now_for_others().plus(PLUGIN_RETRY),
+    }
+    Ok(current.value.clone())
+}
+
+impl Current {
+    fn is_expired(&self, clock: &Clock) -> bool {
+        self.expiration.is_some_and(|moment| moment <= clock.now_for_others())
     }
 }
 
@@ -240,8 +273,8 @@ pub(crate) fn sensitive(text: &str, what: &str) -> Result<HeaderValue, LoginErro
     Ok(value)
 }
 
-fn lock(current: &Mutex<Current>) -> MutexGuard<'_, Current> {
-    current.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

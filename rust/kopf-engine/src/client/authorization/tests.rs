@@ -130,6 +130,48 @@ async fn an_expiring_token_is_renewed_once_for_all_requests() {
 }
 
 #[tokio::test]
+async fn a_renewal_goes_on_although_the_requests_that_wait_for_it_are_abandoned() {
+    let gate = TestFile::new("gate", "");
+    let script = format!("until [ -e {} ]; do sleep 0.02; done", gate.0.display());
+    let (config, runs) = plugin("abandoned", 1000, &script);
+    let clock = Clock::start();
+    let authorization = started(&config, &clock).await;
+    let Authorization::Plugin(plugin) = &authorization else { panic!() };
+    let header = || authorization.header(&clock);
+    std::fs::remove_file(&gate.0).unwrap();
+    lock(&plugin.current).renewal = clock.now().plus(-1.0);
+    let valid = header().now_or_never().expect("a valid token is used without delay");
+    assert_eq!(valid.unwrap().unwrap(), "Bearer t1");
+    lock(&plugin.current).expiration = Some(clock.now().plus(-1.0));
+    assert!(header().now_or_never().is_none());
+    std::fs::write(&gate.0, "").unwrap();
+    assert_eq!(header().await.unwrap().unwrap(), "Bearer t2");
+    assert_eq!(runs.read().lines().count(), 2);
+}
+
+#[tokio::test]
+async fn a_plugin_ends_with_the_connection() {
+    let gate = TestFile::new("endless", "");
+    let script = format!("until [ -e {} ]; do sleep 0.02; done", gate.0.display());
+    let (config, _runs) = plugin("ended", 1000, &script);
+    let clock = Clock::start();
+    let authorization = started(&config, &clock).await;
+    let Authorization::Plugin(plugin) = &authorization else { panic!() };
+    std::fs::remove_file(&gate.0).unwrap();
+    lock(&plugin.current).renewal = clock.now().plus(-1.0);
+    authorization.header(&clock).await.unwrap();
+    let renewal = lock(&plugin.renewal).clone().unwrap();
+    let task = renewal.task.clone();
+    drop((renewal, authorization));
+    let ended = async {
+        while !task.is_finished() {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the plugin is killed");
+}
+
+#[tokio::test]
 async fn a_failing_plugin_is_no_error_while_its_token_is_valid() {
     let (config, runs) = plugin("failing", 1000, "[ $(wc -l < $0) -le 1 ] || exit 1");
     let config = ExecConfig {
@@ -144,6 +186,8 @@ async fn a_failing_plugin_is_no_error_while_its_token_is_valid() {
     let Authorization::Plugin(plugin) = &authorization else { panic!() };
     lock(&plugin.current).renewal = clock.now().plus(-1.0);
     assert_eq!(authorization.header(&clock).await.unwrap().unwrap(), "Bearer t1");
+    let renewal = lock(&plugin.renewal).clone().unwrap();
+    assert_eq!(renewal.outcome.await.unwrap(), "Bearer t1");
     assert_eq!(authorization.header(&clock).await.unwrap().unwrap(), "Bearer t1");
     assert_eq!(runs.read().lines().count(), 2, "not at once again");
     {
