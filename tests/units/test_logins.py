@@ -325,6 +325,13 @@ def test_broken_kubeconfigs_are_login_errors_with_the_file_and_the_field(kubecon
     assert "s3cret" not in str(caught.value)
 
 
+def test_empty_texts_are_as_absent_ones():
+    given = {"server": "http://h", "token": "t", "priority": 0, "insecure": False}
+    texts = dict.fromkeys(["scheme", "ca_path", "username", "password", "default_namespace", "proxy_url"], "")
+    info = kopf.ConnectionInfo(**given, **texts, certificate_data=b"")
+    assert serialize_credentials(info) == given | {"trust_env": False}
+
+
 def test_the_largest_priorities_are_passed():
     for priority in [2**63 - 1, -(2**63)]:
         assert (

@@ -244,7 +244,7 @@ def serialize_credentials(info: Any) -> dict[str, Any]:
     values = {name: getattr(info, name) for name in names}
     if info.trust_env and not info.proxy_url:
         values["proxy_url"] = proxy_from_environment(info.server)
-    fields: dict[str, Any] = {name: _decode(value) for name, value in values.items() if value is not None}
+    fields: dict[str, Any] = {name: _decode(value) for name, value in values.items() if _is_given(value)}
     if info.expiration is not None:
         expiration = info.expiration
         aware = expiration if expiration.tzinfo is not None else expiration.replace(tzinfo=datetime.UTC)
@@ -262,6 +262,11 @@ def proxy_from_environment(server: str) -> str | None:
         return None
     proxy = urllib.request.getproxies().get(url.scheme)
     return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+def _is_given(value: Any) -> bool:
+    # An empty text is none, as in `ConnectionInfo.as_http_headers()` and `as_ssl_context()`.
+    return value is not None and not (isinstance(value, (str, bytes)) and not value)
 
 
 def _decode(value: Any) -> Any:

@@ -108,7 +108,7 @@ fn read_files(paths: &[PathBuf]) -> Result<Kubeconfig, ReadError> {
     })
 }
 
-/// The items that the current context of merged kubeconfigs selects.
+/// The items that the current context of merged kubeconfigs selects, without their empty fields, which kubectl ignores.
 #[derive(Debug)]
 pub struct Current {
     /// The context.
@@ -131,18 +131,17 @@ impl Current {
         };
         let context = file.contexts.iter().find(|named| named.name == name);
         let context = context.ok_or_else(|| missing("context", "current-context", Some(name)))?;
-        let context = context.context.clone().unwrap_or_default();
+        let mut context = context.context.clone().unwrap_or_default();
         let cluster = file.clusters.iter().find(|named| named.name == context.cluster);
         let referred = Some(context.cluster.as_str()).filter(|name| !name.is_empty());
         let cluster =
             cluster.ok_or_else(|| missing("cluster", &format!("contexts[{name}].cluster"), referred))?;
+        let mut cluster = cluster.cluster.clone().unwrap_or_default();
         let user = file.auth_infos.iter().find(|named| Some(&named.name) == context.user.as_ref());
-        Ok(Self {
-            cluster: cluster.cluster.clone().unwrap_or_default(),
-            user: user.map(|named| named.auth_info.clone().unwrap_or_default()),
-            context,
-            name: name.to_owned(),
-        })
+        let mut user = user.map(|named| named.auth_info.clone().unwrap_or_default());
+        context.namespace = context.namespace.filter(|name| !name.is_empty());
+        remove_empty_fields(&mut cluster, user.as_mut());
+        Ok(Self { cluster, user, context, name: name.to_owned() })
     }
 
     /// The user, where it is required.
@@ -153,6 +152,36 @@ impl Current {
         let referrer = || format!("contexts[{}].user", self.name);
         self.user.as_ref().ok_or_else(|| missing("user", &referrer(), self.context.user.as_deref()))
     }
+}
+
+fn remove_empty_fields(cluster: &mut Cluster, user: Option<&mut AuthInfo>) {
+    let texts =
+        [&mut cluster.certificate_authority_data, &mut cluster.tls_server_name, &mut cluster.proxy_url];
+    texts.into_iter().for_each(remove_if_empty);
+    remove_if_folder(&mut cluster.certificate_authority);
+    let Some(user) = user else { return };
+    let texts = [
+        &mut user.username,
+        &mut user.client_certificate_data,
+        &mut user.impersonate,
+        &mut user.impersonate_uid,
+    ];
+    texts.into_iter().for_each(remove_if_empty);
+    [&mut user.client_certificate, &mut user.client_key, &mut user.token_file]
+        .into_iter()
+        .for_each(remove_if_folder);
+    for secret in [&mut user.token, &mut user.client_key_data] {
+        *secret = secret.take().filter(|secret| !secret.expose_secret().is_empty());
+    }
+}
+
+fn remove_if_empty(text: &mut Option<String>) {
+    *text = text.take().filter(|text| !text.is_empty());
+}
+
+/// Removes a path that was empty: kube completes relative paths with the folder of the kubeconfig.
+fn remove_if_folder(path: &mut Option<String>) {
+    *path = path.take().filter(|path| !path.is_empty() && !path.ends_with(std::path::is_separator));
 }
 
 /// The current context, for messages.

@@ -78,7 +78,7 @@ impl Connection {
     ) -> Result<Self, LoginError> {
         let text = serde_json::to_string(&file).unwrap_or_default();
         let current = Current::of(&file)?;
-        let proxy_url = current.cluster.proxy_url.clone().filter(|address| !address.is_empty());
+        let proxy_url = current.cluster.proxy_url.clone();
         let mut config = config_of_context(current, options.compat)?;
         let proxy = match proxy_url {
             Some(address) => Some(Proxy::parse(&address, &config.cluster_url)?),

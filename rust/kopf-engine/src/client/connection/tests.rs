@@ -212,6 +212,15 @@ async fn a_plugin_runs_once_per_connection_and_its_token_is_sent() {
 }
 
 #[tokio::test]
+async fn empty_credentials_do_not_replace_a_plugin() {
+    let script = "echo 'status: {token: of-the-plugin}'";
+    let plugin = format!("exec: {{command: sh, args: [-c, {script:?}], interactiveMode: Never}}");
+    let user = format!("{{token: '', username: '', tokenFile: '', {plugin}}}");
+    let connection = connected("{server: 'https://h:1'}", &user).await.unwrap();
+    assert_eq!(connection.authorization().await.unwrap().unwrap(), "Bearer of-the-plugin");
+}
+
+#[tokio::test]
 async fn contradictory_kubeconfigs_are_rejected() {
     let pem = STANDARD.encode("-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n");
     let cluster = format!(

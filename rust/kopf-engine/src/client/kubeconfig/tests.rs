@@ -44,6 +44,23 @@ fn the_first_value_of_several_files_is_used_and_paths_are_relative_to_their_file
 }
 
 #[test]
+fn empty_fields_are_as_absent_ones() {
+    let folder = Folder::new("empty");
+    let cluster = "server: 'https://h', certificate-authority: '', certificate-authority-data: '', tls-server-name: '', proxy-url: ''";
+    let user = "token: '', tokenFile: '', username: '', client-certificate: '', client-key: '', client-key-data: '', as: ''";
+    let file = GOOD
+        .replace("namespace: mine", "namespace: ''")
+        .replace("server: 'https://h', certificate-authority: ca.crt", cluster)
+        .replace("token: planted", user);
+    let current = Current::of(&read_file(&folder.write("config", &file)).unwrap()).unwrap();
+    assert_eq!(current.context.namespace, None);
+    let fields = serde_json::to_value(&current.cluster).unwrap();
+    assert_eq!(fields, serde_json::json!({"server": "https://h"}));
+    let fields = serde_json::to_value(&current.user).unwrap();
+    assert!(fields.as_object().unwrap().values().all(serde_json::Value::is_null), "{fields}");
+}
+
+#[test]
 fn rejected_files_are_named_with_the_field_and_without_their_secrets() {
     let table = [
         (GOOD.replace("user: {token: planted}", "user: planted"), "has users[0].user that is not a mapping."),
