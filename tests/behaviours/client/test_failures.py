@@ -4,12 +4,15 @@ import asyncio
 import gc
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 
 import kopf
 import pytest
 from kopf import client as errors
+from kopf.testing import Cluster
 
 PLANT = "cGxhbnRlZC1zZWNyZXQ="
 
@@ -51,6 +54,20 @@ def test_the_proxies_of_the_environment_are_not_evaluated_unless_they_are_truste
     monkeypatch.setenv("NO_PROXY", exceptions)
     with kopf.connect_sync(kubeconfig=cluster.kubeconfig) as api:
         assert api.server_version()
+
+
+@pytest.mark.kopf_embedded_only
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "insecure"])
+def test_servers_that_are_not_verified_need_no_certificates_of_the_system(tmp_path, tls):
+    nothing = tmp_path / "nothing"
+    nothing.touch()
+    with Cluster(tls=tls) as cluster:
+        given = {"server": cluster.url, "token": cluster.connection.token, "insecure": tls}
+        info = f"kopf.ConnectionInfo(**{given!r})"
+        code = f"import kopf\nwith kopf.connect_sync({info}) as api: api.server_version()"
+        env = {**os.environ, "SSL_CERT_FILE": str(nothing), "SSL_CERT_DIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", code], env=env, stderr=subprocess.PIPE, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.kopf_embedded_only

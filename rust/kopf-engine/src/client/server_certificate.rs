@@ -28,7 +28,13 @@ pub(super) fn tls_config(config: &Config) -> Result<ClientConfig, LoginError> {
     let unusable = |error: &(dyn std::error::Error + 'static)| {
         LoginError(format!("The credentials cannot be used: {}", explained(error)))
     };
-    let mut tls = config.rustls_client_config().map_err(|error| unusable(&error))?;
+    let is_verified = !config.accept_invalid_certs && config.cluster_url.scheme_str() == Some("https");
+    let mut prepared = config.clone();
+    if !is_verified {
+        // Otherwise, kube loads the certificates of the system, which may have none.
+        prepared.root_cert.get_or_insert_default();
+    }
+    let mut tls = prepared.rustls_client_config().map_err(|error| unusable(&error))?;
     if let Some(trusted) = config.root_cert.as_deref().filter(|_| !config.accept_invalid_certs) {
         let verifier = Verifier::new(trusted).map_err(|error| unusable(&error))?;
         tls.dangerous().set_certificate_verifier(Arc::new(verifier));
