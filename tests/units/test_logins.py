@@ -391,6 +391,8 @@ def test_kubeconfigs_are_merged(tmp_path, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", f"{one}{os.pathsep}{two}")
     info = kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())
     assert (info.server, info.token, info.default_namespace, info.priority) == ("https://h", "first", "n", 10)
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join([str(tmp_path / "none"), str(one), str(two)]))
+    assert kopf.login_with_kubeconfig(settings=kopf.OperatorSettings()) == info
     monkeypatch.setenv("KUBECONFIG", str(two))
     with pytest.raises(kopf.LoginError, match=r"Current context is not set in kubeconfigs."):
         kopf.login_with_kubeconfig(settings=kopf.OperatorSettings())

@@ -287,8 +287,8 @@ def login_with_kubeconfig(*, settings: OperatorSettings, **_: Any) -> credential
     The engine reads the files. The first value of several files is used, and paths are relative to their
     file. Plugins are not executed: such users have no credentials. An unusable file is a `LoginError`, which
     is also an error as in Kopf 1.45: `yaml.YAMLError` for files that cannot be parsed, `KeyError` for
-    references to nothing. A missing file is a `FileNotFoundError`. A cluster without a server is an error
-    later, when it is connected to.
+    references to nothing. Missing files are skipped; if all are missing, it is a `FileNotFoundError`. A
+    cluster without a server is an error later, when it is connected to.
 
     Args:
         settings: The settings of the operator.

@@ -85,12 +85,18 @@ fn expanded(path: &Path) -> PathBuf {
     }
 }
 
-/// Reads and merges all files. The first value of several files is used.
+/// Reads and merges all files. The first value of several files is used. Missing files are skipped, as in kubectl, unless all are
+/// missing.
 ///
 /// # Errors
 /// A file cannot be read, or cannot be parsed as a kubeconfig.
 pub fn read() -> Result<Kubeconfig, ReadError> {
-    read_files(&paths())
+    read_files(&existing(paths()))
+}
+
+fn existing(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let existing: Vec<_> = paths.iter().filter(|path| path.exists()).cloned().collect();
+    if existing.is_empty() { paths } else { existing }
 }
 
 /// Reads one file.
@@ -197,7 +203,7 @@ pub struct CurrentAddress {
 
 /// The current context with its address; none if the kubeconfigs are unusable.
 pub fn current_address() -> Option<CurrentAddress> {
-    address_in(&paths())
+    address_in(&existing(paths()))
 }
 
 fn address_in(paths: &[PathBuf]) -> Option<CurrentAddress> {

@@ -44,6 +44,14 @@ fn the_first_value_of_several_files_is_used_and_paths_are_relative_to_their_file
 }
 
 #[test]
+fn missing_files_are_skipped_unless_all_are_missing() {
+    let folder = Folder::new("missing");
+    let (good, none) = (folder.write("config", GOOD), folder.0.join("none"));
+    assert_eq!(existing(vec![none.clone(), good.clone()]), [good]);
+    assert_eq!(existing(vec![none.clone(), none.clone()]), [none.clone(), none]);
+}
+
+#[test]
 fn empty_fields_are_as_absent_ones() {
     let folder = Folder::new("empty");
     let cluster = "server: 'https://h', certificate-authority: '', certificate-authority-data: '', tls-server-name: '', proxy-url: ''";
