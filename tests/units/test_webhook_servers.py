@@ -221,6 +221,45 @@ def test_changed_files_are_taken_up_without_closing_the_port(files, own_context)
     assert base64.b64decode(second["caBundle"]) == certfile.read_bytes()
 
 
+def test_a_certificate_is_served_until_the_next_one_has_its_key(files):
+    certfile, pkeyfile = files / "cert.pem", files / "key.pem"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    sources = dict.fromkeys(["cafile", "cadata"]) | {
+        "certfile": certfile,
+        "pkeyfile": pkeyfile,
+        "password": "secret",
+    }
+    proxy = tls_proxy.TlsProxy(
+        types.SimpleNamespace(report_certificate=lambda _: None),
+        context,
+        addr="127.0.0.1",
+        port=0,
+        sources=sources,
+        verify_mode=None,
+        build_certificate=kopf.WebhookServer.build_certificate,
+    )
+
+    def is_served() -> bool:
+        trusting = ssl.create_default_context(cadata=proxy.ca_bundle().decode())
+        to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = context.wrap_bio(to_server, to_client, server_side=True)
+        client = trusting.wrap_bio(to_client, to_server, server_hostname="localhost")
+        for side in (client, server, client, server):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        return bool(client.getpeercert())
+
+    assert proxy.reload() and is_served()
+    fresh, key = kopf.WebhookServer.build_certificate(["127.0.0.1", "localhost"], "secret")
+    certfile.write_bytes(fresh)
+    with pytest.raises(ssl.SSLError):
+        proxy.reload()
+    assert is_served()
+    pkeyfile.write_bytes(key)
+    assert proxy.reload() and is_served()
+    assert proxy.ca_bundle() == fresh
+
+
 @pytest.mark.parametrize("own_context", [False, True])
 def test_client_certificates_are_verified_and_passed_on(files, own_context):
     def server(**kwargs: Any) -> kopf.WebhookServer:

@@ -91,6 +91,8 @@ class TlsProxy:
         sources = self._sources
         if self._has_files():
             certfile, pkeyfile = sources["certfile"], sources["pkeyfile"]
+            # A certificate without its key would replace the one in use, and then no client could connect.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, pkeyfile, sources["password"])
             self._context.load_cert_chain(certfile, pkeyfile, sources["password"])
             self._server.report_certificate(pathlib.Path(certfile).read_bytes())
             self._authority = sources["cadata"] or pathlib.Path(sources["cafile"] or certfile).read_bytes()
