@@ -152,6 +152,12 @@ fn certificate_of(given: &Credentials) -> Result<AuthInfo, LoginError> {
     Ok(auth)
 }
 
+/// The file with the client's certificate, if there is one: it may be replaced at any time.
+pub(super) fn certificate_file(auth: &AuthInfo) -> Vec<u8> {
+    let content = auth.client_certificate.as_ref().and_then(|path| std::fs::read(path).ok());
+    content.unwrap_or_default()
+}
+
 /// PEM, either plain or encoded in base64.
 fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
     if data.trim_start().starts_with("-----BEGIN ") {

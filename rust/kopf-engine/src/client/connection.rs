@@ -20,7 +20,7 @@ use kube::config::AuthInfo;
 use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::client::authorization::Authorization;
-use crate::client::config::{config_of, header_of, identity_of, unusable};
+use crate::client::config::{certificate_file, config_of, header_of, identity_of, unusable};
 use crate::client::connector::Proxy;
 use crate::client::http1::{Connector, Http1Client, ResponseBody, SendOptions, Unsent};
 use crate::client::redact::{explained, is_about_certificates};
@@ -130,12 +130,13 @@ impl Connection {
         let proxy = given.proxy_url.as_deref();
         let proxy = proxy.map(|address| Proxy::parse(address, &config.cluster_url)).transpose()?;
         let authorization = header_of(given)?.map_or(Authorization::None, Authorization::Fixed);
+        let fingerprint = fingerprint(&[identity_of(given).as_bytes(), &certificate_file(&config.auth_info)]);
         let connection = Self::new(key, config, proxy, authorization, options)?;
         Ok(Self {
             priority: given.priority,
             expiration: given.expiration,
             default_namespace: given.default_namespace.clone(),
-            fingerprint: fingerprint(&[identity_of(given).as_bytes()]),
+            fingerprint,
             ..connection
         })
     }

@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Connection, ConnectionOptions, fingerprint};
 use crate::client::authorization::{self, Authorization};
-use crate::client::config::{authority_in, check_server, config_of_context};
+use crate::client::config::{authority_in, certificate_file, check_server, config_of_context};
 use crate::client::connector::Proxy;
 use crate::client::exec;
 use crate::client::kubeconfig::{self, Current};
@@ -104,8 +104,10 @@ impl Connection {
             }
         };
         let certificate = config.auth_info.client_certificate_data.clone().unwrap_or_default();
-        // A rotated token counts as other credentials, although the kubeconfig is the same.
-        let fingerprint = fingerprint(&[text.as_bytes(), &authorization.identity(), certificate.as_bytes()]);
+        let file = certificate_file(&config.auth_info);
+        // A rotated token or certificate counts as other credentials, although the kubeconfig is the same.
+        let parts = [text.as_bytes(), &authorization.identity(), certificate.as_bytes(), &file];
+        let fingerprint = fingerprint(&parts);
         let connection = Self::new("login_with_kubeconfig", config, proxy, authorization, options)?;
         Ok(Self { priority: 10, fingerprint, expiration: expiration.map(seconds_of), ..connection })
     }

@@ -233,6 +233,33 @@ async fn contradictory_kubeconfigs_are_rejected() {
 }
 
 #[tokio::test]
+async fn a_rotated_certificate_file_counts_as_other_credentials() {
+    let folder = std::env::temp_dir().join(format!("kopf-certificate-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (certificate, key) = (path("client.crt"), path("client.key"));
+    let rotate = || {
+        let rcgen::CertifiedKey { cert, signing_key } =
+            rcgen::generate_simple_self_signed(["client".to_owned()]).unwrap();
+        std::fs::write(&certificate, cert.pem()).unwrap();
+        std::fs::write(&key, signing_key.serialize_pem()).unwrap();
+    };
+    let given = json!({"server": "https://h:1", "certificate_path": certificate, "private_key_path": key});
+    let user = json!({"client-certificate": certificate, "client-key": key}).to_string();
+    let fingerprints = async || {
+        let provided = Connection::from_credentials("k", &credentials(given.clone()), &options()).unwrap();
+        [provided.fingerprint, connected("{server: 'https://h:1'}", &user).await.unwrap().fingerprint]
+    };
+    rotate();
+    let first = fingerprints().await;
+    assert_eq!(fingerprints().await, first);
+    rotate();
+    let second = fingerprints().await;
+    assert!(first[0] != second[0] && first[1] != second[1], "{first:?} {second:?}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[tokio::test]
 async fn impersonation_is_sent() {
     let connection =
         connected("{server: 'https://h:1'}", "{token: t, as: someone, as-groups: [a, b]}").await.unwrap();
