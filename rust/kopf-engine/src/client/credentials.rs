@@ -29,7 +29,7 @@ use crate::host::{Host, HostTask, LogRecord, Logger, LoginTask};
 use crate::metrics::Counter;
 use crate::time::clock::Clock;
 
-use rejections::{FIRST_RETRIES, RETRIES, Rejected, ran_out};
+use rejections::{FIRST_RETRIES, RETRIES, Rejected, expired, ran_out};
 
 const LOGGER: Logger = Logger::Activities;
 const INTERRUPTED: &str = "The login was interrupted by the operator's exit.";
@@ -277,14 +277,18 @@ impl Store {
 
     fn best(&self) -> Option<Arc<Connection>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        // Expirations are set by other machines, so this is the clock that advances while this machine is suspended.
-        let now = self.clock().now_for_others();
-        let valid = || open.iter().filter(|known| known.expiration.is_none_or(|moment| moment > unix(now)));
+        let valid = || open.iter().filter(|known| self.is_valid(known));
         let highest = valid().map(|known| known.priority).max()?;
         // Connections with the same priority take turns, to spread the load.
         let equals: Vec<_> = valid().filter(|known| known.priority == highest).collect();
         let turn = if equals.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
         equals.get(turn % equals.len()).map(|chosen| Arc::clone(chosen))
+    }
+
+    /// Whether the credentials have not expired yet.
+    fn is_valid(&self, connection: &Connection) -> bool {
+        // Expirations are set by other machines, so this is the clock that advances while this machine is suspended.
+        connection.expiration.is_none_or(|moment| moment > unix(self.clock().now_for_others()))
     }
 
     /// Logs in until there is a connection, or until more logins are useless.
@@ -365,25 +369,15 @@ impl Store {
                 vec![connecting.await.map_err(LoginFailure::Passing)?]
             }
         };
-        let fresh: Vec<_> = {
-            let mut logins = self.logins();
-            let (known, fresh): (Vec<_>, Vec<_>) = found.into_iter().partition(|one: &Connection| {
-                logins
-                    .rejected_fingerprints
-                    .get(&one.key)
-                    .is_some_and(|history| history.contains(&one.fingerprint))
-            });
-            if fresh.is_empty() {
-                let keys = || known.iter().map(|one| one.key.clone()).collect();
-                logins.rejected =
-                    known.first().map(|one| Rejected { server: one.server.clone(), keys: keys() });
-            }
-            fresh.into_iter().map(Arc::new).collect()
-        };
+        let fresh = self.without_rejected(found);
         if fresh.is_empty() {
             let why = "no credentials were retrieved from the login handlers.";
             self.log(Level::Warning, LOGGER, format!("{title} has failed: {why}"));
             return Ok(());
+        }
+        if !fresh.iter().any(|one| self.is_valid(one)) {
+            let keys = fresh.iter().map(|one| &one.key);
+            return Err(LoginFailure::Passing(expired(keys)));
         }
         self.log(Level::Info, LOGGER, format!("{title} has finished."));
         self.replace(fresh);

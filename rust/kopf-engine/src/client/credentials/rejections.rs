@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use kopf_core::backoff::Backoff;
 use kopf_core::log_level::Level;
 
 use super::{LOGGER, Store};
+use crate::client::connection::Connection;
 use crate::error::LoginError;
 use crate::time::duration::seconds;
 
@@ -34,6 +36,20 @@ impl Store {
         let rejected = logins.newly_rejected.take()?;
         logins.rejected_logins = logins.rejected_logins.saturating_add(1);
         (logins.rejected_logins > 1).then_some(rejected)
+    }
+
+    /// The connections of a login without those whose credentials were rejected recently.
+    pub(super) fn without_rejected(&self, found: Vec<Connection>) -> Vec<Arc<Connection>> {
+        let mut logins = self.logins();
+        let (known, fresh): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| {
+            let history = logins.rejected_fingerprints.get(&one.key);
+            history.is_some_and(|history| history.contains(&one.fingerprint))
+        });
+        if fresh.is_empty() {
+            let keys = || known.iter().map(|one| one.key.clone()).collect();
+            logins.rejected = known.first().map(|one| Rejected { server: one.server.clone(), keys: keys() });
+        }
+        fresh.into_iter().map(Arc::new).collect()
     }
 
     /// Waits before the next login. The log line begins with `what`. Returns the error if the next login would be useless.
@@ -76,6 +92,14 @@ pub(super) fn ran_out(rejected: Option<&Rejected>) -> LoginError {
         None => NOT_FOUND.to_owned(),
     };
     LoginError(format!("{RAN_OUT} {reason}"))
+}
+
+/// The error when all credentials of a login have already expired.
+pub(super) fn expired<'k>(keys: impl Iterator<Item = &'k String>) -> LoginError {
+    let keys = keys.map(String::as_str).collect::<Vec<_>>().join(", ");
+    LoginError(format!(
+        "{RAN_OUT} Those from {keys} have already expired: check `expiration` and the clock of this machine."
+    ))
 }
 
 impl fmt::Display for Rejected {

@@ -104,6 +104,18 @@ async fn a_login_that_fails_for_good_is_an_error_at_once() {
 }
 
 #[tokio::test]
+async fn credentials_that_have_already_expired_at_the_login_are_named() {
+    let (host, credential_store) = credential_store(&[]);
+    let expired = Ok(vec![("k", credentials("1", 0, Some(1.0))), ("other", credentials("1", 0, Some(2.0)))]);
+    let (got, ()) = tokio::join!(credential_store.connection(), log_in(&host, expired));
+    let text = got.err().unwrap().0;
+    assert!(
+        text.contains("Ran out of valid credentials. Those from k, other have already expired"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
 async fn other_credentials_are_used_after_a_401_but_not_after_a_403() {
     let respond_with = |status: u16| move |_: &Got| -> FakeResponse { (status, Some(json!({}))) };
     let fixture = Fixture::new(&json!({"networking": {"error_backoffs": []}}), respond_with(401));
