@@ -74,12 +74,13 @@ pub(crate) fn config_of(given: &Credentials, compat: bool) -> Result<Config, Log
 ///
 /// kube's own conversion is not used: it also evaluates the proxies of the environment.
 pub(super) fn config_of_context(current: Current, compat: bool) -> Result<Config, LoginError> {
-    let Current { context, cluster, user, .. } = current;
+    let Current { context, mut cluster, user, .. } = current;
     let address = cluster.server.as_deref().ok_or_else(|| unusable(&KubeconfigError::MissingClusterUrl))?;
     let url: Uri = address.parse().map_err(|error| unusable(&KubeconfigError::ParseClusterUrl(error)))?;
     check_server(&url)?;
     let mut config = Config::new(url);
     // The authority in base64, or the content of its file.
+    cluster.certificate_authority_data = cluster.certificate_authority_data.map(|data| in_one_line(&data));
     let described = ExecAuthCluster::try_from(&cluster).map_err(|error| unusable(&error))?;
     let authority = described.certificate_authority_data.as_deref();
     config.root_cert = authority.map(certificates_in).transpose().map_err(|error| unusable(&error))?;
@@ -92,10 +93,18 @@ pub(super) fn config_of_context(current: Current, compat: bool) -> Result<Config
         config.default_namespace = namespace;
     }
     config.auth_info = user.unwrap_or_default();
+    let AuthInfo { client_certificate_data: certificate, client_key_data: key, .. } = &mut config.auth_info;
+    *certificate = certificate.take().map(|data| in_one_line(&data));
+    *key = key.take().map(|data| SecretString::from(in_one_line(data.expose_secret())));
     if let Some(plugin) = config.auth_info.exec.as_mut().filter(|plugin| plugin.provide_cluster_info) {
         plugin.cluster = Some(described);
     }
     Ok(config)
+}
+
+/// Base64 without whitespace, which kube does not skip.
+fn in_one_line(base64: &str) -> String {
+    base64.split_whitespace().collect()
 }
 
 pub(super) fn unusable(error: &(dyn std::error::Error + 'static)) -> LoginError {
@@ -163,6 +172,7 @@ fn pem_of(data: &str, what: &str) -> Result<Vec<u8>, LoginError> {
     if data.trim_start().starts_with("-----BEGIN ") {
         return Ok(data.as_bytes().to_vec());
     }
-    let compact: String = data.split_whitespace().collect();
-    STANDARD.decode(compact).map_err(|_| LoginError(format!("{what}: neither PEM nor base64 of PEM.")))
+    STANDARD
+        .decode(in_one_line(data))
+        .map_err(|_| LoginError(format!("{what}: neither PEM nor base64 of PEM.")))
 }

@@ -260,6 +260,22 @@ async fn a_rotated_certificate_file_counts_as_other_credentials() {
 }
 
 #[tokio::test]
+async fn certificates_in_base64_may_have_line_breaks() {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["h".to_owned()]).unwrap();
+    let in_lines = |pem: &str| {
+        let text = STANDARD.encode(pem);
+        let lines: Vec<_> = text.as_bytes().chunks(76).map(String::from_utf8_lossy).collect();
+        lines.join("\n") + "\n"
+    };
+    let certificate = in_lines(&cert.pem());
+    let cluster = json!({"server": "https://h:1", "certificate-authority-data": certificate});
+    let key = in_lines(&signing_key.serialize_pem());
+    let user = json!({"client-certificate-data": certificate, "client-key-data": key});
+    assert!(connected(&cluster.to_string(), &user.to_string()).await.is_ok());
+}
+
+#[tokio::test]
 async fn impersonation_is_sent() {
     let connection =
         connected("{server: 'https://h:1'}", "{token: t, as: someone, as-groups: [a, b]}").await.unwrap();
