@@ -325,7 +325,7 @@ class NetworkingSettings(ChangeTracked):
     """Whether to wait for the time in `Retry-After` even if it is longer than the pause."""
 
     trust_env: bool = False
-    """Whether to use proxies and netrc of the environment, if Kopf finds the credentials itself."""
+    """Whether to use the proxies of the environment, if Kopf finds the credentials itself."""
 
     compression: bool = False
     """Whether responses may be compressed, for slow networks; not those of watches."""

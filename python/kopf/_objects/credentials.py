@@ -67,7 +67,7 @@ class ConnectionInfo(KubeContext):
         private_key_path: The path of its private key.
         private_key_data: The private key itself.
         proxy_url: The URL of the proxy; None: no proxy, unless by `trust_env`.
-        trust_env: Whether to use proxies and netrc of the environment.
+        trust_env: Whether to use the proxies of the environment (`HTTPS_PROXY`, `NO_PROXY`).
     """
 
     ca_path: PathT | None = None

@@ -29,13 +29,12 @@ async def connect(
 ) -> AsyncIterator[Api]:
     """Connect to a cluster without an operator, for coroutines.
 
-    The credentials are those of `info`; else of the kubeconfig (`KUBECONFIG`, or `~/.kube/config`), with
-    its current or with another context; else of the pod's service account. The connection is closed at the
-    end of the block.
+    The credentials are those of `info`, or of the given kubeconfig or context. Without any of them, they
+    are those of an operator without login handlers: of the kubeconfigs in `KUBECONFIG`, else of the pod's
+    service account, else of `~/.kube/config`. The connection is closed at the end of the block.
 
     Args:
-        info: The server and the credentials; by default, those of the kubeconfig, else of the service
-            account.
+        info: The server and the credentials.
         context: A context of the kubeconfig; by default, its current one.
         kubeconfig: The path of the kubeconfig; by default, `KUBECONFIG`, or `~/.kube/config`.
         user_agent: The user agent of the requests.
@@ -58,8 +57,7 @@ def connect_sync(
     """Connect to a cluster without an operator, for threads; the same as `connect()` otherwise.
 
     Args:
-        info: The server and the credentials; by default, those of the kubeconfig, else of the service
-            account.
+        info: The server and the credentials.
         context: A context of the kubeconfig; by default, its current one.
         kubeconfig: The path of the kubeconfig; by default, `KUBECONFIG`, or `~/.kube/config`.
         user_agent: The user agent of the requests.
