@@ -138,12 +138,13 @@ pub(super) fn authority_in(path: &str) -> Result<Vec<Vec<u8>>, LoginError> {
     })?)
 }
 
-/// The certificates in PEM, in DER.
+/// The certificates among the PEM blocks of a text, in DER.
 fn certificates_in(text: &[u8]) -> Result<Vec<Vec<u8>>, LoginError> {
     let blocks = pem::parse_many(text).map_err(|error| {
         LoginError(format!("The authority's certificates are not in the PEM format: {error}"))
     })?;
-    Ok(blocks.into_iter().map(pem::Pem::into_contents).collect())
+    let is_certificate = |block: &pem::Pem| matches!(block.tag(), "CERTIFICATE" | "X509 CERTIFICATE");
+    Ok(blocks.into_iter().filter(is_certificate).map(pem::Pem::into_contents).collect())
 }
 
 fn certificate_of(given: &Credentials) -> Result<AuthInfo, LoginError> {

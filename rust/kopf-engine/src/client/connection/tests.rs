@@ -55,6 +55,14 @@ fn an_authority_for_an_insecure_connection_is_a_contradiction() {
 }
 
 #[test]
+fn other_blocks_of_an_authority_are_ignored() {
+    let [certificate, key] = ["CERTIFICATE", "PRIVATE KEY"]
+        .map(|tag| format!("-----BEGIN {tag}-----\nAA==\n-----END {tag}-----\n"));
+    let given = credentials(json!({"server": "https://host", "ca_data": format!("{key}{certificate}{key}")}));
+    assert_eq!(config_of(&given, false).unwrap().root_cert, Some(vec![vec![0]]));
+}
+
+#[test]
 fn the_header_is_that_of_the_user_else_of_the_token() {
     let table = [
         (json!({"token": " t\n"}), Some("Bearer t")),
