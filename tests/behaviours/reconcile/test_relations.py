@@ -147,11 +147,12 @@ def test_1_14_11_both_ends_of_a_mapping_are_reconciled(run, make, cluster):
     assert (calls[0], sorted(calls[1:3]), calls[3:]) == ("a", ["a", "b"], ["b"])
 
 
+# Asynchronous: the worker of a thread pool may end after the call is settled, which is a call of Python.
 NAMED = """
 import kopf
 
 @kopf.on.reconcile("widgets", watches=[kopf.watch("secrets", by="{path}")])
-def sync(name, memo, **_):
+async def sync(name, memo, **_):
     memo.calls.append(("sync", name))
 """
 
