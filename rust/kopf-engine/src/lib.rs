@@ -58,6 +58,7 @@ pub mod other_operators;
 pub mod patching;
 pub mod peering;
 pub mod reconciling;
+pub mod spans;
 pub mod status;
 pub mod supervision;
 pub mod task_context;

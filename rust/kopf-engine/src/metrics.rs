@@ -18,7 +18,7 @@ use kopf_core::handler::Handler;
 use kopf_core::resource::Resource;
 use tokio::time::Instant;
 
-pub use handler::HandlerTable;
+pub use handler::{HandlerTable, outcome_name};
 pub use instruments::{Counter, Histogram};
 pub use resource::{
     AcceptedPatches, ConnectionEnd, EndedCycle, PatchMetrics, PatchPart, ResourceMetrics, WatchMetrics,

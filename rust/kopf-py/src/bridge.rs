@@ -187,7 +187,6 @@ impl HostQueue {
 
 impl Host for HostQueue {
     fn submit(&self, task: HostTask) {
-        task.trace();
         #[cfg(feature = "testing")]
         crate::panics::on_submit(&task);
         self.put(HostItem::Task(task));
@@ -196,8 +195,6 @@ impl Host for HostQueue {
     fn submit_all(&self, tasks: Vec<HostTask>) {
         #[cfg(feature = "testing")]
         tasks.iter().for_each(crate::panics::on_submit);
-        // A trace is put into the queue as well, so it needs the lock.
-        tasks.iter().for_each(HostTask::trace);
         let wakes_for_everything = self.wakes_for_everything.load(Ordering::Relaxed);
         let wakes = {
             let mut queue = self.lock();

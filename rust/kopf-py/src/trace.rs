@@ -33,7 +33,7 @@ pub(crate) fn set_enabled(queue: &Arc<HostQueue>, is_enabled: bool) {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     let is_any = {
         let mut queues = queues();
-        queues.retain(|known| known.upgrade().is_some_and(|known| !Arc::ptr_eq(&known, queue)));
+        queues.retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(queue)));
         if is_enabled {
             queues.push(Arc::downgrade(queue));
         }
@@ -62,7 +62,12 @@ fn send(line: String) {
 }
 
 /// Writes one line per event, and one per span when it closes, with its duration.
+///
+/// A line has the fields of [`INHERITED`] of the spans around it, so that the lines of one cycle and of one cause are found by them.
 struct PythonLayer;
+
+/// The fields that the lines of inner spans have as well.
+const INHERITED: [&str; 3] = ["cycle", "run", "cause"];
 
 struct OpenSpan {
     begun: Instant,
@@ -84,7 +89,7 @@ impl<S: Subscriber + for<'l> LookupSpan<'l>> Layer<S> for PythonLayer {
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        let mut line = Line(format!("{}:", attributes.metadata().name()));
+        let mut line = Line::new(attributes.metadata().name());
         attributes.record(&mut line);
         span.extensions_mut().insert(OpenSpan { begun: Instant::now(), line });
     }
@@ -97,9 +102,9 @@ impl<S: Subscriber + for<'l> LookupSpan<'l>> Layer<S> for PythonLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut line = Line(format!("{}:", event.metadata().name()));
+        let mut line = Line::new(event.metadata().name());
         event.record(&mut line);
-        send(line.0);
+        send(line.text);
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
@@ -107,18 +112,42 @@ impl<S: Subscriber + for<'l> LookupSpan<'l>> Layer<S> for PythonLayer {
         let open = span.extensions_mut().remove::<OpenSpan>();
         if let Some(OpenSpan { begun, mut line }) = open {
             line.add("duration", format_args!("{:.6}s", begun.elapsed().as_secs_f64()));
-            send(line.0);
+            for outer in span.scope().skip(1) {
+                if let Some(outer) = outer.extensions().get::<OpenSpan>() {
+                    line.inherit(&outer.line);
+                }
+            }
+            send(line.text);
         }
     }
 }
 
 /// A line with the fields as `name=value`.
-struct Line(String);
+struct Line {
+    text: String,
+    inherited: [Option<String>; INHERITED.len()],
+}
 
 impl Line {
+    fn new(name: &str) -> Self {
+        Self { text: format!("{name}:"), inherited: Default::default() }
+    }
+
     fn add(&mut self, name: &str, value: fmt::Arguments<'_>) {
         // Writing to a string does not fail.
-        let _ = write!(self.0, " {name}={value}");
+        let _ = write!(self.text, " {name}={value}");
+        if let Some(position) = INHERITED.iter().position(|inherited| *inherited == name) {
+            self.inherited[position] = Some(value.to_string());
+        }
+    }
+
+    /// Adds the inherited fields that the line does not have.
+    fn inherit(&mut self, outer: &Self) {
+        for (position, name) in INHERITED.into_iter().enumerate() {
+            if let (None, Some(value)) = (&self.inherited[position], &outer.inherited[position]) {
+                self.add(name, format_args!("{value}"));
+            }
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use crate::host::{ActivationTask, CycleId, HostTask, Responder};
 use crate::object_key::key_of;
 use crate::objects::dispatcher::Dispatcher;
 use crate::objects::slots::Slot;
+use crate::spans::indexing_span;
 
 /// Maximum number of objects of one watch that are indexed concurrently.
 const WINDOW: usize = 1_000;
@@ -147,6 +148,7 @@ impl InitialIndexer {
             uid: Arc::clone(&key),
             resource: Arc::clone(&resource_handlers.resource),
             event: event.kind,
+            span: indexing_span(cycle, &resource_handlers.resource, &event.object),
             object: event.object,
             activation: Activation {
                 commands: vec![Command::CallIndexers(index_pass.clone())],

@@ -13,7 +13,7 @@ pub mod reconcile;
 use std::fmt;
 use std::sync::Arc;
 
-use kopf_core::activation::{Activation, Command, Completion};
+use kopf_core::activation::{Activation, Completion};
 use kopf_core::cause::EventType;
 use kopf_core::daemon::StopReasons;
 use kopf_core::handling::attempt::{Attempt, Outcome};
@@ -24,6 +24,7 @@ use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use tokio::sync::{Notify, oneshot};
+use tracing::Span;
 
 use crate::error::Failure;
 use crate::host::admission::AdmissionReviewTask;
@@ -138,31 +139,6 @@ pub enum HostTask {
     CacheKeys(Box<CacheKeysTask>),
 }
 
-impl HostTask {
-    /// Traces the start of a part of a cycle: the object, the cause, and the number of handlers.
-    pub fn trace(&self) {
-        let Self::Activation(task) = self else { return };
-        let handlers = || {
-            let commands = task.activation.commands.iter();
-            commands
-                .filter(|command| {
-                    matches!(command, Command::CallChangeHandler { .. } | Command::CallEventHandler { .. })
-                })
-                .count()
-        };
-        tracing::debug!(
-            name: "cycle",
-            cycle = task.cycle,
-            resource = %task.resource,
-            namespace = task.object.namespace().unwrap_or_default(),
-            object = task.object.name().unwrap_or_default(),
-            event = task.event.as_str().unwrap_or("LISTED"),
-            cause = task.activation.change.as_ref().map_or("none", |change| change.reason.as_str()),
-            handlers = handlers(),
-        );
-    }
-}
-
 /// One activation of a cycle. The activations of a cycle share the patch.
 #[derive(Debug)]
 pub struct ActivationTask {
@@ -178,6 +154,8 @@ pub struct ActivationTask {
     pub object: Arc<Object>,
     /// The commands to run.
     pub activation: Activation,
+    /// The span of its traces, for those of its calls.
+    pub span: Span,
     /// Receives the outcomes; none if the activation was lost.
     pub reply: Responder<Option<Completion>>,
 }
@@ -218,6 +196,8 @@ pub struct CallDaemonTask {
     pub object: Arc<Object>,
     /// The handler to call, and its limits.
     pub attempt: Attempt,
+    /// The span of its traces, for that of the call.
+    pub span: Span,
     /// Keep the transformation functions of the previous call, as they could not be applied.
     pub keep_fns: bool,
     /// Receives the result; none if the call is lost.

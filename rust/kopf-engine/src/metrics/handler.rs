@@ -15,6 +15,22 @@ pub(super) const OUTCOMES: [&str; 6] = ["succeeded", "delayed", "errored", "fail
 /// Maximum number of ids; further handlers share one.
 const MOST_IDS: usize = 500;
 
+/// The name of the outcome, in metrics and traces.
+pub fn outcome_name(outcome: &Outcome) -> &'static str {
+    OUTCOMES[number_of(outcome)]
+}
+
+/// The index of the outcome in [`OUTCOMES`].
+const fn number_of(outcome: &Outcome) -> usize {
+    match (outcome.final_, outcome.failed, outcome.is_exception) {
+        (true, true, _) => 3,
+        (true, false, true) => 4,
+        (true, false, false) => 0,
+        (false, _, true) => 2,
+        (false, _, false) => 1,
+    }
+}
+
 /// The metrics of the handlers with one id.
 #[derive(Debug)]
 pub struct HandlerMetrics {
@@ -118,14 +134,7 @@ impl HandlerTable {
 impl HandlerMetrics {
     /// Counts a call.
     pub fn on_outcome(&self, outcome: &Outcome) {
-        let number = match (outcome.final_, outcome.failed, outcome.is_exception) {
-            (true, true, _) => 3,
-            (true, false, true) => 4,
-            (true, false, false) => 0,
-            (false, _, true) => 2,
-            (false, _, false) => 1,
-        };
-        self.outcomes[number].increment();
+        self.outcomes[number_of(outcome)].increment();
     }
 
     /// Counts a call that was cancelled.

@@ -17,11 +17,13 @@ use kopf_core::persistence::Persistence;
 use kopf_core::resource::Resource;
 use kopf_core::writes::{Action, Content, Request, WriteContext, WriteOutcome, WriteRequest, Writing};
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
 use crate::client::{Client, RequestBody};
 use crate::error::RequestError;
 use crate::host::{ApplyPatchFnsTask, CycleId, Host, HostTask, LogRecord};
 use crate::metrics::{AcceptedPatches, PatchPart};
+use crate::spans::write_span;
 use crate::time::duration::seconds;
 
 mod denials;
@@ -60,6 +62,11 @@ pub struct Patching<'a> {
 impl Patching<'_> {
     /// Writes the changes of the cycle to the object as seen by it.
     pub async fn apply(&self, object: &Arc<Object>, cycle: CycleId, request: WriteRequest) -> WriteOutcome {
+        let span = write_span(self.resource, object, self.handling);
+        self.send_all(object, cycle, request).instrument(span).await
+    }
+
+    async fn send_all(&self, object: &Arc<Object>, cycle: CycleId, request: WriteRequest) -> WriteOutcome {
         let context = self.context();
         let mut accepted = AcceptedPatches::new(self.client.patch_metrics());
         let mut writing = Writing::new(Arc::clone(object), request, &context);

@@ -10,6 +10,7 @@ use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::schedule::{Call, Conclusion, Grant, Priority, ReconcileResult};
 use kopf_core::time::Timestamp;
+use tracing::Span;
 
 use super::Reconcilers;
 use super::effects::{Effects, Inspect};
@@ -17,6 +18,7 @@ use super::event::described;
 use super::state::{Deadline, Reconciler, Run, State, kept};
 use crate::host::reconcile::{Cancellation, InspectTask, ReconcileCall, ReconcileReply, ReconcileTask};
 use crate::host::{LogRecord, Responder, RunId};
+use crate::spans::reconciliation_span;
 
 /// The patch that a call has left.
 pub(super) struct CallPatch {
@@ -28,6 +30,7 @@ pub(super) struct CallPatch {
     pub(super) fns: bool,
     pub(super) conditions: Option<ConditionChanges>,
     pub(super) result: ReconcileResult,
+    pub(super) span: Span,
 }
 
 impl State {
@@ -97,6 +100,8 @@ impl State {
             let text = format!("{label} is called: {reason}.");
             effects.records.push(LogRecord::local(Level::Debug, &primary.object, text));
         }
+        let id = self.rules.registry.handlers.get(*handler).map_or("", |handler| &*handler.id);
+        let span = reconciliation_span(run, id, &primary.resource, &primary.object);
         let replying = Arc::clone(shared);
         effects.jobs.push(ReconcileTask::Call(Box::new(ReconcileCall {
             run,
@@ -119,6 +124,7 @@ impl State {
             is_stopping: false,
             is_cancelled: false,
             started: now,
+            span,
         };
         self.runs.insert(run, entry);
         self.establish(index, &key, now, effects);
@@ -180,6 +186,7 @@ impl State {
     ) -> Option<CallPatch> {
         let entry = self.runs.get(&run)?;
         let (index, key, is_cancelled) = (entry.reconciler, Arc::clone(&entry.uid), entry.is_cancelled);
+        let span = entry.span.clone();
         let Reconciler { primaries, label, .. } = &self.reconcilers[index];
         let Some(primary) = primaries.get(&key) else {
             self.finish(run, ReconcileResult::Cancelled, None, now, effects);
@@ -199,7 +206,17 @@ impl State {
             return None;
         }
         let (resource, object) = (Arc::clone(&primary.resource), Arc::clone(&primary.object));
-        Some(CallPatch { uid: key, reconciler: index, resource, object, patch, fns, conditions, result })
+        Some(CallPatch {
+            uid: key,
+            reconciler: index,
+            resource,
+            object,
+            patch,
+            fns,
+            conditions,
+            result,
+            span,
+        })
     }
 
     /// Ends a call after its writes. `latest` is the state in the response to the last one.

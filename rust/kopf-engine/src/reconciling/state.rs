@@ -15,6 +15,7 @@ use kopf_core::relations::ObjectName;
 use kopf_core::resource::Resource;
 use kopf_core::schedule::{Call, PrimarySchedule, SchedulePolicy, WorkQueue};
 use kopf_core::time::Timestamp;
+use tracing::Span;
 
 use super::OwnWrites;
 use super::cycles::Cycles;
@@ -131,6 +132,8 @@ pub(super) struct Run {
     /// It is cancelled: its patch is not written.
     pub(super) is_cancelled: bool,
     pub(super) started: Timestamp,
+    /// The span of its traces.
+    pub(super) span: Span,
 }
 
 impl State {

@@ -10,6 +10,7 @@ use kopf_core::persistence::finalizer::Edit;
 use kopf_core::request_error::RequestError;
 use kopf_core::schedule::ReconcileResult;
 use kopf_core::writes::{WriteFailure, WriteOutcome, WriteRequest};
+use tracing::Instrument as _;
 
 use super::Reconcilers;
 use super::calls::CallPatch;
@@ -41,7 +42,7 @@ impl Reconcilers {
         let shared = Arc::clone(self);
         let writing = async move {
             let opened = shared.state().open_write(run).unwrap_or_default();
-            let outcome = shared.apply(run, &patch).await;
+            let outcome = shared.apply(run, &patch).instrument(patch.span.clone()).await;
             shared.on_written(run, &patch, &opened, &outcome);
         };
         self.spawn("The patching after a reconciler", writing);

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use kopf_core::activation::{Activation, Completion};
-use kopf_core::object_worker::RunningCycle;
 use tokio::sync::oneshot;
 
 use super::Worker;
 use crate::host::{ActivationTask, HostTask, Responder};
+use crate::objects::open_cycle::OpenCycle;
 
 impl Worker {
     /// Submits an activation and waits for its completion; none if the host drops it.
     pub(super) async fn activate(
         &self,
-        running: &mut RunningCycle,
+        running: &mut OpenCycle,
         activation: Activation,
         is_first: bool,
     ) -> Option<Completion> {
@@ -21,6 +21,7 @@ impl Worker {
             Box::pin(self.await_reconciliations()).await;
         }
         let (reply, receiver) = oneshot::channel();
+        let span = running.activation_span(&activation);
         let submitted = self.shared().base.clock.now();
         self.dispatcher.count_calls(running, &activation, is_first, submitted);
         self.shared().base.host.submit(HostTask::Activation(ActivationTask {
@@ -30,11 +31,12 @@ impl Worker {
             event: running.event().kind,
             object: Arc::clone(running.object()),
             activation,
+            span: span.clone(),
             reply: Responder::through(reply),
         }));
         let waiting = (self.shared().activations.begin(submitted), self.signals.wait_outside());
         let mut completion = receiver.await.ok()?;
-        drop(waiting);
+        drop((waiting, span));
         self.shared().base.metrics.handlers.on_completion(&completion, submitted);
         if running.is_indexing()
             && let Some(slot) = self.dispatcher.slots().get(&self.key)

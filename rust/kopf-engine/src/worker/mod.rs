@@ -9,15 +9,16 @@ use kopf_core::cycle::{Decision, EffectResult};
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::log_level::Level;
 use kopf_core::object_worker::{
-    CycleEffect, DecidedWrite, DecisionResult, NextAction, QueuedEvent, RunningCycle, SleepKind, Transition,
-    WorkerLog,
+    CycleEffect, DecidedWrite, DecisionResult, NextAction, QueuedEvent, SleepKind, Transition, WorkerLog,
 };
 use kopf_core::time::Timestamp;
+use tracing::Instrument as _;
 
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
 use crate::host::{CycleId, HostTask, LogRecord, Logger};
 use crate::objects::dispatcher::{CycleError, CycleSummary, Dispatcher, WorkerTask};
+use crate::objects::open_cycle::OpenCycle;
 use crate::objects::worker_signals::WorkerSignals;
 use crate::supervision::guarded;
 use crate::term_work::EnteredTerm;
@@ -86,10 +87,11 @@ impl Worker {
                 WorkerTask::Cycle(running) => (running.id, running.event().clone()),
                 WorkerTask::Write { id, write, .. } => (*id, write.event.clone()),
             };
+            let span = task.span().clone();
             let is_over = tokio::select! {
                 biased;
                 () = self.term.ending.cancelled() => Box::pin(self.cancel(id)).await,
-                done = guarded("The cycle of the object", self.execute(task)) => {
+                done = guarded("The cycle of the object", self.execute(task)).instrument(span) => {
                     if let Err(panicked) = done {
                         self.recover(id, event, &panicked.into(), true);
                     }
@@ -148,7 +150,7 @@ impl Worker {
 
     /// Executes the actions of the object until the next cycle, and opens it; none if the object is idle, or the operator is
     /// stopping. The permit is released during sleeps, so that a sleeping object does not block others; Kopf 1.45 holds it.
-    async fn next_cycle(&self, permit: &mut WorkerPermit<'_>) -> Option<Box<RunningCycle>> {
+    async fn next_cycle(&self, permit: &mut WorkerPermit<'_>) -> Option<Box<OpenCycle>> {
         let mut slept_until = None;
         loop {
             permit.acquire().await;
@@ -203,7 +205,7 @@ impl Worker {
     }
 
     /// Opens the cycle of the event; none if that has panicked.
-    fn open(&self, event: QueuedEvent) -> Option<Box<RunningCycle>> {
+    fn open(&self, event: QueuedEvent) -> Option<Box<OpenCycle>> {
         let start = self.dispatcher.with_slots(|slots, effects| {
             let slot = slots.get(&self.key)?;
             self.dispatcher.prepare(slot, event, effects)
@@ -269,7 +271,7 @@ impl Worker {
     async fn execute(&self, task: WorkerTask) {
         let mut running = match task {
             WorkerTask::Cycle(running) => running,
-            WorkerTask::Write { id, closed, summary, write } => {
+            WorkerTask::Write { id, closed, summary, write, .. } => {
                 return self.write((id, closed), summary, write).await;
             }
         };
@@ -291,7 +293,7 @@ impl Worker {
         }
     }
 
-    fn decide(&self, running: &RunningCycle, decision: Decision) -> Option<DecisionResult> {
+    fn decide(&self, running: &OpenCycle, decision: Decision) -> Option<DecisionResult> {
         let current = self.shared().base.live_config.get();
         let (context, now) = (self.dispatcher.worker_context(&current), self.shared().base.clock.now());
         let mut slots = self.dispatcher.slots();
@@ -316,7 +318,7 @@ impl Worker {
     }
 
     /// Executes the effects of the cycle until its decision; none if the host does not complete an activation.
-    async fn drive(&self, running: &mut RunningCycle) -> Option<Box<Decision>> {
+    async fn drive(&self, running: &mut OpenCycle) -> Option<Box<Decision>> {
         let mut has_called = running.has_run();
         loop {
             if self.is_paused() {
@@ -344,11 +346,7 @@ impl Worker {
 
     /// Starts and stops daemons and timers; waits a moment for those that stop. Returns the delay until the next check, and whether
     /// they hold the deletion.
-    async fn apply_daemon_diff(
-        &self,
-        desired: &DesiredDaemons,
-        running: &RunningCycle,
-    ) -> (Option<f64>, bool) {
+    async fn apply_daemon_diff(&self, desired: &DesiredDaemons, running: &OpenCycle) -> (Option<f64>, bool) {
         let apply = |desired: &DesiredDaemons| {
             let mut slots = self.dispatcher.slots();
             let slot = slots.get(&self.key)?;

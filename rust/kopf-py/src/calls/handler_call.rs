@@ -10,6 +10,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySendResult};
+use tracing::{Span, field};
 
 use crate::calls::awaited::{Awaited, Input, thrown};
 use crate::calls::coroutine_attributes::{name_of, of_awaited};
@@ -43,6 +44,8 @@ pub(super) struct State {
     pub(super) outcome: Option<Py<OutcomeView>>,
     pub(super) result: Option<Py<PyAny>>,
     pub(super) error: Option<Py<PyAny>>,
+    /// The span of the traces of the call.
+    pub(super) span: Span,
 }
 
 pub(super) enum Stage {
@@ -98,6 +101,7 @@ impl HandlerCall {
             outcome: None,
             result: None,
             error: None,
+            span: Span::none(),
         });
         Self { invoker, prepared, attempt, logger, results, keep_error, ended, state }
     }
@@ -262,6 +266,7 @@ fn resume<'py>(slf: &Bound<'py, HandlerCall>, input: Input<'py>) -> PyResult<Opt
                 call.state().stage = Stage::Created(kwargs);
                 return Err(PyTypeError::new_err("can't send non-None value to a just-started coroutine"));
             }
+            call.start_span(py);
             match call.check_limits(py) {
                 Ok(Some(outcome)) => Ok(Step::Rejected(outcome)),
                 Ok(None) => call.begin(kwargs.into_bound(py)),
@@ -299,6 +304,28 @@ impl HandlerCall {
         Some(self.state().stage.awaited()?.awaitable.clone_ref(py))
     }
 
+    /// Starts the span of the call: inside that of its activation, or of the call of its parent.
+    fn start_span(&self, py: Python<'_>) {
+        let outer = self.attempt.get().take_span();
+        let span = outer.in_scope(|| {
+            tracing::debug_span!(
+                target: "kopf_engine::calls",
+                "call",
+                handler = self.id(py),
+                retry = self.attempt.get().0.retry,
+                outcome = field::Empty,
+            )
+        });
+        self.state().span = span;
+    }
+
+    /// The id of the handler.
+    fn id(&self, py: Python<'_>) -> String {
+        let handler = self.prepared.bind(py).getattr(intern!(py, "handler"));
+        let id = handler.and_then(|handler| handler.getattr(intern!(py, "id"))?.extract());
+        id.unwrap_or_else(|_| self.attempt.get().0.label.to_string())
+    }
+
     /// The outcome if a limit does not admit the call.
     fn check_limits(&self, py: Python<'_>) -> PyResult<Option<Py<OutcomeView>>> {
         let Some(outcome) = self.attempt.get().0.precheck(now()) else { return Ok(None) };
@@ -310,6 +337,8 @@ impl HandlerCall {
     /// Calls the function. All exceptions here are errors of the handler.
     fn begin<'py>(&self, kwargs: Bound<'py, PyDict>) -> PyResult<Step<'py>> {
         let py = kwargs.py();
+        let span = self.state().span.clone();
+        let _inside = span.enter();
         let (invoker, prepared) = (self.invoker.bind(py), self.prepared.bind(py));
         let handler = prepared.getattr(intern!(py, "handler"))?;
         self.attempt.get().add_arguments(&kwargs, &handler.getattr(intern!(py, "param"))?)?;
@@ -340,7 +369,13 @@ impl HandlerCall {
     }
 
     fn step<'py>(&self, py: Python<'py>, awaited: Awaited, input: Input<'py>) -> PyResult<Step<'py>> {
-        self.state().stage = Stage::Running(Some(awaited.clone_ref(py)));
+        let span = {
+            let mut state = self.state();
+            state.stage = Stage::Running(Some(awaited.clone_ref(py)));
+            state.span.clone()
+        };
+        // What the function requests, and the sub-handlers that it calls, are inside.
+        let _inside = span.enter();
         match awaited.resume(py, input)? {
             PySendResult::Next(yielded) => Ok(Step::Yielded(awaited, yielded)),
             PySendResult::Return(value) => {

@@ -6,6 +6,7 @@ use pyo3::exceptions::{PyGeneratorExit, PyKeyboardInterrupt, PySystemExit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use tracing::Span;
 
 use crate::calls::handler_call::{HandlerCall, Stage, Step};
 use crate::commands::attempt::OutcomeView;
@@ -36,6 +37,7 @@ impl HandlerCall {
                 (Py::new(py, OutcomeView(settled))?, None)
             }
             Err(error) if error.is_instance_of::<CancelledError>(py) => {
+                self.state().span.record("outcome", "cancelled");
                 invoker.call_method1(intern!(py, "log_cancelled"), (&self.attempt, &self.logger))?;
                 return Err(error);
             }
@@ -58,7 +60,9 @@ impl HandlerCall {
             let kept = invoker.call_method1(intern!(py, "kept_error"), (&outcome, error))?;
             self.state().error = Some(kept.unbind());
         }
-        self.state().outcome = Some(outcome);
+        let mut state = self.state();
+        state.span.record("outcome", outcome.get().name());
+        state.outcome = Some(outcome);
         Ok(())
     }
 
@@ -91,6 +95,8 @@ impl HandlerCall {
         call.unlist(py)?;
         let stage = std::mem::replace(&mut call.state().stage, Stage::Ended);
         drop(stage);
+        let span = std::mem::replace(&mut call.state().span, Span::none());
+        drop(span);
         if let Some(ended) = &call.ended {
             ended.bind(py).call1((slf,))?;
         }

@@ -37,6 +37,7 @@ use pythonize::depythonize;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::{Instrument as _, Span};
 
 use crate::commands::login::read_credentials;
 use crate::errors::{declaration, misuse};
@@ -173,9 +174,11 @@ impl ApiClient {
         let (request, options) = (request.get().action.clone(), Arc::clone(&options.get().0));
         let queue = queue.get().queue();
         let known = self.known.clone();
+        // In an async handler, its call.
+        let span = Span::current();
         let task = async move {
             let running = guarded("The task of a request", request::run(api, known, request, options));
-            let outcome = Box::pin(running).await;
+            let outcome = Box::pin(running.instrument(span)).await;
             queue.put(
                 ticket,
                 outcome.unwrap_or_else(|panicked| Outcome::Error(CallError::Panicked(panicked))),

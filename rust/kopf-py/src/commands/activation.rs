@@ -12,6 +12,7 @@ use kopf_engine::host::{ActivationTask, Responder};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use tracing::Span;
 
 use crate::commands::attempt::{AttemptView, OutcomeView};
 use crate::commands::change::ChangeView;
@@ -160,7 +161,7 @@ impl ActivationView {
     ) -> PyResult<Self> {
         let kinds = activation.commands.iter().map(CommandKind::of).collect();
         let task_name = task_name(&activation.commands, &task.object);
-        let commands = commands_to_python(py, activation.commands)?;
+        let commands = commands_to_python(py, activation.commands, &task.span)?;
         let change = activation.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
         let initial_patch = activation
             .initial_patch
@@ -253,20 +254,20 @@ fn task_name(commands: &[Command], object: &Object) -> String {
     }
 }
 
-fn commands_to_python(py: Python<'_>, commands: Vec<Command>) -> PyResult<Py<PyTuple>> {
-    let commands = commands.into_iter().map(|command| command_to_python(py, command));
+fn commands_to_python(py: Python<'_>, commands: Vec<Command>, span: &Span) -> PyResult<Py<PyTuple>> {
+    let commands = commands.into_iter().map(|command| command_to_python(py, command, span));
     Ok(PyTuple::new(py, commands.collect::<PyResult<Vec<_>>>()?)?.unbind())
 }
 
-fn command_to_python(py: Python<'_>, command: Command) -> PyResult<Py<PyAny>> {
+fn command_to_python(py: Python<'_>, command: Command, span: &Span) -> PyResult<Py<PyAny>> {
     Ok(match command {
         Command::CallIndexers(pass) => {
-            let calls = pass.calls.into_iter().map(|call| indexer_call(py, call));
+            let calls = pass.calls.into_iter().map(|call| indexer_call(py, call, span));
             let calls = PyTuple::new(py, calls.collect::<PyResult<Vec<_>>>()?)?.unbind();
             Py::new(py, CallIndexers { calls, excluded: pass.excluded })?.into_any()
         }
         Command::CallEventHandler { handler, guarded, attempt } => {
-            let attempt = Py::new(py, AttemptView(attempt))?;
+            let attempt = Py::new(py, AttemptView::new_in(attempt, span.clone()))?;
             Py::new(py, CallEventHandler { handler, guarded, attempt })?.into_any()
         }
         Command::FilterDaemons { handlers } => Py::new(py, FilterDaemons { handlers })?.into_any(),
@@ -281,15 +282,15 @@ fn command_to_python(py: Python<'_>, command: Command) -> PyResult<Py<PyAny>> {
         Command::StoreState(request) => Py::new(py, StoreState::new(py, request)?)?.into_any(),
         Command::CallChangeHandler { attempt } => {
             let handler = attempt.handler;
-            let attempt = Py::new(py, AttemptView(attempt))?;
+            let attempt = Py::new(py, AttemptView::new_in(attempt, span.clone()))?;
             Py::new(py, CallChangeHandler { handler, attempt })?.into_any()
         }
     })
 }
 
-fn indexer_call(py: Python<'_>, call: Call) -> PyResult<Py<IndexerCall>> {
+fn indexer_call(py: Python<'_>, call: Call, span: &Span) -> PyResult<Py<IndexerCall>> {
     let handler = call.attempt.handler;
-    let attempt = Py::new(py, AttemptView(call.attempt))?;
+    let attempt = Py::new(py, AttemptView::new_in(call.attempt, span.clone()))?;
     Py::new(py, IndexerCall { handler, guarded: call.guarded, attempt })
 }
 

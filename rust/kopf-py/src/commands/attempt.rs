@@ -2,21 +2,38 @@
 //!
 //! Python calls the function and logs. The core decides how an exception is treated and which line is logged.
 
+use std::sync::{Mutex, PoisonError};
+
 use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
 use kopf_core::time::Timestamp;
+use kopf_engine::metrics::outcome_name;
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDateTime, PyDict, PyString, PyTzInfo};
 
+use tracing::Span;
+
 use crate::logging::number;
 use crate::time::now;
 
 /// One attempt of one handler.
 #[pyclass(frozen, name = "Attempt", module = "kopf._kopf")]
-pub(crate) struct AttemptView(pub(crate) Attempt);
+pub(crate) struct AttemptView(pub(crate) Attempt, Mutex<Span>);
+
+impl AttemptView {
+    /// An attempt of the engine, with the span in which its call is traced.
+    pub(crate) fn new_in(attempt: Attempt, span: Span) -> Self {
+        Self(attempt, Mutex::new(span))
+    }
+
+    /// Takes the span out: the attempt may exist for longer than the call, such as in the traceback of an error.
+    pub(crate) fn take_span(&self) -> Span {
+        std::mem::replace(&mut *self.1.lock().unwrap_or_else(PoisonError::into_inner), Span::none())
+    }
+}
 
 #[pymethods]
 impl AttemptView {
@@ -36,7 +53,9 @@ impl AttemptView {
     ) -> PyResult<Self> {
         let errors = errors_mode(errors)?;
         let started = Timestamp::from_micros(started);
-        Ok(Self(Attempt { handler, label: label.into(), errors, timeout, retries, backoff, started, retry }))
+        let label = label.into();
+        let attempt = Attempt { handler, label, errors, timeout, retries, backoff, started, retry };
+        Ok(Self::new_in(attempt, Span::none()))
     }
 
     /// The handler's index.
@@ -170,6 +189,11 @@ pub(crate) struct OutcomeView(pub(crate) AttemptResult);
 impl OutcomeView {
     pub(crate) fn outcome(&self) -> Outcome {
         self.0.outcome.clone()
+    }
+
+    /// The name of the outcome in traces.
+    pub(crate) fn name(&self) -> &'static str {
+        outcome_name(&self.0.outcome)
     }
 
     /// The level and the text of the log line, if there is one.

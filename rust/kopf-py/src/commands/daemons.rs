@@ -61,7 +61,7 @@ impl CallDaemon {
             run: task.run,
             handler: task.attempt.handler,
             resource,
-            attempt: Py::new(py, AttemptView(task.attempt))?,
+            attempt: Py::new(py, AttemptView::new_in(task.attempt, task.span))?,
             keep_fns: task.keep_fns,
             uid: task.uid,
             object: Mutex::new(Some(task.object)),

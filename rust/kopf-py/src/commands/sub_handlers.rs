@@ -9,6 +9,7 @@ use kopf_core::persistence::progress::Record;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tracing::Span;
 
 use crate::commands::attempt::{AttemptView, OutcomeView, errors_mode};
 use crate::commands::handler_state::handler_states;
@@ -78,7 +79,10 @@ impl SubHandlersView {
     /// The next attempt of the sub-handler at this position.
     fn attempt(&self, index: usize) -> PyResult<AttemptView> {
         let attempt = self.sub_handlers().attempt(index);
-        attempt.map(AttemptView).ok_or_else(|| PyIndexError::new_err("There is no such sub-handler."))
+        // Its span is inside that of the parent's call, which calls it.
+        attempt
+            .map(|attempt| AttemptView::new_in(attempt, Span::none()))
+            .ok_or_else(|| PyIndexError::new_err("There is no such sub-handler."))
     }
 
     /// Records the outcome of an attempt.

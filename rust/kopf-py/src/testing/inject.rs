@@ -226,6 +226,7 @@ impl Injection<'_> {
             event: EventType::Modified,
             object: Arc::clone(&self.object),
             activation,
+            span: tracing::debug_span!(target: "kopf_engine::testing", "activation", cycle),
             reply: Responder::through(reply),
         });
         (task, receiver)

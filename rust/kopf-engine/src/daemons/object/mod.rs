@@ -23,6 +23,7 @@ use super::object::effects::{Effects, exit_messages, report};
 use crate::daemons::{DaemonContext, ObjectOwner};
 use crate::host::{CallDaemonTask, GetInitialDelayTask, HostTask, LogRecord, RunId};
 use crate::metrics::RunCounts;
+use crate::spans::daemon_span;
 
 /// The daemons and timers of one object. They may outlive the object's slot.
 pub struct ObjectDaemons {
@@ -341,6 +342,7 @@ impl State {
                     resource: Arc::clone(&self.resource),
                     object: Arc::clone(&self.object),
                     attempt,
+                    span: daemon_span(run.id, &self.resource, &self.object),
                     keep_fns: std::mem::take(&mut run.carry),
                     reply: report(shared, object_daemons, run.id, |object_daemons, run, reply| {
                         SchedulerCommand::Returned { object_daemons, run, reply }

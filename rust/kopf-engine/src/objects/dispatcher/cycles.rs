@@ -16,6 +16,7 @@ use super::effects::Effects;
 use super::{CycleSummary, Dispatcher, Work, WorkerTask};
 use crate::daemons::DaemonDiffResult;
 use crate::host::{CycleId, HostTask, LogRecord};
+use crate::objects::open_cycle::OpenCycle;
 use crate::objects::slots::{Slot, Slots};
 use crate::supervision::{Panicked, shielded};
 
@@ -72,7 +73,7 @@ impl Dispatcher {
     }
 
     /// Opens a cycle, without a lock on the slots. None if that has panicked: see [`Dispatcher::prepare`].
-    pub(crate) fn open(self: &Arc<Self>, key: &Arc<str>, start: CycleStart) -> Option<RunningCycle> {
+    pub(crate) fn open(self: &Arc<Self>, key: &Arc<str>, start: CycleStart) -> Option<OpenCycle> {
         let kept = start.event().clone();
         let opened = shielded("The cycle of the object", || {
             let (config, now) = (self.shared.base.live_config.get(), self.shared.base.clock.now());
@@ -88,7 +89,8 @@ impl Dispatcher {
             running
         });
         match opened {
-            Ok(mut running) => {
+            Ok(running) => {
+                let mut running = OpenCycle::new(running, &self.resource_handlers.resource);
                 self.emit_log(&mut running);
                 Some(running)
             }
@@ -127,7 +129,7 @@ impl Dispatcher {
         self: &Arc<Self>,
         mut slots: MutexGuard<'_, Slots>,
         key: &Arc<str>,
-        mut running: RunningCycle,
+        mut running: OpenCycle,
         is_listed: bool,
         runtime: Option<&Handle>,
     ) {
@@ -144,7 +146,8 @@ impl Dispatcher {
             Err(panicked) => self.abort(slots, key, &running, &panicked.into(), runtime, true),
             Ok(DecisionResult::Write(write)) => {
                 let (id, closed, summary) = (running.id, running.closed, CycleSummary::of(&running));
-                let task = WorkerTask::Write { id, closed, summary, write };
+                let span = running.span().clone();
+                let task = WorkerTask::Write { id, closed, summary, write, span };
                 let work = self.work(&mut slots, key, is_listed, Some(task));
                 drop(slots);
                 work.spawn(runtime);

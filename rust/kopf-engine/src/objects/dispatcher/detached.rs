@@ -10,13 +10,14 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use kopf_core::activation::Completion;
 use kopf_core::cause::EventType;
-use kopf_core::object_worker::{CycleEffect, RunningCycle};
+use kopf_core::object_worker::CycleEffect;
 use tokio::runtime::Handle;
 
 use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::{DetachedCycles, InsideWorker};
 use crate::host::{ActivationTask, HostTask, Responder};
 use crate::metrics::{DispatcherSample, name_of};
+use crate::objects::open_cycle::OpenCycle;
 use crate::objects::slots::{DetachedCycle, Slots};
 use crate::supervision::shielded;
 
@@ -66,7 +67,7 @@ impl DetachedCycles for Dispatcher {
 }
 
 impl Dispatcher {
-    pub(super) fn submit_detached(self: &Arc<Self>, key: &Arc<str>, mut running: Box<RunningCycle>) {
+    pub(super) fn submit_detached(self: &Arc<Self>, key: &Arc<str>, mut running: Box<OpenCycle>) {
         let is_listed = running.event().kind == EventType::Listed;
         let mut slots = self.slots();
         if self.shared.base.term.is_over() {
@@ -95,6 +96,7 @@ impl Dispatcher {
             resource: Arc::clone(&self.resource_handlers.resource),
             event: running.event().kind,
             object: Arc::clone(running.object()),
+            span: running.activation_span(&activation),
             activation,
             reply: Responder::new(move |reply| dispatcher.on_completion(&runtime, whose, running, reply)),
         };
@@ -106,7 +108,7 @@ impl Dispatcher {
         self: Arc<Self>,
         runtime: &Handle,
         key: Arc<str>,
-        mut running: Box<RunningCycle>,
+        mut running: Box<OpenCycle>,
         reply: Option<Completion>,
     ) {
         let now = self.shared.base.clock.now();
@@ -139,7 +141,7 @@ impl Dispatcher {
         mut slots: MutexGuard<'_, Slots>,
         runtime: &Handle,
         key: &Arc<str>,
-        running: Box<RunningCycle>,
+        running: Box<OpenCycle>,
         result: Result<(), CycleError>,
     ) {
         let Some(slot) = slots.get(key) else { return };

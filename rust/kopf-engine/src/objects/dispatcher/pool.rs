@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use kopf_core::cause::EventType;
-use kopf_core::object_worker::{DecidedWrite, RunningCycle};
+use kopf_core::object_worker::DecidedWrite;
 use tokio::runtime::Handle;
+use tracing::Span;
 
 use super::{CycleSummary, Dispatcher};
 use crate::host::CycleId;
+use crate::objects::open_cycle::OpenCycle;
 use crate::objects::worker_signals::WorkerSignals;
 use crate::term_work::EnteredTerm;
 
@@ -30,7 +32,7 @@ pub struct Work {
 /// The first task of a worker.
 pub enum WorkerTask {
     /// Continues a cycle.
-    Cycle(Box<RunningCycle>),
+    Cycle(Box<OpenCycle>),
     /// Writes the decision of a cycle.
     Write {
         /// The id of the cycle.
@@ -41,10 +43,20 @@ pub enum WorkerTask {
         summary: CycleSummary,
         /// The decided changes.
         write: Box<DecidedWrite>,
+        /// The span of the cycle.
+        span: Span,
     },
 }
 
 impl WorkerTask {
+    /// The span of the cycle.
+    pub(crate) const fn span(&self) -> &Span {
+        match self {
+            Self::Cycle(running) => running.span(),
+            Self::Write { span, .. } => span,
+        }
+    }
+
     /// Whether the task is dropped if a pause of the operator begins before it starts: no handler was called yet.
     pub(crate) fn is_dropped_in_pause(&self) -> bool {
         match self {

@@ -15,6 +15,7 @@ use super::Dispatcher;
 use super::effects::Effects;
 use crate::host::{ActivationTask, HostTask, Responder};
 use crate::objects::slots::Slot;
+use crate::spans::indexing_span;
 
 impl Dispatcher {
     /// Whether states of objects are only indexed: the replica does not lead, and there are indices of the resource.
@@ -54,6 +55,7 @@ impl Dispatcher {
                 uid: Arc::clone(&key),
                 resource: Arc::clone(&self.resource_handlers.resource),
                 event: event.kind,
+                span: indexing_span(cycle, &self.resource_handlers.resource, &event.object),
                 object: event.object,
                 activation: Activation { commands, ..Activation::default() },
                 reply: Responder::through(sender),
