@@ -11,7 +11,8 @@
 //! [`inspection`] describes the state of an object's handling for people, and [`explaining`] why handlers are called or not.
 //!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
-//! readable caches, which the engine does not use yet, are [`caches`]. Those of leader election are [`lease`].
+//! readable caches are [`caches`]. Those of leader election are [`lease`]; those of watch-streams
+//! are [`stream`], and those of logins are [`logins`].
 
 #![cfg_attr(
     test,
@@ -40,6 +41,7 @@ pub mod json;
 pub mod k8s_event;
 pub mod lease;
 pub mod log_level;
+pub mod logins;
 pub mod object;
 pub mod object_worker;
 pub mod peering;
@@ -52,6 +54,7 @@ pub mod resource;
 pub mod schedule;
 pub mod selectors;
 pub mod settings;
+pub mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;

@@ -150,7 +150,7 @@ impl fmt::Display for ApiError {
 impl std::error::Error for ApiError {}
 
 /// The reason why a request has no usable response.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RequestError {
     /// The server has rejected the request. Retriable statuses were retried; react to the status.
     #[error("{0}")]
@@ -186,7 +186,7 @@ impl RequestError {
 }
 
 /// There are no valid credentials. Fatal for the operator.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct LoginError(pub String);
 

@@ -20,6 +20,7 @@ use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::resource::Resource;
+use kopf_core::stream::delay_after;
 use kopf_core::user_request::{DefaultNamespace, WriteOptions};
 use serde_json::json;
 use tokio::sync::Notify;
@@ -32,7 +33,7 @@ use crate::feed::{Consumer, ConsumerTask};
 use crate::operator_pause::Pause;
 use crate::time::duration::seconds;
 use crate::user_client::{Api, CallError, CallOptions};
-use crate::watch::{Stream, WatchConsumer, delay_after};
+use crate::watch::{Stream, WatchConsumer};
 
 /// The delay before it is checked whether the children are gone.
 const DELAY: Duration = Duration::from_millis(500);

@@ -2,21 +2,16 @@
 //!
 //! A request uses the connection with the highest priority. When the API server rejects its credentials, the connection
 //! is removed. When the last one is removed, the login handlers run again while all requests wait. Recently rejected
-//! credentials are not used again.
-//!
-//! The first login after an accepted request needs no delay: tokens expire. If the credentials of that login are rejected,
-//! too, before any request is accepted, the following logins have growing delays, and end after a time limit. So exec
-//! plugins and handlers that return a new token each time do not run in a tight loop while the server rejects all of them.
+//! credentials are not used again. When logins start and end is decided by `kopf_core::logins`.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
-use kopf_core::backoff::Retries;
 use kopf_core::log_level::Level;
+use kopf_core::logins::{Known, LoginState, Retry, expired};
 use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -28,13 +23,10 @@ use crate::host::credentials::{Credentials, Login};
 use crate::host::{Host, HostTask, LogRecord, Logger, LoginTask};
 use crate::metrics::Counter;
 use crate::time::clock::Clock;
-
-use rejections::{FIRST_RETRIES, RETRIES, Rejected, expired, ran_out};
+use crate::time::duration::seconds;
 
 const LOGGER: Logger = Logger::Activities;
 const INTERRUPTED: &str = "The login was interrupted by the operator's exit.";
-/// How many rejected credentials are remembered per login handler.
-const REMEMBERED: usize = 3;
 /// How long a login may continue when the operator is stopping: its last requests may need the credentials.
 const EXIT_GRACE: Duration = Duration::from_secs(5);
 
@@ -67,43 +59,10 @@ struct Store {
     open: RwLock<Vec<Arc<Connection>>>,
     logins: Mutex<LoginState>,
     turn: AtomicUsize,
-    /// Some credentials were accepted before: from then on, a rejection is treated as temporary.
-    was_authorized: AtomicBool,
-    /// Credentials or certificates were rejected since the last accepted request.
-    in_doubt: AtomicBool,
+    /// The last request was accepted, which is recorded already.
+    is_settled: AtomicBool,
     /// The successful and the failed logins.
     login_counts: [Counter; 2],
-}
-
-struct LoginState {
-    happened: bool,
-    rejected_fingerprints: HashMap<String, VecDeque<u64>>,
-    /// The credentials that the last login has returned although they were rejected before.
-    rejected: Option<Rejected>,
-    /// The credentials that were rejected since the last accepted request, and are not counted as a login yet.
-    newly_rejected: Option<Rejected>,
-    /// The number of logins since the last accepted request whose credentials were rejected, including those from before.
-    rejected_logins: u32,
-    /// Since when all credentials are rejected.
-    since: Option<Timestamp>,
-    retries: Retries<'static>,
-    /// When the credentials may be read again because of certificates.
-    renewal: Option<Timestamp>,
-}
-
-impl Default for LoginState {
-    fn default() -> Self {
-        Self {
-            happened: false,
-            rejected_fingerprints: HashMap::new(),
-            rejected: None,
-            newly_rejected: None,
-            rejected_logins: 0,
-            since: None,
-            retries: RETRIES.retries(),
-            renewal: None,
-        }
-    }
 }
 
 /// The failure of a login.
@@ -121,14 +80,14 @@ impl CredentialStore {
         options: CredentialStoreOptions,
         given: &[(String, Credentials)],
     ) -> Result<Self, LoginError> {
+        let logins = Mutex::new(LoginState::new(options.login_timeout));
         let store = Store {
             host,
             options,
             open: RwLock::default(),
-            logins: Mutex::default(),
+            logins,
             turn: AtomicUsize::default(),
-            was_authorized: AtomicBool::default(),
-            in_doubt: AtomicBool::default(),
+            is_settled: AtomicBool::default(),
             login_counts: Default::default(),
         };
         let options = &store.options.connections;
@@ -157,16 +116,12 @@ impl CredentialStore {
 
     /// Records that the server has accepted the credentials. Never waits.
     pub fn on_authorized(&self) {
-        if self.store.was_authorized.swap(true, Ordering::Relaxed)
-            && !self.store.in_doubt.load(Ordering::Relaxed)
-        {
+        if self.store.is_settled.load(Ordering::Relaxed) {
             return;
         }
         let mut logins = self.store.logins();
-        self.store.in_doubt.store(false, Ordering::Relaxed);
-        (logins.since, logins.renewal) = (None, None);
-        (logins.newly_rejected, logins.rejected_logins) = (None, 0);
-        logins.retries.reset();
+        logins.on_authorized();
+        self.store.is_settled.store(true, Ordering::Relaxed);
     }
 
     /// Removes a connection whose credentials the server rejects. Does nothing if it was removed already: requests that
@@ -181,20 +136,7 @@ impl CredentialStore {
         if !was_known {
             return;
         }
-        let mut logins = self.store.logins();
-        self.store.in_doubt.store(true, Ordering::Relaxed);
-        logins
-            .newly_rejected
-            .get_or_insert_with(|| Rejected { server: rejected.server.clone(), keys: BTreeSet::new() })
-            .keys
-            .insert(rejected.key.clone());
-        let history = logins.rejected_fingerprints.entry(rejected.key.clone()).or_default();
-        if !history.contains(&rejected.fingerprint) {
-            history.push_back(rejected.fingerprint);
-            if history.len() > REMEMBERED {
-                history.pop_front();
-            }
-        }
+        self.store.unsettled().on_rejected(known(rejected));
     }
 
     /// Logs in again if one side rejects the other's certificate, as files with certificates may be replaced at any
@@ -221,9 +163,7 @@ impl CredentialStore {
     /// Whether the server rejects the credentials of all logins: there are no others, or new ones were rejected as well and no
     /// request was accepted since.
     pub fn is_rejected(&self) -> bool {
-        let logins = self.store.logins();
-        let is_in_doubt = self.store.in_doubt.load(Ordering::Relaxed);
-        is_in_doubt && (logins.since.is_some() || self.store.best().is_none())
+        self.store.logins().is_rejected(self.has_connection())
     }
 
     /// The address of the server that requests are sent to now, for the log; empty if there are no connections.
@@ -262,6 +202,13 @@ impl Store {
         self.logins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The state of logins, which is about to change because of a failure.
+    fn unsettled(&self) -> MutexGuard<'_, LoginState> {
+        let logins = self.logins();
+        self.is_settled.store(false, Ordering::Relaxed);
+        logins
+    }
+
     fn replace(&self, open: Vec<Arc<Connection>>) {
         *self.open.write().unwrap_or_else(PoisonError::into_inner) = open;
     }
@@ -297,43 +244,37 @@ impl Store {
             if self.best().is_some() {
                 return Ok(());
             }
-            if let Some(rejected) = self.repeatedly_rejected() {
-                let what = format!("{rejected}. ");
-                self.wait_for_retry((&what, FIRST_RETRIES), ran_out(Some(&rejected))).await?;
+            let retry = self.unsettled().before_login(self.clock().now())?;
+            if let Some(retry) = retry {
+                self.wait(retry).await;
             }
             let outcome = self.log_in(false).await;
             if self.best().is_some() {
                 return Ok(());
             }
             let error = match outcome {
-                Ok(()) => ran_out(self.logins().rejected.as_ref()),
+                Ok(()) => None,
                 Err(LoginFailure::Final(error)) => return Err(error),
-                Err(LoginFailure::Passing(error)) => error,
+                Err(LoginFailure::Passing(error)) => Some(error),
             };
-            self.wait_for_retry(("", 0), error).await?;
+            let retry = self.unsettled().after_login(error, self.clock().now())?;
+            self.wait(retry).await;
         }
     }
 
-    /// Whether the credentials may be read again now because of certificates. If so, also sets the earliest moment of the
-    /// next attempt.
+    /// Waits before the next login.
+    async fn wait(&self, retry: Retry) {
+        self.log(Level::Warning, LOGGER, retry.text);
+        self.clock().sleep(seconds(retry.seconds)).await;
+        self.logins().on_waited();
+    }
+
+    /// Whether the credentials are read again now because of certificates.
     fn can_renew(&self, distrusted: &Connection) -> bool {
-        if self.options.login_timeout <= 0.0 || !self.was_authorized.load(Ordering::Relaxed) {
-            return false;
-        }
-        let is_known = self.has(distrusted);
-        let now = self.clock().now();
-        let mut logins = self.logins();
-        if !is_known || logins.renewal.is_some_and(|moment| moment > now) {
-            return false;
-        }
-        let Some(delay) = logins.retries.next(None, 0.0) else { return false };
-        logins.renewal = Some(now.plus(delay.seconds));
-        logins.rejected_fingerprints.clear();
-        true
+        self.has(distrusted) && self.unsettled().can_renew(self.clock().now())
     }
 
     async fn renew(&self, server: &str) -> Result<(), LoginError> {
-        self.in_doubt.store(true, Ordering::Relaxed);
         let what = format!("Certificates are not accepted between {server} and us");
         self.log(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
         if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in(true).await {
@@ -349,8 +290,7 @@ impl Store {
     }
 
     async fn try_to_log_in(&self, is_renewal: bool) -> Result<(), LoginFailure> {
-        let happened = std::mem::replace(&mut self.logins().happened, true);
-        let title = if happened { "Re-authentication" } else { "Initial authentication" };
+        let title = self.logins().begin();
         self.log(Level::Info, LOGGER, format!("{title} has been initiated."));
         let (reply, receiver) = oneshot::channel();
         self.host.submit(HostTask::Login(LoginTask { reply, is_renewal }));
@@ -376,12 +316,20 @@ impl Store {
             return Ok(());
         }
         if !fresh.iter().any(|one| self.is_valid(one)) {
-            let keys = fresh.iter().map(|one| &one.key);
+            let keys = fresh.iter().map(|one| one.key.as_str());
             return Err(LoginFailure::Passing(expired(keys)));
         }
         self.log(Level::Info, LOGGER, format!("{title} has finished."));
         self.replace(fresh);
         Ok(())
+    }
+
+    /// The connections of a login without those whose credentials were rejected recently.
+    fn without_rejected(&self, found: Vec<Connection>) -> Vec<Arc<Connection>> {
+        let fresh = self.logins().fresh(&found.iter().map(known).collect::<Vec<_>>());
+        let fresh =
+            found.into_iter().zip(fresh).filter_map(|(one, is_fresh)| is_fresh.then(|| Arc::new(one)));
+        fresh.collect()
     }
 
     /// The login handlers have failed permanently, which stops the operator. Kopf 1.45 continues without credentials
@@ -398,6 +346,11 @@ impl Store {
     }
 }
 
+/// The credentials of a connection.
+fn known(connection: &Connection) -> Known<'_> {
+    Known { server: &connection.server, key: &connection.key, fingerprint: connection.fingerprint }
+}
+
 /// Seconds since the epoch, as in the expiration of credentials.
 #[expect(clippy::cast_precision_loss, reason = "microseconds of today are exact in a float")]
 fn unix(moment: Timestamp) -> f64 {
@@ -406,6 +359,5 @@ fn unix(moment: Timestamp) -> f64 {
 
 mod fallback;
 mod provided;
-mod rejections;
 #[cfg(test)]
 mod tests;

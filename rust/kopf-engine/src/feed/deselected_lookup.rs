@@ -7,6 +7,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use kopf_core::log_level::Level;
 use kopf_core::object_worker::SelectorMatch;
+use kopf_core::stream::delay_after;
 use tokio::sync::Notify;
 
 use crate::error::RequestError;
@@ -14,7 +15,7 @@ use crate::host::{LogRecord, Logger};
 use crate::object_key::key_of;
 use crate::objects::dispatcher::Dispatcher;
 use crate::time::duration::seconds;
-use crate::watch::{Stream, delay_after};
+use crate::watch::Stream;
 
 const LOGGER: Logger = Logger::Watching;
 /// Maximum number of concurrent lookups.

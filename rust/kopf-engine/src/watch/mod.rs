@@ -8,7 +8,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use kopf_core::backoff::Retries;
 use kopf_core::cause::EventType;
 use kopf_core::handler::label_selector::DerivedSelector;
 use kopf_core::handler::projection::Projection;
@@ -16,10 +15,12 @@ use kopf_core::log_level::Level;
 use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
+pub use kopf_core::stream::FatalRejections;
+use kopf_core::stream::{Next, StreamState};
 use tokio::time::sleep;
 
 use crate::client::{Client, RequestBody};
-use crate::error::{ApiError, RequestError};
+use crate::error::RequestError;
 use crate::host::{Host, LogRecord, Logger};
 use crate::metrics;
 use crate::operator_pause::Pause;
@@ -34,7 +35,6 @@ mod reconnect;
 mod records;
 mod rejected;
 
-pub use reconnect::delay_after;
 use rejected::Rejections;
 
 const LOGGER: Logger = Logger::Watching;
@@ -59,17 +59,6 @@ pub trait WatchConsumer: Send {
     fn ready(&mut self) -> Option<BoxFuture<'_, ()>> {
         None
     }
-}
-
-/// Which rejections end a watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FatalRejections {
-    /// None: the watch of an operator's handlers goes on, because permissions may be granted late.
-    None,
-    /// Those with the status 403, which are neither logged nor retried: the operator works without the resource.
-    Forbidden,
-    /// Those that a later request would get, too: the watch belongs to code that can decide what to do.
-    Permanent,
 }
 
 /// Called when the server does not serve the resource of a watch, at each attempt after the first ones.
@@ -122,10 +111,7 @@ struct Cursor {
 #[derive(Debug)]
 struct WatchState {
     cursor: Cursor,
-    /// Whether the initial objects are streamed by the watch.
-    is_streaming: bool,
-    /// The failures in a row.
-    retries: Retries<'static>,
+    rules: StreamState,
 }
 
 impl Stream {
@@ -136,41 +122,29 @@ impl Stream {
     pub async fn follow(&self, consumer: &mut dyn WatchConsumer) -> Result<Infallible, RequestError> {
         let held = self.pause.as_ref().is_some_and(|pause| pause.holds_streams());
         self.log_debug("Starting", || if held { " (paused)" } else { "" }.to_owned());
-        let is_streaming = self.settings.watching.initial_streaming;
-        let mut state = WatchState { is_streaming, ..WatchState::default() };
+        let watching = &self.settings.watching;
+        let rules = StreamState::new(self.fatal, watching.reconnect_backoff, watching.initial_streaming);
+        let mut state = WatchState { cursor: Cursor::default(), rules };
         self.announce();
         loop {
             let pauses = self.wait_resumed().await;
             consumer.on_start(pauses);
-            let outcome = tokio::select! {
+            let step = tokio::select! {
                 // A pause cancels a request that is due at the same moment.
                 biased;
                 // Even after the shortest pause, there is a new listing, on which the handling of pauses relies.
                 () = self.interrupted(pauses) => continue,
-                outcome = self.list_and_watch(consumer, &mut state) => outcome,
+                step = self.list_and_watch(consumer, &mut state) => step,
             };
-            match outcome {
-                Ok(()) => self.debug("Restarting"),
-                Err(error @ RequestError::Login(_)) => return Err(error),
-                Err(RequestError::Api(rejection)) if self.ends_on(&rejection) => {
-                    return Err(RequestError::Api(rejection));
-                }
-                Err(error) => self.back_off(&error, &mut state.retries).await,
+            self.execute(&step).await;
+            match step.next {
+                Next::Stop(error) => return Err(error),
+                Next::Relist => self.debug("Restarting"),
+                Next::Resume | Next::CheckVersion | Next::Restart => {}
             }
             let _busy = self.client.clock().busy(|| format!("the restart of a watch of {}", self.what()));
             self.activity.wait(Some(self.settings.watching.reconnect_backoff));
             sleep(seconds(self.settings.watching.reconnect_backoff)).await;
-        }
-    }
-
-    /// Whether the watch ends with such a rejection.
-    fn ends_on(&self, rejection: &ApiError) -> bool {
-        match self.fatal {
-            FatalRejections::None => false,
-            FatalRejections::Forbidden => rejection.status == 403,
-            FatalRejections::Permanent => {
-                rejection.status != 429 && rejection.status != 410 && rejection.status < 500
-            }
         }
     }
 

@@ -7,6 +7,7 @@ use kopf_core::json::DecodeError;
 use kopf_core::json::value::{Value, python_repr};
 use kopf_core::log_level::Level;
 use kopf_core::object::{Object, RejectedObject, WatchRecord, decode_watch_line};
+use kopf_core::stream::End;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
 
@@ -20,18 +21,6 @@ use crate::watch_health::StreamFailure;
 
 /// Maximum length of a line in bytes: far more than a server stores of an object.
 const MAX_LINE: usize = 64 * 1024 * 1024;
-
-/// The reason why one connection of a watch has ended.
-pub(super) enum End {
-    /// We closed it: resume from the last version.
-    Reconnect,
-    /// We closed it, since no data has arrived: resume from the last version.
-    Silent,
-    /// The server, or a proxy, closed it: resume from the last version.
-    Closed,
-    /// The version is too old: relist.
-    Relist,
-}
 
 impl Stream {
     /// Watches over one connection.
@@ -106,12 +95,12 @@ impl Stream {
             };
             let Some(Ok(frame)) = frame else {
                 let is_expired = lines.rest(|line| self.record(line, cursor, consumer))?;
-                return Ok(if is_expired { End::Relist } else { End::Closed });
+                return Ok(if is_expired { End::Expired } else { End::Closed });
             };
             if let Ok(data) = frame.into_data() {
                 self.activity.metrics().inspect(|metrics| metrics.bytes.add(data.len()));
                 if lines.feed(&data, |line| self.record(line, cursor, consumer))? {
-                    return Ok(End::Relist);
+                    return Ok(End::Expired);
                 }
             }
             if lines.pending() > MAX_LINE {
