@@ -11,7 +11,7 @@ import kopf
 import pytest
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
-from kopf._runtime import bridge
+from kopf._runtime import bridge, shutdown
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.memos import MemoRegistry
@@ -34,7 +34,7 @@ class Job:
         self.answers.append(args)
 
 
-def reconcilers_of(fn, indices=()):
+def reconcilers_of(fn, indices=(), invoker=None):
     registry = kopf.OperatorRegistry()
     kopf.on.reconcile("shops", id="fn", registry=registry)(fn)
     settings, indexers = kopf.OperatorSettings(), Indexers()
@@ -44,7 +44,7 @@ def reconcilers_of(fn, indices=()):
         settings=settings,
         memos=MemoRegistry(Memo()),
         indices=indexers,
-        invoker=Invoker(settings, ExecutorPool()),
+        invoker=invoker or Invoker(settings, ExecutorPool()),
         complete=lambda _: None,
     ).request_handlers()
 
@@ -90,6 +90,29 @@ def test_only_what_differs_is_patched():
         assert await finished(job) == [("succeeded", None, {"spec": {"y": 2}}, False, None)]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [None, kopf.TemporaryError("x", delay=1)])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_exit_and_the_health_checks_know_the_running_calls(is_async, error):
+    async def main():
+        invoker, job, seen = Invoker(kopf.OperatorSettings(), ExecutorPool()), Job(), []
+
+        def fn(**_):
+            seen.append(list(invoker.running.values()))
+            if error is not None:
+                raise error
+
+        async def coroutine(**kwargs):
+            fn(**kwargs)
+
+        reconcilers_of(coroutine if is_async else fn, invoker=invoker)[bridge.CallReconciler](job)
+        await answered(job)
+        assert invoker.running == {}
+        return seen
+
+    [calls] = asyncio.run(main())
+    assert shutdown.describe_calls(calls).startswith("1 handler: fn of ns/n (")
 
 
 @pytest.mark.parametrize("turns", [0, 3])

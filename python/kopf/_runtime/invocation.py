@@ -11,7 +11,7 @@ import datetime
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kopf._intents import compatibility
@@ -104,9 +104,9 @@ class Invoker:
         """The caches of children, by the numbers of reconcilers."""
         self.election: Election | None = None
         """The operator's part in its leader election, if there is one."""
-        self.running: dict[Attempt, tuple[Handler, Logger, float]] = {}
-        """The running calls: the handler, the logger of the object, and the start
-        (by the monotonic clock).
+        self.running: dict[Hashable, tuple[Handler, Logger, float]] = {}
+        """The running calls, by their attempts, or by the calls of reconcilers: the handler, the logger of the
+        object, and the start (by the monotonic clock).
         """
 
     @staticmethod

@@ -11,6 +11,7 @@ import contextvars
 import datetime
 import functools
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -225,6 +226,7 @@ class Reconcilers:
                 kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
             invoker.enter_call(prepared, call.job.retry)
             fn = invoker.begin_call(prepared)
+            invoker.running[call] = (call.handler, call.logger, time.monotonic())
             if prepared.is_async:
                 returned = await fn(**kwargs)
             else:
@@ -244,6 +246,8 @@ class Reconcilers:
             raise
         except BaseException as e:
             return self._fail(call, e)
+        finally:
+            invoker.running.pop(call, None)
         if call.cancellation == "timeout":  # the function may have suppressed it
             timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
             error = ReconcileTimeoutError(f"The call has exceeded its timeout of {timeout:g} seconds.")
