@@ -112,7 +112,7 @@ class PostingSettings(ChangeTracked):
     """The pauses between the attempts to post a log message, in seconds."""
 
     worker_limit: int | None = None
-    """The number of objects whose events are posted at the same time; None: no limit."""
+    """The number of objects whose events are posted at the same time; None: no limit. Read once."""
 
     idle_timeout: float = 1.0
     """Accepted for compatibility, without effect: Kopf keeps no worker for idle objects. In seconds."""
@@ -129,7 +129,7 @@ class PostingSettings(ChangeTracked):
 
 @dataclass(eq=False, repr=False)
 class PeeringSettings(ChangeTracked):
-    """Coordination between operators: one of them runs, the others pause."""
+    """Coordination between operators: one runs, the others pause. Read once, after startup handlers."""
 
     name: str = "default"
     """The name of the peering object."""
@@ -164,7 +164,7 @@ class PeeringSettings(ChangeTracked):
 
 @dataclass(eq=False, repr=False)
 class WatchingSettings(ChangeTracked):
-    """Listing and watching of resources."""
+    """Listing and watching of resources. Read once, after startup handlers."""
 
     server_timeout: float | None = None
     """The timeout of a watch request in the server, in seconds; None: chosen by the server."""
@@ -205,7 +205,7 @@ _BATCH_WINDOW = "Time-based event batching was removed. Please stop configuring 
 
 @dataclass(eq=False, repr=False)
 class QueueingSettings(ChangeTracked):
-    """Queues of events, one per object."""
+    """Queues of events, one per object. Read once, after startup handlers, except for `error_delays`."""
 
     worker_limit: int | None = None
     """The number of objects per watch that are handled at the same time; None: no limit. Objects that wait
@@ -239,7 +239,7 @@ class QueueingSettings(ChangeTracked):
 
 @dataclass(eq=False, repr=False)
 class ScanningSettings(ChangeTracked):
-    """Discovery of resources and namespaces."""
+    """Discovery of resources and namespaces. Read once, after startup handlers."""
 
     disabled: bool = False
     """Whether to disable the watches of namespaces and CRDs."""
@@ -310,7 +310,7 @@ class BackgroundSettings(ChangeTracked):
 
 @dataclass(eq=False, repr=False)
 class NetworkingSettings(ChangeTracked):
-    """Requests to the Kubernetes API."""
+    """Requests to the Kubernetes API. Read once, after startup handlers."""
 
     request_timeout: float | None = 5 * 60
     """The timeout of a request in seconds; None: no timeout."""
