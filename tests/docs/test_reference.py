@@ -313,6 +313,17 @@ def test_a_wrong_description_is_found():
     assert mismatch(function, {"first": ""}, {"second": "", "other": ""}) == ""
 
 
+def test_all_environment_variables_are_explained():
+    page = (ROOT / "docs/commands.md").read_text()
+    section = page.split("## Environment variables\n")[1].split("\n## ")[0]
+    read = r"environ(?:\.get\(|\[)[\"'](\w+)|[\"'](\w+)[\"'] (?:not )?in os\.environ"
+    read += r"|^(?:ASSETS|VARIABLE) = [\"'](\w+)"
+    files = (ROOT / "python/kopf").rglob("*.py")
+    found = {name for file in files for it in re.findall(read, file.read_text(), re.M) for name in it if name}
+    assert {"KOPF_COMPAT", "KUBECONFIG", "KUBEBUILDER_ASSETS", "POD_ID", "NO_COLOR"} <= found
+    assert {name for name in found if f"`{name}`" not in section} == set()
+
+
 def test_all_commands_are_explained():
     from kopf import cli
 

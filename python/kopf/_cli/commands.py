@@ -59,6 +59,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_set: bool) -> 
         "max_content_width": 100,
     },
     epilog="Exit codes: 0: success, or an operator is stopped by a signal; 1: failure; 2: wrong usage; "
+    "3: a requested condition is not met, or an operator is running; "
     "130: stopped at once by a second Ctrl+C.",
 )
 @click.option(

@@ -98,7 +98,7 @@ force_option = click.option(
     "--force",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Do it although an operator of the peering is running.",
+    help="Do it although an operator of the peering, or a leader, is running.",
 )
 
 
@@ -294,10 +294,11 @@ def uninstall(
     force: bool,
     coordination: Coordination,
 ) -> None:
-    """Remove the webhooks, the finalizers and the peering records of a stopped operator.
+    """Remove the webhooks, the finalizers, the peering records and the Lease of a stopped operator.
 
     First the managed webhook configurations, then the finalizers of all kinds of the handlers in the files,
-    then the peering records. Startup, login and cleanup handlers are called, others are not.
+    then the peering records and the Lease of its leader election. Startup, login and cleanup handlers are
+    called, others are not.
     """
     from kopf._cli import uninstall as implementation
     from kopf._cli.release_finalizers import Options
