@@ -27,6 +27,7 @@ SPECS = {
 PLURALS = {kind: f"{kind.lower().removesuffix('y')}{'ies' if kind[-1] == 'y' else 's'}" for kind in SPECS}
 LABELS = {"vip": "yes", "floor": "4", "app": "shop", "tier": "front", "shops": "first"}
 LABELS["app.kubernetes.io/managed-by"] = "my-operator"
+LABELS["example.com/task"] = "report"
 CONTAINER = {"name": "web", "image": "web:1"}
 BUILT_IN = [
     {"apiVersion": "v1", "kind": "Secret"},
@@ -90,7 +91,7 @@ def test_a_block_is_an_operator_without_errors(cluster, tmp_path, caplog, name):
     caplog.set_level("DEBUG")
     path = tmp_path / "handlers.py"
     page = name.partition(":")[0]
-    block = BLOCKS[name].replace("my-operator.my-namespace.svc", "localhost")
+    block = BLOCKS[name].replace("my-operator.my-namespace.svc", "localhost").replace("8090", "0")
     path.write_text(OTHERS.get(page, "") + block)
     with Operator(cluster, path) as operator:
         for body in objects():

@@ -2,6 +2,8 @@
 
 import pathlib
 import re
+import socket
+import time
 
 import pytest
 from kopf.testing import Cluster, Operator
@@ -27,9 +29,9 @@ def cluster():
 def run(cluster, tmp_path):
     """Runs a Python block of a recipe as an operator."""
 
-    def run(page, number):
+    def run(page, number, replaced=("", "")):
         text = (ROOT / "docs/how-to" / f"{page}.md").read_text()
-        block = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)[number]
+        block = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)[number].replace(*replaced)
         assert "\n@kopf." in block
         path = tmp_path / "recipe.py"
         path.write_text(block)
@@ -112,3 +114,47 @@ def test_conditions_of_a_reconciler(cluster, run):
         cluster.wait_for("shops", "first", has("Ready", "False", "ScaledToZero"))
         found = cluster.wait_for("shops", "first", {"status": {"observedGeneration": 2}})
         assert "Reconciled" in [it["type"] for it in found["status"]["conditions"]]
+
+
+def test_a_timer_of_one_object_is_a_task_of_the_operator(cluster, run):
+    cluster.freeze()
+    cluster.create(resource("Site"))
+    labels = {"example.com/task": "report"}
+    for name, own in ("report", labels), ("other", {}):
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": own}})
+    with run("operator-tasks", 0):
+        cluster.advance("1s")
+        assert cluster.get("configmaps", "report")["data"] == {"sites": "1"}
+        cluster.delete("sites", "first")
+        cluster.advance("1h")
+        assert cluster.get("configmaps", "report")["data"] == {"sites": "0"}
+        assert "data" not in cluster.get("configmaps", "other")
+
+
+def test_a_background_task_runs_until_the_operator_ends(run, caplog):
+    failing = "async def clean_up():\n    raise LookupError('no such thing')\n"
+    with run("operator-tasks", 1, ("async def clean_up(): ...\n", failing)) as operator:
+        wait_for_message(caplog, "The clean-up has failed.")
+        operator.wait_until_idle()
+
+
+def test_events_of_other_systems_call_the_reconciler(cluster, run, caplog):
+    caplog.set_level("INFO")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with run("external-events", 0, ("8090", str(port))) as operator:
+        cluster.create(resource("Site"))
+        operator.wait_until_idle()
+        wait_for_message(caplog, "The site first is compared with the other system.")
+        caplog.clear()
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            connection.sendall(b"default/unknown\ndefault/first\n")
+            wait_for_message(caplog, "The site first is compared with the other system.")
+
+
+def wait_for_message(caplog, text):
+    """Wait until the line is logged. Threads log it, which nothing else reports."""
+    deadline = time.monotonic() + 30
+    while text not in caplog.messages:
+        assert time.monotonic() < deadline, f"{text} is not logged"
+        time.sleep(0.01)
