@@ -3,6 +3,7 @@
 import datetime
 import functools
 import json
+import pathlib
 import threading
 
 import pytest
@@ -15,6 +16,7 @@ from tests.support.inspected import FINALIZER, PEERING, WIDGETS, call
 
 pytestmark = pytest.mark.kopf_embedded_only
 
+EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples/30-deployment"
 OPERATOR = """
 import kopf
 
@@ -55,6 +57,24 @@ def run(cluster, operator):
 def objects(result):
     assert result.exit_code == 0, result.output
     return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(result.stdout)}
+
+
+def test_the_example_of_a_deployment_has_the_rules_of_the_command(kopf_cluster):
+    def permissions(role):
+        return {
+            (group, resource, verb)
+            for rule in role["rules"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    kopf_cluster.apply(EXAMPLE / "crd.yaml")
+    files = str(EXAMPLE / "example.py")
+    found = objects(call(kopf_cluster, "manifests", files, "-A", "--name=site-operator"))
+    bodies = yaml.safe_load_all((EXAMPLE / "rbac.yaml").read_text())
+    [role] = [body for body in bodies if body["kind"] == "ClusterRole"]
+    assert permissions(role) == permissions(found["ClusterRole", "site-operator"])
 
 
 def test_the_pods_are_restricted_and_know_their_names(run):
