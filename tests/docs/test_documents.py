@@ -178,6 +178,17 @@ def test_files_in_documents_exist():
     assert seen > 20
 
 
+def test_the_versions_of_packages_are_those_of_the_requirements():
+    page = (ROOT / "docs/reference/versions.md").read_text()
+    stated = dict(re.findall(r"^\| `([\w-]+)` \| ([\d.]+) or newer \|", page, re.M))
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    tested = (ROOT / "requirements/operators.in").read_text().splitlines()
+    known = dict(line.split(">=") for line in [*required, *tested] if ">=" in line)
+    assert {name: known.get(name) for name in stated} == stated
+    assert {line.split(">=")[0] for line in required} <= stated.keys()
+    assert len(stated) > len(required)
+
+
 def test_differences_are_in_the_documents():
     assert len(IN_REFERENCE) >= 3
     text = (ROOT / "docs/compatibility.md").read_text()
