@@ -65,7 +65,7 @@ class LogFormatParamType(click.Choice[LogFormat]):
 
 LOGGING_PARAMETERS = (
     option("-v", "--verbose", is_flag=True, help="Log what Kopf itself does."),
-    option("-d", "--debug", is_flag=True, help="The same, with the event loop and whole tracebacks."),
+    option("-d", "--debug", is_flag=True, help="The same, with requests, the event loop, whole tracebacks."),
     option("-q", "--quiet", is_flag=True, help="Log only warnings and errors."),
     option("--log-format", type=LogFormatParamType(), default="full", help="The format of log lines."),
     option("--log-refkey", type=str, show_default="object", help="JSON key for the reference to the object."),
