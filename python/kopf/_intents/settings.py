@@ -322,7 +322,7 @@ class NetworkingSettings(ChangeTracked):
     """The pauses between the attempts of a request, in seconds; an endless iterable retries forever."""
 
     enforce_retry_after: bool = False
-    """Whether to wait for the time in `Retry-After` even if it is longer than the pause."""
+    """Whether to wait for the time in `Retry-After` even if it is shorter than the pause."""
 
     trust_env: bool = False
     """Whether to use the proxies of the environment, if Kopf finds the credentials itself."""
