@@ -104,7 +104,7 @@ def name_variables(app):
     """Name the environment variables of options as click does: sphinx-click knows only explicit ones."""
     for name, command in cli.main.commands.items():
         for option in command.params:
-            if isinstance(option, click.Option) and not option.envvar:
+            if isinstance(option, click.Option) and not option.envvar and option.allow_from_autoenv:
                 option.envvar = f"KOPF_{name}_{option.name}".replace("-", "_").upper()
 
 
