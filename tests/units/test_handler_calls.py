@@ -8,6 +8,7 @@ import functools
 import gc
 import inspect
 import logging
+import threading
 import types
 import weakref
 
@@ -22,14 +23,14 @@ from kopf._runtime.invocation import Invoker, PreparedHandler
 LOGGER = logging.getLogger("kopf.objects")
 
 
-def call_of(fn, *, retries=None, retry=0, **options):
+def call_of(fn, *, retries=None, retry=0, invoker=None, **options):
     """A call of the function as an event handler; only in an event loop."""
     registry = kopf.OperatorRegistry()
     kopf.on.event("things", id="fn", registry=registry)(fn)
     [handler] = resource_handlers(registry)
     limits = {"errors": "temporary", "backoff": 1.0, "started": 0, "timeout": None}
     attempt = Attempt(label="Handler 'fn'", retry=retry, retries=retries, **limits)
-    invoker = Invoker(kopf.OperatorSettings(), ExecutorPool())
+    invoker = invoker or Invoker(kopf.OperatorSettings(), ExecutorPool())
     return invoker.invoke(PreparedHandler(handler), attempt, {"name": "n"}, LOGGER, **options)
 
 
@@ -63,6 +64,26 @@ def test_synchronous_functions_are_called_in_a_thread():
         return 1
 
     assert outcome_of(fn).result == 1
+
+
+def test_a_call_whose_thread_outlives_the_operator_stays_among_the_running_ones():
+    started, release = threading.Event(), threading.Event()
+
+    def fn(**_):
+        started.set()
+        assert release.wait(30)
+
+    async def main():
+        invoker = Invoker(kopf.OperatorSettings(), ExecutorPool())
+        task = asyncio.create_task(call_of(fn, invoker=invoker))
+        await asyncio.to_thread(started.wait, 30)
+        invoker.pool.abandon([task])
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        release.set()
+        return [handler.id for handler, _, _ in invoker.running.values()]
+
+    assert asyncio.run(main()) == ["fn"]
 
 
 def test_errors_are_outcomes():

@@ -56,6 +56,7 @@ class ExecutorPool:
         # Locked from the wake-up of the loop until it delivers the jobs: a flag with test-and-set.
         self._wake_pending = threading.Lock()
         self._pending: dict[ThreadJob, asyncio.Task[Any] | None] = {}
+        self._abandoned: set[asyncio.Task[Any]] = set()
         self._queue: _SharedQueue | None = None
 
     async def call(
@@ -112,9 +113,14 @@ class ExecutorPool:
     def abandon(self, tasks: Collection[asyncio.Task[Any]]) -> None:
         """Cancel the calls in these tasks without waiting until their functions return: the operator ends."""
         for job, task in self._pending.items():
-            if task in tasks:
+            if task is not None and task in tasks:
+                self._abandoned.add(task)
                 job.abandoned = True
                 job.future.cancel()
+
+    def has_abandoned(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a call in the task was abandoned, so that its function may still run in a thread."""
+        return task in self._abandoned
 
     def load(self) -> tuple[int, int, int | None]:
         """How many functions run, how many wait for a thread, and how many can run, if that is known.

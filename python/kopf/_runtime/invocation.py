@@ -105,8 +105,8 @@ class Invoker:
         self.election: Election | None = None
         """The operator's part in its leader election, if there is one."""
         self.running: dict[Hashable, tuple[Handler, Logger, float]] = {}
-        """The running calls, by their attempts, or by the calls of reconcilers: the handler, the logger of the
-        object, and the start (by the monotonic clock).
+        """The running calls, by their attempts, or by the calls of reconcilers: the handler, the logger of
+        the object, and the start (by the monotonic clock).
         """
 
     @staticmethod
@@ -187,7 +187,9 @@ class Invoker:
             execution = self._settings.execution
             return await self.pool.call(execution.executor, fn, kwargs, call_limit(execution))
         finally:
-            self.running.pop(attempt, None)
+            # The exit of the process waits for functions that are left in threads.
+            if not self.pool.has_abandoned(asyncio.current_task()):
+                self.running.pop(attempt, None)
             if finish is not None:
                 finish()
 
