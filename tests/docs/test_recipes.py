@@ -1,9 +1,11 @@
 """The handlers of recipes do what the pages describe, on the embedded API server."""
 
+import contextlib
+import logging
 import pathlib
 import re
 import socket
-import time
+import threading
 
 import pytest
 from kopf.testing import Cluster, Operator
@@ -131,30 +133,40 @@ def test_a_timer_of_one_object_is_a_task_of_the_operator(cluster, run):
         assert "data" not in cluster.get("configmaps", "other")
 
 
-def test_a_background_task_runs_until_the_operator_ends(run, caplog):
+def test_a_background_task_runs_until_the_operator_ends(run):
     failing = "async def clean_up():\n    raise LookupError('no such thing')\n"
-    with run("operator-tasks", 1, ("async def clean_up(): ...\n", failing)) as operator:
-        wait_for_message(caplog, "The clean-up has failed.")
+    replaced = ("async def clean_up(): ...\n", failing)
+    with expected_line("The clean-up has failed."), run("operator-tasks", 1, replaced) as operator:
         operator.wait_until_idle()
 
 
 def test_events_of_other_systems_call_the_reconciler(cluster, run, caplog):
     caplog.set_level("INFO")
+    line = "The site first is compared with the other system."
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with run("external-events", 0, ("8090", str(port))) as operator:
-        cluster.create(resource("Site"))
+        with expected_line(line):
+            cluster.create(resource("Site"))
         operator.wait_until_idle()
-        wait_for_message(caplog, "The site first is compared with the other system.")
-        caplog.clear()
-        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        with expected_line(line), socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
             connection.sendall(b"default/unknown\ndefault/first\n")
-            wait_for_message(caplog, "The site first is compared with the other system.")
 
 
-def wait_for_message(caplog, text):
-    """Wait until the line is logged. Threads log it, which nothing else reports."""
-    deadline = time.monotonic() + 30
-    while text not in caplog.messages:
-        assert time.monotonic() < deadline, f"{text} is not logged"
-        time.sleep(0.01)
+@contextlib.contextmanager
+def expected_line(text):
+    """Wait at the end of the block until this line has been logged in it."""
+    logged = threading.Event()
+
+    class Expecting(logging.Handler):
+        def emit(self, record):
+            if record.getMessage() == text:
+                logged.set()
+
+    handler = Expecting()
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+        assert logged.wait(30), f"{text} is not logged"
+    finally:
+        logging.getLogger().removeHandler(handler)
