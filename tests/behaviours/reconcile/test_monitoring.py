@@ -29,7 +29,13 @@ def calls():
 
 
 @pytest.fixture
-def serve(cluster, endpoint, calls, monkeypatch):
+def released():
+    """Ends the calls that hang."""
+    return threading.Event()
+
+
+@pytest.fixture
+def serve(cluster, endpoint, calls, released, monkeypatch):
     """Starts an operator with probes and two reconcilers, and stops it at the end."""
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     registry = kopf.OperatorRegistry()
@@ -38,6 +44,7 @@ def serve(cluster, endpoint, calls, monkeypatch):
     settings.reconciling.warn_after = 0.2
     settings.reconciling.backoff = 3600
     settings.networking.error_backoffs = [0.1]
+    settings.health.handler_limit = 0.5
 
     @kopf.on.reconcile("widgets", id="waiting", owns=["configmaps"], registry=registry)
     def waiting(name, **_):
@@ -48,6 +55,8 @@ def serve(cluster, endpoint, calls, monkeypatch):
         calls.put(("ready", name))
         if spec.get("fails"):
             raise ValueError("boo")
+        if spec.get("hangs"):
+            released.wait()
 
     stop, started = threading.Event(), threading.Event()
     options = {
@@ -66,6 +75,7 @@ def serve(cluster, endpoint, calls, monkeypatch):
         assert started.wait(30)
 
     yield start
+    released.set()
     stop.set()
     thread.join(30)
     assert not thread.is_alive()
@@ -158,3 +168,11 @@ def test_1_13_metrics_of_reconcilers(serve, make, endpoint):
     # The objects may be in the first list, or come after it.
     triggers = [line for line in lines if line.startswith('kopf_reconcile_triggers_total{handler="ready"')]
     assert sum(int(line.split()[-1]) for line in triggers) == 2
+
+
+def test_a_call_that_hangs_fails_the_check_of_the_handlers(serve, make, endpoint, released):
+    serve()
+    make("a", spec={"hangs": True})
+    until(lambda: "[-]handlers failed: " in fetch(f"{endpoint}/livez")[1])
+    released.set()
+    until(lambda: fetch(f"{endpoint}/livez") == (200, "ok"))
