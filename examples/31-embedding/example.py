@@ -51,7 +51,8 @@ def main() -> None:
     )
     thread = threading.Thread(target=asyncio.run, args=(operator,))
     thread.start()
-    signal.signal(signal.SIGTERM, lambda *_: program.stopping.set())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: program.stopping.set())
     ready.wait()
     print("The operator is ready; the program goes on.", flush=True)
     thread.join()

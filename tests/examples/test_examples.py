@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import signal
 import socket
 import urllib.request
 
@@ -280,14 +281,15 @@ def test_admission(operator, stage, cluster):
     stage.shelf.delete("birthday")
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @example("31-embedding")
-def test_embedding(operator, stage):
+def test_embedding(operator, stage, signum):
     run = operator(script=stage.file)
     run.wait_for_log(r"The operator is ready; the program goes on\.")
     stage.apply()
     stage.shelf.wait_until_handled(stage.name, status={"note": "noted"})
     run.wait_for_log(r"Doing first: buy some milk")
-    assert run.stop() == 0
+    assert run.stop(signum) == 0
     assert "The end: 1 done." in run.log
 
 
