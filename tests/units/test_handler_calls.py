@@ -86,6 +86,25 @@ def test_a_call_whose_thread_outlives_the_operator_stays_among_the_running_ones(
     assert asyncio.run(main()) == ["fn"]
 
 
+def test_a_call_in_a_thread_can_be_closed_without_an_event_loop():
+    release = threading.Event()
+
+    def fn(**_):
+        assert release.wait(30)
+
+    async def main():
+        invoker = Invoker(kopf.OperatorSettings(), ExecutorPool())
+        call = call_of(fn, invoker=invoker)
+        call.send(None)
+        return invoker, call
+
+    invoker, call = asyncio.run(main())
+    assert len(invoker.running) == 1
+    call.close()
+    release.set()
+    assert invoker.running == {}
+
+
 def test_errors_are_outcomes():
     async def fn(**_):
         raise kopf.TemporaryError("later", delay=5)

@@ -170,6 +170,7 @@ class Invoker:
         self.enter_call(prepared, attempt.retry)
         self.log_beginning(attempt, logger)
         finish: Callable[[], None] | None = None
+        task: asyncio.Task[Any] | None = None
         try:
             if prepared.names_api and self.api is not None and API not in kwargs:
                 kwargs[API] = await self.api.provide(kwargs, is_async=prepared.is_async)
@@ -184,11 +185,11 @@ class Invoker:
                 return await coroutine
             if prepared.is_detached:
                 return await self.pool.call_detached(fn, kwargs)
-            execution = self._settings.execution
+            execution, task = self._settings.execution, asyncio.current_task()
             return await self.pool.call(execution.executor, fn, kwargs, call_limit(execution))
         finally:
             # The exit of the process waits for functions that are left in threads.
-            if not self.pool.has_abandoned(asyncio.current_task()):
+            if not self.pool.has_abandoned(task):
                 self.running.pop(attempt, None)
             if finish is not None:
                 finish()
