@@ -336,7 +336,9 @@ def test_a_port_is_not_shared():
     serve(kopf.WebhookServer(addr="127.0.0.1", insecure=True), client)
 
 
-def test_idle_connections_do_not_keep_a_server_with_a_context_from_answering():
+def test_idle_connections_do_not_keep_a_server_with_a_context_from_answering(monkeypatch):
+    monkeypatch.setattr(tls_proxy, "HANDSHAKE_GRACE", 0.1)
+
     async def client(config: dict[str, Any]) -> Any:
         port = int(config["url"].rpartition(":")[2])
         idle = [

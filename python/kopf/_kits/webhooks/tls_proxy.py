@@ -21,11 +21,18 @@ logger = logging.getLogger("kopf._kits.webhooks")
 
 CHUNK_SIZE = 64 * 1024
 MAX_HANDSHAKES = 50
-"""How many clients may be in their TLS handshakes. Beyond that, the one that began first is dropped."""
+"""How many clients may be in their TLS handshakes. Beyond that, others wait for `HANDSHAKE_GRACE`."""
+HANDSHAKE_GRACE = 5.0
+"""Seconds for a handshake while other clients wait. Then, the one that began first is dropped.
+
+API servers send bursts of reviews, each over a separate connection, and handshakes take long on busy
+machines.
+"""
 HANDSHAKE_TIMEOUT = 10.0
 ACCEPT_RETRY_DELAY = 0.1
 """Seconds until the next attempt when the system gives no more connections."""
-BACKLOG = 128
+BACKLOG = 1024
+"""How many clients may wait to be accepted. The system delays the connections of others by a second."""
 
 
 class TlsProxy:
@@ -52,7 +59,9 @@ class TlsProxy:
         self._authority = b""
         self._fingerprint = b""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._handshakes: dict[asyncio.Task[None], None] = {}
+        self._handshakes: dict[asyncio.Task[None], float] = {}
+        """When each of them began, by the clock of the event loop; the first one first."""
+        self._is_handshake_over = asyncio.Event()
         self.port = port
 
     async def __aenter__(self) -> Self:
@@ -140,27 +149,45 @@ class TlsProxy:
                     is_exhausted = True
                     await asyncio.sleep(ACCEPT_RETRY_DELAY)
                     continue
-                if len(self._handshakes) >= MAX_HANDSHAKES:
-                    oldest = next(iter(self._handshakes))
-                    self._handshakes.pop(oldest)
-                    oldest.cancel()
+                try:
+                    await self._make_room()
+                except BaseException:
+                    client.close()
+                    raise
                 task = loop.create_task(self._serve(client))
-                self._handshakes[task] = None
+                self._handshakes[task] = loop.time()
                 self._track(task)
 
     # Handshakes fail of clients that are none of ours: port scanners, load balancers, clients without trust.
     async def _serve(self, client: socket.socket) -> None:
         task = asyncio.current_task()
         try:
+    async def _make_room(self) -> None:
+        """Wait until another client can begin its handshake."""
+        loop = asyncio.get_running_loop()
+        while len(self._handshakes) >= MAX_HANDSHAKES:
+            oldest, began = next(iter(self._handshakes.items()))
+            remaining = began + HANDSHAKE_GRACE - loop.time()
+            if remaining <= 0:
+                self._end_handshake(oldest)
+                oldest.cancel()
+                return
+            self._is_handshake_over.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_handshake_over.wait(), remaining)
+
+    def _end_handshake(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            self._handshakes.pop(task, None)
+            self._is_handshake_over.set()
+
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 reader, writer = await self._decrypt(client)
                 with contextlib.closing(writer):
-                    if task is not None:
-                        self._handshakes.pop(task, None)
+                    self._end_handshake(task)
                     await self._forward(reader, writer)
         finally:
-            if task is not None:
-                self._handshakes.pop(task, None)
+            self._end_handshake(task)
 
     async def _decrypt(self, client: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         loop = asyncio.get_running_loop()
@@ -201,7 +228,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 def _listen(addr: str | None, port: int) -> socket.socket:
     if addr:
         family, _, _, _, address = socket.getaddrinfo(addr, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family)
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))
+        family = socket.AF_INET6
+        return socket.create_server(("", port), family=family, backlog=BACKLOG, dualstack_ipv6=True)
+    return socket.create_server(("", port), backlog=BACKLOG)

@@ -15,7 +15,8 @@ use crate::supervision::{Panicked, Restartable};
 
 /// The pause after a failed accept, when the system has no resources for more connections.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-const BACKLOG: u32 = 128;
+/// An API server sends some hundreds of reviews at once. Clients that do not fit are delayed by a second.
+const BACKLOG: u32 = 1024;
 
 #[cfg(test)]
 thread_local! {
