@@ -224,7 +224,8 @@ def test_changed_files_are_taken_up_without_closing_the_port(files, own_context)
 def test_a_certificate_is_served_until_the_next_one_has_its_key(files):
     certfile, pkeyfile = files / "cert.pem", files / "key.pem"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    sources = dict.fromkeys(["cafile", "cadata"]) | {
+    unused = ["cafile", "cadata", "verify_cafile", "verify_capath", "verify_cadata"]
+    sources = dict.fromkeys(unused) | {
         "certfile": certfile,
         "pkeyfile": pkeyfile,
         "password": "secret",

@@ -85,11 +85,16 @@ class TlsProxy:
         return self._authority
 
     def reload(self) -> bool:
-        """Read the files again; whether they have changed and are used now."""
+        """Read the files again; whether they have changed and are used now.
+
+        Authorities of clients are only added: a context does not forget any.
+        """
         fingerprint = self._compute_fingerprint()
-        if fingerprint == self._fingerprint or not self._has_files():
+        if fingerprint == self._fingerprint:
             return False
-        self._load()
+        if self._has_files():  # generated certificates stay in use
+            self._load()
+        self._verify()
         self._fingerprint = fingerprint
         return True
 
@@ -127,7 +132,7 @@ class TlsProxy:
                 self._context.verify_mode = ssl.CERT_OPTIONAL
 
     def _compute_fingerprint(self) -> bytes:
-        names = ("certfile", "pkeyfile", "cafile")
+        names = ("certfile", "pkeyfile", "cafile", "verify_cafile")
         paths = [self._sources[name] for name in names if self._sources[name]]
         return hashlib.sha256(b"".join(pathlib.Path(path).read_bytes() for path in paths)).digest()
 

@@ -1,7 +1,7 @@
 //! Verification of client certificates.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -75,13 +75,9 @@ fn trusted(clients: &ClientAuth) -> Result<Vec<CertificateDer<'static>>, TlsErro
         found.extend(certificates(&read(path)?, WHAT)?);
     }
     if let Some(folder) = &clients.capath {
-        let unreadable = |error| TlsError(format!("The folder {} cannot be read: {error}", folder.display()));
-        for entry in fs::read_dir(folder).map_err(unreadable)? {
-            let path = entry.map_err(unreadable)?.path();
+        for path in files_in(folder)? {
             // Such folders often contain other files, which are ignored.
-            if path.is_file() {
-                found.extend(certificates(&read(&path)?, WHAT).unwrap_or_default());
-            }
+            found.extend(certificates(&read(&path)?, WHAT).unwrap_or_default());
         }
     }
     match &clients.cadata {
@@ -91,6 +87,21 @@ fn trusted(clients: &ClientAuth) -> Result<Vec<CertificateDer<'static>>, TlsErro
         Some(data) => found.push(CertificateDer::from(data.clone())),
         None => {}
     }
+    Ok(found)
+}
+
+/// The files in a folder, in a fixed order.
+pub(super) fn files_in(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
+    let unreadable =
+        |error: std::io::Error| TlsError(format!("The folder {} cannot be read: {error}", folder.display()));
+    let mut found = vec![];
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.is_file() {
+            found.push(path);
+        }
+    }
+    found.sort();
     Ok(found)
 }
 

@@ -23,7 +23,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::admission::tls::certificates::{GeneratedCertificates, described, expiry};
-use crate::admission::tls::client_auth::{ClientAuth, ClientAuthMode};
+use crate::admission::tls::client_auth::{ClientAuth, ClientAuthMode, files_in};
 
 /// The configuration of TLS: files, generated certificates, client authentication.
 #[derive(Debug, Clone, Default)]
@@ -55,29 +55,27 @@ struct Loaded {
     mark: u64,
     authority: Vec<u8>,
     expiry: Option<Timestamp>,
+    /// The generated certificates, if there are no files.
+    generated: Option<Arc<GeneratedCertificates>>,
 }
 
 impl Tls {
     /// Reads or generates the certificates.
     pub fn load(sources: Sources) -> Result<Self, TlsError> {
-        let loaded = load(&sources)?;
+        let loaded = load(&sources, None)?;
         Ok(Self { sources, loaded: RwLock::new(loaded) })
     }
 
     /// Reads the files again. Returns true if their content has changed and is used from now on.
     pub fn reload(&self) -> Result<bool, TlsError> {
-        if self.sources.certificate_files().is_none() && self.sources.cafile.is_none() {
-            return Ok(false);
-        }
-        let known = self.loaded.read().unwrap_or_else(PoisonError::into_inner).mark;
+        let (known, generated) = {
+            let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
+            (loaded.mark, loaded.generated.clone())
+        };
         if mark(&self.sources)? == known {
             return Ok(false);
         }
-        let fresh = match self.sources.certificate_files() {
-            Some(_) => load(&self.sources)?,
-            // Generated certificates stay in use: they do not depend on the files.
-            None => return Ok(false),
-        };
+        let fresh = load(&self.sources, generated)?;
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
         Ok(true)
     }
@@ -116,10 +114,11 @@ impl Sources {
     }
 }
 
-fn load(sources: &Sources) -> Result<Loaded, TlsError> {
+/// Reads the files. Generated certificates stay in use: they do not depend on the files.
+fn load(sources: &Sources, generated: Option<Arc<GeneratedCertificates>>) -> Result<Loaded, TlsError> {
     // The hash is taken before the files are read: if they change in between, the next reload reads them again.
     let mark = mark(sources)?;
-    let (chain, key, authority) = if let Some((certfile, pkeyfile)) = sources.certificate_files() {
+    let (chain, key, authority, generated) = if let Some((certfile, pkeyfile)) = sources.certificate_files() {
         let chain = read(certfile)?;
         let key = private_key(&read(pkeyfile)?, sources.password.as_deref())?;
         let authority = match (&sources.cadata, &sources.cafile) {
@@ -127,16 +126,19 @@ fn load(sources: &Sources) -> Result<Loaded, TlsError> {
             (None, Some(cafile)) => read(cafile)?,
             (None, None) => chain.clone(),
         };
-        (certificates(&chain, "The certificate")?, key, authority)
+        (certificates(&chain, "The certificate")?, key, authority, None)
     } else {
-        let GeneratedCertificates { authority, chain, key } =
-            GeneratedCertificates::make(&sources.hostnames)?;
-        let chain = certificates(chain.as_bytes(), "The certificate")?;
-        (chain, private_key(key.as_bytes(), None)?, authority.into_bytes())
+        let made = match generated {
+            Some(made) => made,
+            None => Arc::new(GeneratedCertificates::make(&sources.hostnames)?),
+        };
+        let chain = certificates(made.chain.as_bytes(), "The certificate")?;
+        let key = private_key(made.key.as_bytes(), None)?;
+        (chain, key, made.authority.clone().into_bytes(), Some(made))
     };
     let expiry = chain.first().and_then(|certificate| expiry(certificate));
     let config = configured(&sources.clients, chain, key)?;
-    Ok(Loaded { config: Arc::new(config), mark, authority, expiry })
+    Ok(Loaded { config: Arc::new(config), mark, authority, expiry, generated })
 }
 
 fn configured(
@@ -167,6 +169,17 @@ fn mark(sources: &Sources) -> Result<u64, TlsError> {
     let mut hasher = DefaultHasher::new();
     for path in [&sources.certfile, &sources.pkeyfile, &sources.cafile].into_iter().flatten() {
         read(path)?.hash(&mut hasher);
+    }
+    let clients = &sources.clients;
+    if clients.demand != ClientAuthMode::None {
+        if let Some(path) = &clients.cafile {
+            read(path)?.hash(&mut hasher);
+        }
+        if let Some(folder) = &clients.capath {
+            for path in files_in(folder)? {
+                read(&path)?.hash(&mut hasher);
+            }
+        }
     }
     Ok(hasher.finish())
 }

@@ -1,0 +1,85 @@
+"""Authorities of webhook servers: those of clients, and those for Kubernetes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ssl
+from typing import Any
+
+import kopf
+import pytest
+
+pytest.importorskip("kopf._kopf", reason="the native module is not built")
+
+LIMIT = 60.0
+
+
+async def respond(request: Any, **_: Any) -> Any:
+    return {"request": request}
+
+
+async def is_accepted(config: Any, certificate: Any) -> bool:
+    """Whether the server accepts a client with this certificate."""
+    trusting = ssl.create_default_context(cadata=base64.b64decode(config["caBundle"]).decode())
+    trusting.load_cert_chain(*certificate)
+    port = int(config["url"].rpartition(":")[2])
+    with contextlib.suppress(OSError):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", port, ssl=trusting, server_hostname="127.0.0.1"
+        )
+        with contextlib.closing(writer):
+            writer.write(b"POST /x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+            return b" 200 " in await reader.readline()
+    return False
+
+
+@pytest.fixture
+def clients(tmp_path):
+    """Two certificates of clients, which are their own authorities, with their keys."""
+    found = []
+    for name in ("before", "after"):
+        certificate, key = kopf.WebhookServer.build_certificate([name])
+        pair = tmp_path / f"{name}.pem", tmp_path / f"{name}-key.pem"
+        pair[0].write_bytes(certificate)
+        pair[1].write_bytes(key)
+        found.append(pair)
+    return found
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+@pytest.mark.parametrize("has_context", [False, True])
+def test_changed_authorities_of_clients_are_taken_up(clients, tmp_path, has_context, has_files):
+    before, after = clients
+    verified = tmp_path / "clients.pem"
+    verified.write_bytes(before[0].read_bytes())
+    files = {}
+    if has_files:
+        certificate, key = kopf.WebhookServer.build_certificate(["127.0.0.1"])
+        files = {"certfile": tmp_path / "cert.pem", "pkeyfile": tmp_path / "key.pem"}
+        files["certfile"].write_bytes(certificate)
+        files["pkeyfile"].write_bytes(key)
+    server = kopf.WebhookServer(
+        addr="127.0.0.1",
+        verify_mode=ssl.CERT_REQUIRED,
+        verify_cafile=verified,
+        file_check_interval=0.02,
+        context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if has_context else None,
+        **files,
+    )
+
+    async def main() -> None:
+        async with server:
+            configs = aiter(server(respond))
+            config = await anext(configs)
+            assert await is_accepted(config, before)
+            assert not await is_accepted(config, after)
+            verified.write_bytes(after[0].read_bytes())
+            again = await anext(configs)
+            assert again["caBundle"] == config["caBundle"], "the certificate of the server is the same"
+            assert await is_accepted(again, after)
+            # Contexts of OpenSSL forget no authorities.
+            assert await is_accepted(again, before) is has_context
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
