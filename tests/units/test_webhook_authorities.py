@@ -83,3 +83,22 @@ def test_changed_authorities_of_clients_are_taken_up(clients, tmp_path, has_cont
             assert await is_accepted(again, before) is has_context
 
     asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+def test_the_authority_of_a_proxy_is_published_for_a_server_without_encryption(tmp_path):
+    """As with Kopf 1.45: Kubernetes connects to the proxy."""
+    (tmp_path / "ca.pem").write_bytes(b"from file")
+
+    async def main(**options: Any) -> Any:
+        async with kopf.WebhookServer(addr="127.0.0.1", insecure=True, **options) as server:
+            return await anext(aiter(server(respond)))
+
+    def published(**options: Any) -> bytes | None:
+        config = asyncio.run(asyncio.wait_for(main(**options), LIMIT))
+        assert config["url"].startswith("http://")
+        return base64.b64decode(config["caBundle"]) if "caBundle" in config else None
+
+    assert published() is None
+    assert published(cafile=tmp_path / "ca.pem") == b"from file"
+    assert published(cafile=tmp_path / "ca.pem", cadata=b"data", cadump=tmp_path / "dump") == b"data"
+    assert (tmp_path / "dump").read_bytes() == b"data"

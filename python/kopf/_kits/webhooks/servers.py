@@ -287,6 +287,10 @@ class _RequestPump:
         for call in self._server.poll():
             task = self._loop.create_task(self._respond(call))
             self._tasks.add(task)
+        if authority is None:  # without encryption: the authority of a proxy
+            authority = self.cadata
+            if authority is None and self.cafile is not None:
+                authority = pathlib.Path(self.cafile).read_bytes()
             task.add_done_callback(self._tasks.discard)
 
     async def _respond(self, call: bridge.WebhookRequest) -> None:
