@@ -91,7 +91,7 @@ def test_a_block_is_an_operator_without_errors(cluster, tmp_path, caplog, name):
     caplog.set_level("DEBUG")
     path = tmp_path / "handlers.py"
     page = name.partition(":")[0]
-    block = BLOCKS[name].replace("my-operator.my-namespace.svc", "localhost").replace("8090", "0")
+    block = BLOCKS[name].replace("8090", "0")
     path.write_text(OTHERS.get(page, "") + block)
     with Operator(cluster, path) as operator:
         for body in objects():

@@ -11,6 +11,11 @@ from typing import Any
 
 from kopf._runtime import bridge
 
+START_LIMIT = 10.0
+"""Seconds in which the engine starts, and connects to the cluster."""
+START_PAUSE = 0.05
+"""Seconds between attempts to reach it."""
+
 
 class LocalCluster(enum.Enum):
     """A kind of local development cluster."""
@@ -21,11 +26,27 @@ class LocalCluster(enum.Enum):
 
 
 async def detect(engine: bridge.Engine) -> LocalCluster | None:
-    """Identify the engine's cluster by the certificate of its API server, or by its version."""
+    """Identify the engine's cluster by the certificate of its API server, or by its version.
+
+    Raises:
+        RuntimeError: The API server does not respond.
+    """
     loop = asyncio.get_running_loop()
-    server, version = await loop.run_in_executor(None, engine.server_info)
+    server, version = await _server_info(engine)
     certificate = await loop.run_in_executor(None, _certificate, server)
     return identify(certificate, version)
+
+
+async def _server_info(engine: bridge.Engine) -> tuple[str, str]:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + START_LIMIT
+    while True:
+        try:
+            return await loop.run_in_executor(None, engine.server_info)
+        except RuntimeError:  # webhook servers start at the same time as the engine, which connects
+            if loop.time() >= deadline:
+                raise
+            await asyncio.sleep(START_PAUSE)
 
 
 def identify(certificate: Mapping[str, Any] | None, version: str) -> LocalCluster | None:

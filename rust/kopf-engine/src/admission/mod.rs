@@ -89,7 +89,7 @@ impl AdmissionRouter {
 
     /// Sets the client of the API server.
     pub fn connect(&self, client: Client) {
-        // Called once per operator.
+        // Called once per operator, before all that waits: webhook servers use it at their start.
         let _first = self.client.set(client);
     }
 

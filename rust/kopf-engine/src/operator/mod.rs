@@ -254,6 +254,7 @@ async fn run(
         let _first = operator.caches.set(Arc::clone(caches));
     }
     let Config { admission, namespace_scope, status, has_probes, command, .. } = config;
+    admission.connect(shared.base.client.clone());
     let stopping = operator.stopping.clone();
     if let Some(command) = command {
         return tokio::select! {
@@ -279,7 +280,6 @@ async fn run(
         };
         election::start(&mut essential_tasks, &shared, (replica, elector), monitored());
     }
-    admission.connect(shared.base.client.clone());
     let mut managed = webhooks::managed(&shared.base, &admission);
     let mut orchestrator = Orchestrator::new(Arc::clone(&shared), admission, namespace_scope, event_receiver);
     let outcome = tokio::select! {
