@@ -11,10 +11,10 @@ import logging
 import pathlib
 import socket
 import ssl
-import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from kopf._kits.webhooks.memory_files import MemoryFiles
 from kopf._runtime import bridge
 
 logger = logging.getLogger("kopf._kits.webhooks")
@@ -112,10 +112,9 @@ class TlsProxy:
             self._authority = sources["cadata"] or pathlib.Path(sources["cafile"] or certfile).read_bytes()
             return
         certificate, key = self._build_certificate(sources["hostnames"], sources["password"])
-        with tempfile.NamedTemporaryFile() as file:  # 0600; there is no other way into a context
-            file.write(certificate + b"\n" + key)
-            file.flush()
-            self._context.load_cert_chain(file.name, password=sources["password"])
+        with MemoryFiles() as files:  # there is no other way into a context
+            files.write({"tls.pem": certificate + b"\n" + key})
+            self._context.load_cert_chain(files.path("tls.pem"), password=sources["password"])
         self._server.report_certificate(certificate)
         self._authority = certificate
 
@@ -163,10 +162,6 @@ class TlsProxy:
                 self._handshakes[task] = loop.time()
                 self._track(task)
 
-    # Handshakes fail of clients that are none of ours: port scanners, load balancers, clients without trust.
-    async def _serve(self, client: socket.socket) -> None:
-        task = asyncio.current_task()
-        try:
     async def _make_room(self) -> None:
         """Wait until another client can begin its handshake."""
         loop = asyncio.get_running_loop()
@@ -186,6 +181,10 @@ class TlsProxy:
             self._handshakes.pop(task, None)
             self._is_handshake_over.set()
 
+    # Handshakes fail of clients that are none of ours: port scanners, load balancers, clients without trust.
+    async def _serve(self, client: socket.socket) -> None:
+        task = asyncio.current_task()
+        try:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                 reader, writer = await self._decrypt(client)
                 with contextlib.closing(writer):
