@@ -85,6 +85,23 @@ def test_changed_authorities_of_clients_are_taken_up(clients, tmp_path, has_cont
     asyncio.run(asyncio.wait_for(main(), LIMIT))
 
 
+def test_two_generated_certificates_of_one_name_can_be_trusted_together(tmp_path):
+    pairs = [kopf.WebhookServer.build_certificate(["localhost"]) for _ in range(2)]
+    trusting = ssl.create_default_context(cadata="".join(certificate.decode() for certificate, _ in pairs))
+    trusting.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN  # with it, they are compared as a whole
+    for certificate, key in pairs:
+        (tmp_path / "pair.pem").write_bytes(certificate + key)
+        serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        serving.load_cert_chain(tmp_path / "pair.pem")
+        to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        server = serving.wrap_bio(to_server, to_client, server_side=True)
+        client = trusting.wrap_bio(to_client, to_server, server_hostname="localhost")
+        for side in (client, server, client, server):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        assert client.getpeercert()
+
+
 def test_the_authority_of_a_proxy_is_published_for_a_server_without_encryption(tmp_path):
     """As with Kopf 1.45: Kubernetes connects to the proxy."""
     (tmp_path / "ca.pem").write_bytes(b"from file")

@@ -74,6 +74,8 @@ fn signing_params(hostnames: &[String]) -> Result<CertificateParams, TlsError> {
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    // OpenSSL distinguishes certificates of one name by it, such as the current and the next one of a Secret.
+    params.use_authority_key_identifier_extension = true;
     Ok(params)
 }
 
