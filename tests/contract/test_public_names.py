@@ -21,6 +21,7 @@ LAZY = "The reference to the object is made when it is needed."
 CLUSTER = "An addition: runs the command on a cluster of the testing kit."
 CLIENT = "An addition: the settings of the API client, after those of Kopf 1.45."
 RECONCILING = "An addition: the settings of reconcilers, loaded when they are used."
+SECRET = "An addition: the Secret with the certificate that all replicas share."
 HAS_HANDLERS = "An addition: operators with nothing to do are reported."
 CONTROLS = "Additional fields after those of Kopf 1.45: how to report errors, and when to exit at once."
 ALLOWED = {
@@ -30,6 +31,7 @@ ALLOWED = {
     ("LocalObjectLogger", "methods"): NO_METHOD,
     ("LocalObjectLogger", "properties"): LAZY,
     **{(f"Webhook{name}", "kind"): NO_METACLASS for name in [*SERVERS, "AutoTunnel"]},
+    **{(f"Webhook{name}", "parameters"): SECRET for name in SERVERS if name != "NgrokTunnel"},
     ("testing.KopfRunner", "parameters"): CLUSTER,
     ("OperatorRegistry", "attributes"): HAS_HANDLERS,
     ("OperatorRegistry", "properties"): HAS_HANDLERS,

@@ -27,6 +27,7 @@ WARNINGS = {
     "duplicate-handler-ids",
     "unknown-setting",
     "no-matching-namespace",
+    "own-certificates",
     "replaced-status-path",
     "two-distributions",
     "unsupported-wheel",

@@ -147,6 +147,8 @@ def test_certificates_are_for_the_host_and_for_clients_on_this_machine():
     assert kopf.WebhookServer(addr="0.0.0.0", host="h")._hostnames() == ["h", "127.0.0.1"]
     assert kopf.WebhookServer(host="h")._hostnames() == ["h", "localhost"]
     assert kopf.WebhookServer(addr="::")._hostnames() == ["::1"]
+    server = kopf.WebhookServer(extra_sans=(name for name in ["x"]))
+    assert server._hostnames() == server._hostnames() == ["localhost", "x"]
 
 
 def test_clients_without_certificates_are_accepted_whenever_there_is_an_authority():

@@ -11,8 +11,12 @@ from typing import Any
 
 from kopf._cli.cluster_session import Session
 from kopf._cli.findings import Finding
-from kopf._cli.permissions import WEBHOOK_GROUP, WEBHOOKS, Resolved, has_webhooks
+from kopf._cli.permissions import WEBHOOK_GROUP, WEBHOOKS, Resolved, has_webhooks, shared_secret
 from kopf._cli.tables import format_age
+from kopf._intents.serialization import has_leader_election
+from kopf._kits.webhooks.certificate_secrets import SECRETS
+from kopf._kits.webhooks.servers import OWN_CERTIFICATES, WebhookServer, has_own_certificate, shared_names
+from kopf._kits.webhooks.shared_certificates import CertificateSecretError, SharedCertificate
 from kopf._objects.apierrors import ApiError
 from kopf._objects.resources import Resource
 
@@ -64,17 +68,26 @@ def check_webhooks(session: Session) -> Iterator[Finding]:
     if settings.server is None:
         text = "there are admission handlers, but settings.admission.server is None"
         yield Finding("webhooks", "fail", text)
-    if settings.managed is None:
-        return
     found = 0
-    for plural in WEBHOOKS:
-        body = session.api.find(f"{WEBHOOK_GROUP}/v1/{plural}", settings.managed)
+    services: set[tuple[Any, Any]] = set()
+    name = settings.managed
+    for plural in WEBHOOKS if name is not None else ():
+        body = session.api.find(f"{WEBHOOK_GROUP}/v1/{plural}", name or "")
         for webhook in (body.get("webhooks") or ()) if body is not None else ():
             found += 1
+            service = (webhook.get("clientConfig") or {}).get("service") or {}
+            services.add((service.get("namespace"), service.get("name")))
             yield from _check_service(session, webhook)
             yield from check_certificates(webhook, time.time())
     if found:
         yield Finding("webhooks", "ok", f"{found} webhook{'' if found == 1 else 's'} in {settings.managed}")
+    # At the end: the permissions to read the Secret and to list pods may be missing.
+    yield from _check_secret(session)
+    if has_own_certificate(settings.server) and (
+        has_leader_election(session.settings)
+        or any(_count_pods(session, *service) > 1 for service in services if all(service))
+    ):
+        yield Finding("webhooks", "fail", OWN_CERTIFICATES)
 
 
 def _check_service(session: Session, webhook: Mapping[str, Any]) -> Iterator[Finding]:
@@ -91,6 +104,31 @@ def _check_service(session: Session, webhook: Mapping[str, Any]) -> Iterator[Fin
     ports = [item.get("port") for item in (body.get("spec") or {}).get("ports") or ()]
     if port not in ports:
         yield Finding("webhooks", "fail", f"{place} has no port {port}")
+
+
+def _check_secret(session: Session) -> Iterator[Finding]:
+    """Check the Secret of the webhook server. If there is none, the operator creates it."""
+    server, secret = session.settings.admission.server, shared_secret(session.settings)
+    if secret is None or not isinstance(server, WebhookServer):
+        return
+    namespace, name = secret
+    body = session.api.find(SECRETS, name, namespace)
+    if body is None:
+        return
+    try:
+        SharedCertificate.parse(body).check(f"{namespace}/{name}", shared_names(server))
+    except CertificateSecretError as error:
+        yield Finding("webhooks", "fail", str(error))
+
+
+def _count_pods(session: Session, namespace: str, name: str) -> int:
+    """The number of pods behind a Service, without those that are being deleted."""
+    body = session.api.find("v1/services", name, namespace)
+    selector = (body.get("spec") or {}).get("selector") if body is not None else None
+    if not selector:
+        return 0
+    pods = session.api.list("v1/pods", namespace, labels=dict(selector), metadata_only=True)
+    return sum(not pod["metadata"].get("deletionTimestamp") for pod in pods)
 
 
 def check_certificates(webhook: Mapping[str, Any], now: float) -> Iterator[Finding]:

@@ -276,7 +276,7 @@ def _required_permissions(
     permissions = required_permissions(resolved, namespaces, settings, reviews=reviews, home=operator.home)
     permissions += peering
     if operator.startup:
-        return [*permissions, *webhook_permissions(registry, settings)]
+        return [*permissions, *webhook_permissions(registry, settings, operator.home)]
     if reviews:
         # The name of the configurations is unknown.
         verbs = ("create", "patch")

@@ -47,6 +47,13 @@ ANCHORS: dict[str, tuple[str, ...]] = {
     ),
     "cannot-load-file": ("Cannot load ...", "Cannot import the module ..."),
     "no-admission-server": ("Admission handlers exist, but no admission server/tunnel is configured",),
+    "webhook-secret": (
+        "The webhook server has no permission to ... the Secret ...",
+        "The webhook server needs tls.crt, tls.key and ca.crt, but ...",
+        "The certificate in the Secret ... is for ..., not for ...",
+        "The certificate in the Secret ... cannot be used: ...",
+        "The Secret ... cannot be read: ...",
+    ),
     "liveness-url": ("... is not a URL such as http://0.0.0.0:8080/healthz",),
     "liveness-port": ("Cannot serve the health status at ...",),
     "lease-name": ("Leader election needs a lease name that all replicas share and no other operator uses",),

@@ -20,6 +20,7 @@ from kopf._intents.registries import OperatorRegistry, cache_declarations, resou
 from kopf._intents.selectors import Selector, is_exact_namespace
 from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
+from kopf._kits.webhooks.servers import WebhookServer
 from kopf._objects.apierrors import ApiError
 from kopf._objects.resources import Resource
 from kopf._runtime.api_argument import named_arguments
@@ -168,8 +169,14 @@ def _scanning_permissions(namespaces: Collection[str]) -> Iterator[Permission]:
         yield Permission(verb, "namespaces", "", "", unless)
 
 
-def webhook_permissions(registry: OperatorRegistry, settings: OperatorSettings) -> Iterator[Permission]:
-    """The permissions for the webhook configurations that Kopf manages, if there are admission handlers."""
+def webhook_permissions(
+    registry: OperatorRegistry, settings: OperatorSettings, home: str = ""
+) -> Iterator[Permission]:
+    """The permissions for the webhook configurations that Kopf manages, if there are admission handlers; and
+    for the Secret of the webhook server. `home` is the namespace of the operator; if it is unknown, it is
+    that of the current credentials.
+    """
+    yield from _secret_permissions(settings, home)
     name = settings.admission.managed
     if name is None or not has_webhooks(registry):
         return
@@ -178,6 +185,28 @@ def webhook_permissions(registry: OperatorRegistry, settings: OperatorSettings) 
         # Names do not limit the creation of objects.
         yield Permission("create", plural, WEBHOOK_GROUP, unless=unless)
         yield Permission("patch", plural, WEBHOOK_GROUP, unless=unless, name=name)
+
+
+def _secret_permissions(settings: OperatorSettings, home: str) -> Iterator[Permission]:
+    secret = shared_secret(settings, home)
+    if secret is None:
+        return
+    namespace, name = secret
+    unless = "the webhook server has no secret"
+    # Names do not limit the creation of objects.
+    yield Permission("create", "secrets", "", namespace, unless)
+    for verb in ("get", "patch"):
+        yield Permission(verb, "secrets", "", namespace, unless, name=name)
+
+
+def shared_secret(settings: OperatorSettings, home: str = "") -> tuple[str, str] | None:
+    """The namespace and the name of the Secret with the certificate of the webhook server, if it has one."""
+    server = settings.admission.server
+    if not isinstance(server, WebhookServer) or not server.secret:
+        return None
+    namespace, _, name = server.secret.rpartition("/")
+    pod_namespace = os.environ.get("POD_NAMESPACE")
+    return namespace or home or pod_namespace or default_namespace() or "default", name
 
 
 def lease_permissions(
@@ -221,6 +250,11 @@ def uninstall_permissions(
         for plural in WEBHOOKS:
             for verb in ("get", "delete"):
                 yield Permission(verb, plural, WEBHOOK_GROUP, name=settings.admission.managed)
+    secret = shared_secret(settings, home)
+    if secret is not None:
+        namespace, name = secret
+        for verb in ("get", "delete"):
+            yield Permission(verb, "secrets", "", namespace, name=name)
     lease = lease_permissions(settings, home, ("get", "delete"))
     yield from (permission for permission in lease if permission.verb != "create")
     yield from peering_permissions(api, api.resources(), namespaces, settings)

@@ -18,9 +18,11 @@ from kopf._cli.cluster_session import Session, in_session
 from kopf._cli.inspected_kinds import select_kinds
 from kopf._cli.leases import LEASES, lease_namespace
 from kopf._cli.output import print_text
-from kopf._cli.permissions import WEBHOOKS
+from kopf._cli.permissions import WEBHOOKS, shared_secret
 from kopf._cli.release_finalizers import Options
 from kopf._intents.serialization import has_leader_election
+from kopf._kits.webhooks.certificate_secrets import SECRETS
+from kopf._kits.webhooks.shared_certificates import GENERATED
 from kopf._objects.apierrors import Forbidden
 from kopf._runtime import bridge
 from kopf._runtime.bridge import Attempt
@@ -60,6 +62,8 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
         for line in _remove_peers(session, options, is_applied=is_applied):
             print_text(line, stdout)
         for line in _remove_lease(session, is_applied=is_applied):
+            print_text(line, stdout)
+        for line in _remove_secret(session, is_applied=is_applied):
             print_text(line, stdout)
     for line in releasing.format_end(report, force=options.force):
         print_text(line, stdout)
@@ -114,3 +118,17 @@ def _remove_lease(session: Session, *, is_applied: bool) -> Iterator[str]:
     if is_applied:
         session.api.delete(LEASES, name, namespace, missing_ok=True)
     yield f"{'removed' if is_applied else 'would remove'} the lease {namespace}/{name}"
+
+
+def _remove_secret(session: Session, *, is_applied: bool) -> Iterator[str]:
+    """Remove the Secret with the certificate of the webhook server, if the operator has generated it."""
+    secret = shared_secret(session.settings)
+    if secret is None:
+        return
+    namespace, name = secret
+    body = session.api.find(SECRETS, name, namespace, metadata_only=True)
+    if body is None or GENERATED not in (body["metadata"].get("annotations") or {}):
+        return
+    if is_applied:
+        session.api.delete(SECRETS, name, namespace, missing_ok=True)
+    yield f"{'removed' if is_applied else 'would remove'} the secret {namespace}/{name}"

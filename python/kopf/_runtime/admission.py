@@ -14,6 +14,7 @@ from kopf._intents import matching
 from kopf._intents.causes import WebhookCause
 from kopf._intents.errors import AdmissionError, PermanentError, TemporaryError
 from kopf._intents.handlers import ResourceHandler, WebhookHandler
+from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import diffs
 from kopf._objects.bodies import Body
@@ -30,6 +31,7 @@ from kopf._runtime.work_tracking import work_tracker_var
 
 if TYPE_CHECKING:
     from kopf._objects.reviews import Request, Response, WebhookServerProtocol
+    from kopf._runtime.client.api import Api
 
 logger = logging.getLogger("kopf._core.engines.admission")
 
@@ -38,6 +40,12 @@ NO_SERVER = (
     "Set it in a startup handler: `settings.admission.server = kopf.WebhookServer(...)`; "
     "for development, `kopf.WebhookAutoServer()`."
 )
+
+
+START_LIMIT = 10.0
+"""Seconds in which the engine starts."""
+START_PAUSE = 0.01
+"""Seconds between attempts to get its client."""
 
 
 class WebhookError(Exception):
@@ -120,6 +128,38 @@ class Admission:
         """Whether a webhook server is configured, or needed by handlers."""
         has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._handlers)
         return has_handlers or self._settings.admission.server is not None
+
+    @property
+    def elects_leader(self) -> bool:
+        """Whether there are several replicas, which elect a leader."""
+        return has_leader_election(self._settings)
+
+    def may_write(self) -> bool:
+        """Whether this replica writes to the cluster: it is the leader, or there is no leader election."""
+        election = self.engine.election()
+        return election is None or election.term() is not None
+
+    async def connect(self) -> Api:
+        """The client of the operator, for the webhook server itself. It may wait for the start of the engine.
+
+        Raises:
+            RuntimeError: The operator does not run.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + START_LIMIT
+        while True:
+            try:
+                return await self._provide_api()
+            except RuntimeError:  # the engine starts in other threads
+                if loop.time() >= deadline:
+                    raise
+                await asyncio.sleep(START_PAUSE)
+
+    async def _provide_api(self) -> Api:
+        if self._invoker.api is None:
+            raise RuntimeError("The operator has no client.")
+        api: Api = await self._invoker.api.provide({}, is_async=True)
+        return api
 
     async def serve(self) -> None:
         """Run the webhook server of the settings until it ends."""

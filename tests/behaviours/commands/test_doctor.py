@@ -255,6 +255,67 @@ def test_the_webhooks_of_the_operator_are_checked(cluster, run, tmp_path):
     assert rows["webhooks", "ok"] == ["1 webhook in ours.example.com"]
 
 
+def test_replicas_with_an_own_certificate_for_each_fail(cluster, run, tmp_path):
+    operator = tmp_path / "sites.py"
+
+    def found(server, *lines):
+        added = [
+            f"settings.admission.server = {server}",
+            "settings.admission.managed = 'ours.example.com'",
+            *lines,
+        ]
+        text = "".join(f"    {line}\n" for line in added)
+        handler = "@kopf.on.validate('widgets')\ndef admission(**_): ...\n"
+        operator.write_text(OPERATOR.replace("    settings.posting", f"{text}    settings.posting") + handler)
+        return findings(run(str(operator), "-A", "-o", "json"))
+
+    election = ["settings.leadership.enabled = True", "settings.leadership.name = 'ours'"]
+    elected = [*election, "settings.leadership.namespace = 'default'"]
+    own = "kopf.WebhookServer(host='ours.default.svc')"
+    text = (
+        "Each replica has its own certificate, and the API server trusts only one of them: pass secret='NAME'"
+        " to kopf.WebhookServer."
+    )
+    assert found(own, *elected)["webhooks", "fail"] == [text]
+    for server in (
+        "kopf.WebhookServer(host='ours.default.svc', secret='default/ours')",
+        "kopf.WebhookServer(host='ours.default.svc', certfile='x', pkeyfile='y')",
+        "kopf.WebhookServer(host='127.0.0.1')",
+    ):
+        assert ("webhooks", "fail") not in found(server, *elected)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ours", "namespace": "default"}}
+    cluster.create(secret)
+    [problem] = found("kopf.WebhookServer(secret='default/ours')")["webhooks", "fail"]
+    assert problem.startswith(
+        "The webhook server needs tls.crt, tls.key and ca.crt, but the Secret default/ours"
+    )
+    # Without leader election, the pods are counted.
+    service = {"name": "ours", "namespace": "default"}
+    webhook = {
+        "name": "admission.ours.example.com",
+        "clientConfig": {"service": service},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    cluster.create(
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "ours.example.com"},
+            "webhooks": [webhook],
+        }
+    )
+    spec = {"selector": {"app": "ours"}, "ports": [{"port": 443}]}
+    cluster.create({"apiVersion": "v1", "kind": "Service", "metadata": service, "spec": spec})
+    containers = [{"name": "operator", "image": "x"}]
+    for name in ("one", "two"):
+        assert ("webhooks", "fail") not in found(own)
+        metadata = {"name": name, "namespace": "default", "labels": {"app": "ours"}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+        cluster.create(pod)
+    assert found(own)["webhooks", "fail"] == [text]
+
+
 def test_certificates_of_webhooks_expire(cluster):
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     bundle = config["clusters"][0]["cluster"]["certificate-authority-data"]

@@ -133,6 +133,29 @@ def test_prometheus_finds_the_pods(run, monitor, kinds):
     assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}
 
 
+def test_the_secret_of_webhooks_is_limited_by_its_name_and_namespace(run, operator):
+    server = "    settings.admission.server = kopf.WebhookServer(secret='SECRET')\n    settings.posting"
+    for secret, namespace in {"ours": "default", "elsewhere/ours": "elsewhere"}.items():
+        source = OPERATOR.replace("    settings.posting", server.replace("SECRET", secret))
+        operator.write_text(source + WEBHOOK)
+        rules = [
+            rule
+            for one in yaml.safe_load_all(run().stdout)
+            if one["kind"] == "Role" and one["metadata"]["namespace"] == namespace
+            for rule in one["rules"]
+            if rule["resources"] == ["secrets"]
+        ]
+        assert rules == [
+            {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+            {
+                "apiGroups": [""],
+                "resources": ["secrets"],
+                "resourceNames": ["ours"],
+                "verbs": ["get", "patch"],
+            },
+        ]
+
+
 def test_webhooks_have_a_port_a_service_and_a_way_in(run, operator):
     operator.write_text(OPERATOR + WEBHOOK)
     options = ("--image=x", "--network-policy=10.0.0.1/32", "--monitoring-namespace=prometheus")

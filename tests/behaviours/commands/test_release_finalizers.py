@@ -414,6 +414,25 @@ def test_a_live_leader_prevents_the_release_and_a_dead_one_is_removed(cluster, t
     assert cluster.find("leases", "shared") is None
 
 
+@pytest.mark.parametrize("is_generated", [False, True])
+def test_the_secret_of_the_webhook_server_is_removed_if_the_operator_has_generated_it(
+    cluster, tmp_path, is_generated
+):
+    path = tmp_path / "operator_file.py"
+    server = "@kopf.on.startup()\ndef configure(settings, **_):\n    settings.admission.server = "
+    path.write_text(f"{WITH_OPTIONS}\n{server}kopf.WebhookServer(secret='default/ours')\n")
+    annotations = {"kopf.dev/generated-certificate": "hash"} if is_generated else {}
+    metadata = {"name": "ours", "namespace": "default", "annotations": annotations}
+    cluster.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    result = call(cluster, "uninstall", str(path), "-A")
+    assert result.exit_code == 0, result.output
+    assert ("would remove the secret default/ours" in result.stdout) is is_generated
+    assert cluster.find("secrets", "ours") is not None
+    result = call(cluster, "uninstall", str(path), "-A", "--yes")
+    assert result.exit_code == 0, result.output
+    assert (cluster.find("secrets", "ours") is None) is is_generated
+
+
 def test_a_live_operator_of_the_named_peering_prevents_it(cluster, run):
     now = datetime.datetime.now(datetime.UTC).isoformat()
     cluster.apply(PEERING.format(age=now).replace("metadata: {name: default}", "metadata: {name: other}"))

@@ -368,9 +368,11 @@ def claim_webhook_servers():
         kopf.WebhookDockerDesktopServer,
     ]
     one = kopf.WebhookServer(addr="1.2.3.4", port=5, path="/p", extra_sans=["x"], insecure=True)
+    options = {name: shown(value) for name, value in sorted(vars(one).items()) if not name.startswith("_")}
+    options.pop("secret", None)  # an addition
     return [
         [cls.DEFAULT_HOST for cls in servers],
-        {name: shown(value) for name, value in sorted(vars(one).items()) if not name.startswith("_")},
+        options,
         [hasattr(one, "__aenter__"), hasattr(one, "__aexit__"), callable(one)],
         outcome(kopf.WebhookServer, "x").split("(")[0],
         mro(kopf.WebhookAutoServer),

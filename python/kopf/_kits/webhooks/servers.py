@@ -6,25 +6,34 @@ import asyncio
 import base64
 import contextlib
 import contextvars
-import json
 import logging
 import os
 import pathlib
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
 from typing import Any, ClassVar, Self
 
 from kopf._kits.webhooks import local_clusters, tls_proxy
+from kopf._kits.webhooks.certificate_secrets import CertificateSecret
+from kopf._kits.webhooks.memory_files import MemoryFiles
+from kopf._kits.webhooks.request_pump import RequestPump
+from kopf._kits.webhooks.shared_certificates import AUTHORITIES, CERTIFICATE, KEY
 from kopf._objects.reviews import WebhookClientConfig, WebhookFn
 from kopf._runtime import bridge
-from kopf._runtime.admission import Admission, AmbiguousResourceError, UnknownResourceError, WebhookError
+from kopf._runtime.admission import Admission
 
 PathT = str | os.PathLike[str]
 
 logger = logging.getLogger("kopf._kits.webhooks")
 
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 WILDCARD_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen at that are no addresses to connect to, with those that are."""
+
+OWN_CERTIFICATES = (
+    "Each replica has its own certificate, and the API server trusts only one of them:"
+    " pass secret='NAME' to kopf.WebhookServer."
+)
 
 
 class WebhookServerBase:
@@ -78,7 +87,10 @@ class WebhookServer(WebhookServerBase):
         verify_cafile: The file with the authorities of client certificates.
         verify_capath: The folder with the authorities of client certificates.
         verify_cadata: The authorities of client certificates themselves.
-        file_check_interval: The seconds between two checks whether the files have changed.
+        file_check_interval: The seconds between two checks whether the files or the Secret have changed.
+        secret: The name of a Secret with the certificate, which all replicas share, or its namespace and name
+            with a slash; by default, the namespace is that of the pod or of the credentials. If there is no
+            such Secret, the operator creates it with a self-signed certificate, and renews that.
     """
 
     DEFAULT_HOST: ClassVar[str | None] = None
@@ -104,6 +116,7 @@ class WebhookServer(WebhookServerBase):
         verify_capath: PathT | None = None,
         verify_cadata: str | bytes | None = None,
         file_check_interval: float = 60.0,
+        secret: str | None = None,
     ) -> None:
         super().__init__()
         self.addr = addr
@@ -118,48 +131,91 @@ class WebhookServer(WebhookServerBase):
         self.certfile = certfile
         self.pkeyfile = pkeyfile
         self.password = password
-        self.extra_sans = extra_sans
+        self.extra_sans = extra_sans if isinstance(extra_sans, Collection) else list(extra_sans)
         self.verify_mode = verify_mode
         self.verify_cafile = verify_cafile
         self.verify_capath = verify_capath
         self.verify_cadata = verify_cadata
         self.file_check_interval = file_check_interval
+        self.secret = secret
 
     async def _serve(self, fn: WebhookFn) -> AsyncGenerator[WebhookClientConfig, None]:
         if self.insecure and self.context is not None:
             raise ValueError("Insecure mode cannot have an SSL context specified.")
-        engine = fn.engine if isinstance(fn, Admission) else None
+        if self.secret and (self.insecure or self.certfile or self.pkeyfile):
+            raise ValueError("A server with secret=... can have neither certfile, pkeyfile, nor insecure.")
+        admission = fn if isinstance(fn, Admission) else None
+        if admission is not None and admission.elects_leader and has_own_certificate(self):
+            logger.warning(OWN_CERTIFICATES)
         async with contextlib.AsyncExitStack() as stack:
-            listener: bridge.WebhookServer | tls_proxy.TlsProxy
+            options, secret, files = self._tls_options(), None, None
+            if self.secret:
+                secret = await self._open_secret(self.secret, admission)
+                files = stack.enter_context(MemoryFiles())
+                files.write(secret.contents())
+                options |= _file_options(files, options)
+            server, listener = await self._listen(stack, admission, options, secret)
+            if admission is None:
+                stack.enter_context(RequestPump(server, fn))
+            yield self._config(listener.port, listener.ca_bundle())
+            while True:
+                await asyncio.sleep(self._check_interval(secret))
+                if secret is not None and files is not None and await secret.poll():
+                    files.write(secret.contents())
+                if self._reload(listener):
+                    yield self._config(listener.port, listener.ca_bundle())
+
+    def _check_interval(self, secret: CertificateSecret | None) -> float:
+        retry = secret.retry if secret is not None else None
+        return self.file_check_interval if retry is None else min(self.file_check_interval, retry)
+
+    async def _open_secret(self, secret: str, admission: Admission | None) -> CertificateSecret:
+        if admission is None:
+            raise ValueError(
+                "A server with secret=... needs the client of an operator: pass the function of"
+                " settings.admission.server itself, not a wrapper of it."
+            )
+        opened = CertificateSecret(
+            secret,
+            api=await admission.connect(),
+            may_write=admission.may_write,
+            names=shared_names(self),
+            build=lambda: self.build_certificate(self._hostnames(), self.password),
+        )
+        await opened.open()
+        return opened
+
+    async def _listen(
+        self,
+        stack: contextlib.AsyncExitStack,
+        admission: Admission | None,
+        options: dict[str, Any],
+        secret: CertificateSecret | None,
+    ) -> tuple[bridge.WebhookServer, bridge.WebhookServer | tls_proxy.TlsProxy]:
+        """The server of the requests, and what listens for it."""
+        engine = admission.engine if admission is not None else None
+        try:
             context = self._context()
             if context is None:
-                server = bridge.WebhookServer(
-                    engine=engine, **self._listener_options(), **self._tls_options()
-                )
+                server = bridge.WebhookServer(engine=engine, **self._listener_options(), **options)
                 stack.push_async_callback(_join, server)
-                port, listener = server.port, server
-            else:
-                server = bridge.WebhookServer(engine=engine, path=self.path or "", listening=False)
-                stack.push_async_callback(_join, server)
-                listener = await stack.enter_async_context(
-                    tls_proxy.TlsProxy(
-                        server,
-                        context,
-                        addr=self.addr,
-                        port=self.port or 0,
-                        sources=self._tls_options(),
-                        verify_mode=self.verify_mode,
-                        build_certificate=self.build_certificate,
-                    )
-                )
-                port = listener.port
-            if engine is None:
-                stack.enter_context(_RequestPump(server, fn))
-            yield self._config(port, listener.ca_bundle())
-            while True:
-                await asyncio.sleep(self.file_check_interval)
-                if self._reload(listener):
-                    yield self._config(port, listener.ca_bundle())
+                return server, server
+            server = bridge.WebhookServer(engine=engine, path=self.path or "", listening=False)
+            stack.push_async_callback(_join, server)
+            proxy = tls_proxy.TlsProxy(
+                server,
+                context,
+                addr=self.addr,
+                port=self.port or 0,
+                sources=options,
+                verify_mode=self.verify_mode,
+                build_certificate=self.build_certificate,
+            )
+            return server, await stack.enter_async_context(proxy)
+        except (ValueError, ssl.SSLError) as error:
+            if secret is None:
+                raise
+            raise secret.unusable(error) from None
 
     @staticmethod
     def _reload(listener: bridge.WebhookServer | tls_proxy.TlsProxy) -> bool:
@@ -226,6 +282,10 @@ class WebhookServer(WebhookServerBase):
         logger.debug(f"Listening for webhooks at {self._url(self.addr or '*', port)}")
         config = WebhookClientConfig(url=self._url(self._host(), port))
         logger.debug(f"Accessing the webhooks at {config['url']}")
+        if authority is None:  # without encryption: the authority of a proxy
+            authority = self.cadata
+            if authority is None and self.cafile is not None:
+                authority = pathlib.Path(self.cafile).read_bytes()
         if authority is not None:
             config["caBundle"] = base64.b64encode(authority).decode("ascii")
             if self.cadump is not None:
@@ -253,6 +313,32 @@ _VERIFY_MODES: dict[ssl.VerifyMode | None, str] = {
 }
 
 
+def has_own_certificate(server: object) -> bool:
+    """Whether each replica generates another certificate, and clients reach all of them by one name."""
+    return (
+        isinstance(server, WebhookServer)
+        and not server.secret
+        and not server.insecure
+        and not (server.certfile and server.pkeyfile)
+        and server.build_certificate is _BUILD_CERTIFICATE
+        and bool(shared_names(server))
+    )
+
+
+def shared_names(server: WebhookServer) -> list[str]:
+    """The given names and addresses by which other machines connect, such as that of a Service."""
+    names = [server.host or "", *server.extra_sans]
+    return [name for name in names if name and name not in LOOPBACK_NAMES]
+
+
+def _file_options(files: MemoryFiles, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of TLS with the files of a Secret. Given authorities are stronger."""
+    found = {"certfile": files.path(CERTIFICATE), "pkeyfile": files.path(KEY)}
+    if options["cadata"] is None and options["cafile"] is None:
+        found["cafile"] = files.path(AUTHORITIES)
+    return found
+
+
 def as_path(path: PathT | None) -> str | None:
     """Convert the path to a string."""
     return os.fspath(path) if path is not None else None
@@ -263,56 +349,6 @@ async def _join(server: bridge.WebhookServer) -> None:
     server.stop()  # at once: the threads of the event loop may be busy
     # In a thread: meanwhile, the event loop answers the current requests.
     await asyncio.to_thread(server.join)
-
-
-class _RequestPump:
-    """Passes the requests of a server to a function that is not the operator's own, such as a wrapper."""
-
-    def __init__(self, server: bridge.WebhookServer, fn: WebhookFn) -> None:
-        super().__init__()
-        self._server = server
-        self._fn = fn
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def __enter__(self) -> None:
-        self._loop.add_reader(self._server.fileno(), self._receive)
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.remove_reader(self._server.fileno())
-        for task in self._tasks:
-            task.cancel()
-
-    def _receive(self) -> None:
-        for call in self._server.poll():
-            task = self._loop.create_task(self._respond(call))
-            self._tasks.add(task)
-        if authority is None:  # without encryption: the authority of a proxy
-            authority = self.cadata
-            if authority is None and self.cafile is not None:
-                authority = pathlib.Path(self.cafile).read_bytes()
-            task.add_done_callback(self._tasks.discard)
-
-    async def _respond(self, call: bridge.WebhookRequest) -> None:
-        try:
-            request = json.loads(call.body)
-        except ValueError as e:
-            call.reject(400, str(e))
-            return
-        try:
-            response = await self._fn(
-                request, webhook=call.webhook, headers=call.headers, sslpeer=call.sslpeer
-            )
-            call.respond(response)
-        except AmbiguousResourceError as e:
-            call.reject(409, str(e) or repr(e))
-        except UnknownResourceError as e:
-            call.reject(404, str(e) or repr(e))
-        except WebhookError as e:
-            call.reject(400, str(e) or repr(e))
-        except Exception as e:
-            logger.exception(f"The admission request cannot be served: {e}")
-            call.reject(500, "Internal Server Error")
 
 
 class WebhookK3dServer(WebhookServer):
