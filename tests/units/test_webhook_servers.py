@@ -361,7 +361,8 @@ def test_idle_connections_do_not_keep_a_server_with_a_context_from_answering(mon
 
 def test_a_server_with_a_context_reports_that_it_cannot_accept_connections(monkeypatch, caplog):
     accept = asyncio.SelectorEventLoop.sock_accept
-    failures = [OSError(errno.EMFILE, "Too many open files")] * 3
+    failures: list[OSError] = [OSError(errno.EMFILE, "Too many open files")] * 3
+    failures.append(ConnectionAbortedError(errno.ECONNABORTED, "Software caused connection abort"))
 
     async def sometimes_accept(self: Any, sock: Any) -> Any:
         if failures:

@@ -147,6 +147,8 @@ class TlsProxy:
                 try:
                     client, _ = await loop.sock_accept(listener)
                     is_exhausted = False
+                except ConnectionAbortedError:  # by the client
+                    continue
                 except OSError as e:
                     if not is_exhausted:
                         logger.error(f"The webhook server cannot accept connections for now: {e}")

@@ -78,6 +78,7 @@ impl Restartable for Acceptor {
 }
 
 async fn accept(listener: &TcpListener, service: &Arc<Service>, tls: Option<&Arc<Tls>>) {
+    let mut is_exhausted = false;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -85,6 +86,7 @@ async fn accept(listener: &TcpListener, service: &Arc<Service>, tls: Option<&Arc
         };
         match accepted {
             Ok((stream, _)) => {
+                is_exhausted = false;
                 #[cfg(test)]
                 assert!(!INJECTED_PANIC.take(), "an injected panic");
                 let permit = tokio::select! {
@@ -94,8 +96,17 @@ async fn accept(listener: &TcpListener, service: &Arc<Service>, tls: Option<&Arc
                 let serving = serve_connection(stream, Arc::clone(service), tls.cloned(), permit);
                 service.tasks.spawn(service.cancellable(service.guard(serving)));
             }
+            // The client has closed the connection already.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             // Most likely, the process is out of descriptors.
-            Err(_) => sleep(EXHAUSTED_PAUSE).await,
+            Err(error) => {
+                if !is_exhausted {
+                    let text = format!("The webhook server cannot accept connections for now: {error}");
+                    service.backend.log_error(text);
+                }
+                is_exhausted = true;
+                sleep(EXHAUSTED_PAUSE).await;
+            }
         }
     }
 }
