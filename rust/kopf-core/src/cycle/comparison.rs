@@ -11,7 +11,7 @@ use crate::json::path::FieldPath;
 use crate::json::value::{Value, equal};
 use crate::object::Object;
 use crate::persistence::Persistence;
-use crate::persistence::diffbase::DiffBaseStorage;
+use crate::persistence::diffbase::{DiffBaseStorage, compact};
 use crate::persistence::essence::{
     Comparison, Difference, KnownComparison, LazyEssence, compare, essence, serialize_raw,
 };
@@ -78,7 +78,8 @@ impl EssenceComparison {
 
     /// The comparison of the essences that Python has loaded from custom storages.
     pub(super) fn from_stored(old: Option<Value>, new: Value) -> Self {
-        match old {
+        // Subclasses of the storage of annotations also read those that the built-in one has condensed.
+        match old.map(|old| compact::restored(old, &new)) {
             None => Self { new: Some(LazyEssence::of(new)), ..Self::unknown() },
             Some(old) if equal(&old, &new) => Self::same(Some(LazyEssence::of(new))),
             Some(old) => Self::different(Difference::of_values(old, new)),

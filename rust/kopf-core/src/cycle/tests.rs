@@ -186,6 +186,28 @@ fn custom_storages_load_first_and_store_last() {
 }
 
 #[test]
+fn a_condensed_essence_from_a_custom_storage_is_restored() {
+    let spec = json!({"blob": "y".repeat(300_000)});
+    let (object, essence) = (object("x").spec(spec.clone()).build(), json!({"spec": spec}));
+    let mut patch = Patch::default();
+    crate::persistence::diffbase::DiffBaseStorage::default().store(&object, &mut patch, &essence);
+    let key = "kopf.zalando.org/last-handled-configuration";
+    let text = patch.get(&["metadata", "annotations", key]).unwrap().as_str().unwrap();
+    let old: Value = serde_json::from_str(text).unwrap();
+    assert!(old.get("spec").is_none());
+
+    let mut settings = Settings::default();
+    settings.persistence.diffbase_storage = crate::persistence::diffbase::DiffBaseStorage::Custom;
+    let update = json!([{"id": "u", "kind": "changing", "reason": "update"}]);
+    let (mut cycle, _) = open_object(update, Lifecycle::Asap, settings, object);
+    let fetched = FetchedState { old: Some(old), new: essence, records: vec![] };
+    let next = complete(&mut cycle, vec![CommandResult::Fetched(Box::new(fetched))]);
+    let is_call = |command: &Command| matches!(command, Command::CallChangeHandler { .. });
+    let is_updated = matches!(&next, Effect::Run(activation) if activation.commands.iter().any(is_call));
+    assert!(!is_updated, "{next:?}");
+}
+
+#[test]
 fn the_last_activation_of_a_cycle_is_marked() {
     let last = |handlers: Value| match open(handlers, Lifecycle::Asap).1 {
         Effect::Run(activation) => activation.last,
