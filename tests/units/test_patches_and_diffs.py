@@ -51,6 +51,16 @@ def test_copies_of_patches():
             {"spec": {"a": [1, 3]}},
             [{"op": "add", "path": "/spec/a/1", "value": 2}],
         ),
+        (
+            {"spec": {"a": {"b": 2}, "n": 1, "c": None}, "status": {"s": 1}},
+            {"spec": {"a": {"b": 1}, "c": 3}},
+            [
+                {"op": "add", "path": "/status", "value": {"s": 1}},
+                {"op": "remove", "path": "/spec/c"},
+                {"op": "add", "path": "/spec/n", "value": 1},
+                {"op": "replace", "path": "/spec/a/b", "value": 2},
+            ],
+        ),
     ],
 )
 def test_patches_as_operations(patch, body, operations):

@@ -9,8 +9,9 @@ Operation = dict[str, Any]
 
 
 def operations(old: Any, new: Any) -> list[Operation]:
-    """List the operations (add, remove, replace) that turn one document into another, in their order.
+    """List the operations that turn one document into another, in their order.
 
+    Those of a mapping are, as in Kopf 1.45: removals, additions, changes of what both documents have.
     Values are compared as JSON does, not as Python: true is not 1, and 1.0 is not 1.
     """
     return list(_compare(old, new, ""))
@@ -32,7 +33,8 @@ def _compare_mappings(old: Mapping[str, Any], new: Mapping[str, Any], path: str)
     for key, value in new.items():
         if key not in old:
             yield {"op": "add", "path": _join(path, key), "value": value}
-        else:
+    for key, value in new.items():
+        if key in old:
             yield from _compare(old[key], value, _join(path, key))
 
 
