@@ -50,12 +50,16 @@ def main() -> None:
         memo=kopf.Memo(program=program),
     )
     thread = threading.Thread(target=asyncio.run, args=(operator,))
-    thread.start()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: program.stopping.set())
-    ready.wait()
-    print("The operator is ready; the program goes on.", flush=True)
-    thread.join()
+    thread.start()
+    # In steps: Python calls signal handlers between waits, and misses a signal right before an endless one.
+    while thread.is_alive() and not ready.wait(timeout=1):
+        pass
+    if ready.is_set():
+        print("The operator is ready; the program goes on.", flush=True)
+    while thread.is_alive():
+        thread.join(timeout=1)
     print(f"The end: {len(program.done)} done.", flush=True)
 
 
