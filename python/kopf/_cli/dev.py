@@ -60,7 +60,8 @@ def serve(kubeconfig: pathlib.Path | None, port: int, *, controllers: bool, outp
         click.echo(f"The cluster is at {cluster.url}; stop it with Ctrl+C. Try:")
         for command in _example_commands(path, "namespaces"):
             click.echo(f"  {command}")
-        stop.wait()
+        while not stop.wait(timeout=1):
+            pass  # Python would miss a signal right before an endless wait
 
 
 def develop(
