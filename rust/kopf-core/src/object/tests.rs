@@ -197,6 +197,16 @@ fn other_responses_are_not_taken_for_empty_lists() {
     assert!(decode_page(br#"{"kind":"List","items":[]}"#).is_ok());
 }
 
+#[test]
+fn a_list_without_a_kind_is_recognised_by_its_resource_version() {
+    let page =
+        decode_page(br#"{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"a"}}]}"#).unwrap();
+    assert_eq!(page.resource_version.as_deref(), Some("5"));
+    assert_eq!((page.items[0].name(), page.items[0].kind()), (Some("a"), None));
+    assert!(decode_page(br#"{"metadata":{"resourceVersion":"5"},"items":[]}"#).is_ok());
+    assert!(decode_page(br#"{"metadata":{"resourceVersion":""},"items":[]}"#).is_err());
+}
+
 /// An object with a value of this many levels.
 fn nested(name: &str, levels: usize) -> String {
     let deep = format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
