@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 import click.testing
 
+from kopf._intents.handlers import Handler
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import OnlyCredentials
+from kopf._runtime.errors import error_observer_var
 from kopf._runtime.preloading import load_modules
 from kopf._runtime.work_tracking import work_tracker_var
 from kopf._testing.cluster import Cluster, kubeconfig_environment
@@ -28,7 +30,8 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     """Runs a command in the background for the duration of the `with` block, and then stops it.
 
     The arguments are those of `click.testing.CliRunner.invoke()`, the first one is a list of arguments of
-    the command. `reraise` is whether errors of the command are raised on exit from the block. `timeout` is
+    the command. `reraise` is whether errors of the command are raised on exit from the block, and so is the
+    first exception of a handler that is no `Exception`, such as that of `pytest.fail()`. `timeout` is
     how long the command can be stopping (seconds); if it takes longer, it is an error. With a `cluster`, the
     command connects only to that one: the results of login handlers are not used. The properties wait until
     the command has finished: use them only after the block.
@@ -36,7 +39,8 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
     Args:
         *args: The arguments of `click.testing.CliRunner.invoke()`: the first one is a list of arguments of
             the command.
-        reraise: Whether errors of the command are raised on exit from the block.
+        reraise: Whether errors of the command, and outcomes of tests in handlers, are raised on exit from the
+            block.
         timeout: The timeout of the exit of the command, in seconds; None: no timeout.
         registry: The registry of the operator; by default, the default one.
         settings: The settings of the operator; by default, new ones.
@@ -70,6 +74,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
         self._tracker = IdleTracker(self._clock_control.clock if self._clock_control is not None else None)
         self._clock_registration = contextlib.ExitStack()
         self._future: concurrent.futures.Future[click.testing.Result] = concurrent.futures.Future()
+        self._test_outcome: BaseException | None = None
 
     def __repr__(self) -> str:
         state = "finished" if self._future.done() else "running" if self._thread.is_alive() else "not started"
@@ -106,11 +111,18 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
             raise Exception("The operator didn't stop, still running.")
 
         result = self._future.result()  # raises what went wrong with the command's environment, if anything
-        if self.reraise and result.exception is not None:
+        error = result.exception if result.exception is not None else self._test_outcome
+        if self.reraise and error is not None:
             if exc_val is not None:
-                raise result.exception from exc_val
-            raise result.exception
+                raise error from exc_val
+            raise error
         return False
+
+    def _on_handler_error(self, _: Handler, error: BaseException) -> None:
+        """Keep the outcome of a test, such as `pytest.fail()`: it must not be only a line of the log."""
+        is_outcome = not isinstance(error, (Exception, asyncio.CancelledError))
+        if is_outcome and self._test_outcome is None:
+            self._test_outcome = error
 
     def _target(self) -> None:
         from kopf._cli import commands
@@ -118,6 +130,7 @@ class KopfRunner(contextlib.AbstractContextManager["KopfRunner"]):
 
         if self._clock_control is not None:
             work_tracker_var.set(self._tracker)
+        error_observer_var.set(self._on_handler_error)
         loop, selector = new_event_loop()
         asyncio.set_event_loop(loop)
         self._tracker.observe(selector)

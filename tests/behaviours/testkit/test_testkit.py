@@ -56,6 +56,28 @@ def test_an_exit_in_a_handler_stops_the_operator_properly(cluster, make, form):
     assert cleaned
 
 
+@pytest.mark.parametrize("form", ["sync", "async"])
+def test_a_failure_of_the_test_in_a_handler_fails_the_test(cluster, make, handled, form):
+    registry = kopf.OperatorRegistry()
+
+    def judge(name, **_):
+        pytest.fail(f"{name} must not be handled.")
+
+    async def judge_in_loop(**kwargs):
+        judge(**kwargs)
+
+    declare = kopf.on.create("widgets", registry=registry, errors=kopf.ErrorsMode.PERMANENT)
+    declare(judge if form == "sync" else judge_in_loop)
+    args = ["run", "-n", cluster.namespace, "--standalone"]
+    with (
+        pytest.raises(pytest.fail.Exception, match="one must not be handled"),
+        KopfRunner(args, cluster=cluster, timeout=60, registry=registry) as runner,
+    ):
+        make()
+        handled()
+    assert runner.exit_code == 0
+
+
 def test_handlers_can_be_declared_in_the_test(cluster, make, kopf_operator):
     before = kopf.get_default_registry()
 
