@@ -39,7 +39,8 @@ Filter options:
         callables, `kopf.PRESENT`, `kopf.ABSENT`.
     annotations (Mapping[str, str | MetaFilterToken | Callable]): Annotations that the object must have, in
         the same form.
-    when (Callable): A callable with the keyword arguments of the handler: whether to call the handler.
+    when (Callable): A callable with the keyword arguments of the handler, without `param` and those of the
+        attempt: whether to call the handler.
     field (str | Sequence[str]): A field, such as `spec.replicas` or a tuple of keys: the handler is limited
         to it.
     value (Any | Callable): The value of the field; in change handlers, the new one or the old one.
