@@ -12,6 +12,14 @@ from kopf._intents import compatibility
 
 _PREFIX = "__kopf_script_"
 
+_INSTALLED_BY_KOPF = {
+    "aiohttp": "aiohttp",
+    "iso8601": "iso8601",
+    "jsonpatch": "jsonpatch",
+    "pythonjsonlogger": "python-json-logger",
+}
+"""The packages that Kopf 1.45 installs, by their modules: operators use them without requiring them."""
+
 
 class LoadingNote(str):
     """A note of an exception on which file or module was being loaded, and what to do."""
@@ -64,7 +72,7 @@ def _note_on_file(path: str, error: Exception) -> LoadingNote:
             f"Cannot load {path}: it uses relative imports, and a file has no package to import from. "
             f"Run it as a module: {where}kopf run -m {name}"
         )
-    return LoadingNote(f"Cannot load {path}: {_summary(error)}")
+    return LoadingNote(f"Cannot load {path}: {_summary(error)}{_hint_on_package(error)}")
 
 
 def _note_on_module(name: str, error: Exception) -> LoadingNote:
@@ -72,7 +80,15 @@ def _note_on_module(name: str, error: Exception) -> LoadingNote:
         return LoadingNote(
             f"There is no module {name!r}: {_summary(error)}. Is it installed, or its folder in PYTHONPATH?"
         )
-    return LoadingNote(f"Cannot import the module {name!r}: {_summary(error)}")
+    return LoadingNote(f"Cannot import the module {name!r}: {_summary(error)}{_hint_on_package(error)}")
+
+
+def _hint_on_package(error: Exception) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    package = _INSTALLED_BY_KOPF.get(missing or "")
+    if package is None:
+        return ""
+    return f". Kopf 1.45 installs {package}, kopf-rs does not: add it to the requirements of the operator."
 
 
 def _is_relative(error: ImportError) -> bool:
