@@ -63,6 +63,9 @@ def test_activities():
         (-math.inf, 0),
         (math.inf, None),
         (math.nan, None),
+        (2**64 - 1, 2**64 - 1),
+        (2**64, None),
+        (1e30, None),
         (True, 1),
         (decimal.Decimal("2.5"), 3),
         (fractions.Fraction(4, 2), 2),
@@ -118,13 +121,19 @@ class Color(enum.Enum):
     RED = "red"
 
 
-@pytest.mark.parametrize("value", ["x", 1, True, 1.5, ["x", None], {"x": [1]}, Level.LOW])
+@pytest.mark.parametrize(
+    "value", ["x", 1, True, 1.5, ["x", None], {"x": [1]}, Level.LOW, 2**64 - 1, -(2**63)]
+)
 def test_json_values_are_compared_by_the_engine(value):
     assert serialization.serialize_filter(value) == {"equal": value}
 
 
 @pytest.mark.parametrize(
-    "value", [("x",), {"x"}, [("x",)], {1: 2}, math.nan, b"x", Color.RED, AnyCase("x"), [AnyCase("x")]]
+    "value",
+    [
+        *[("x",), {"x"}, [("x",)], {1: 2}, math.nan, b"x", Color.RED, AnyCase("x"), [AnyCase("x")]],
+        *[2**64, -(2**63) - 1, {"x": [10**20]}],
+    ],
 )
 def test_other_values_are_compared_in_python(value):
     assert serialization.serialize_filter(value) == {"callable": True}

@@ -41,6 +41,9 @@ DRAWN_SERIES = 10
 DRAWN_DELAYS = 100
 """How many values are taken in each of these iterations of an endless iterable."""
 
+MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
+"""The range of the integers in JSON that the engine reads."""
+
 Iterated = dict[int, tuple[Iterator[float], list[float]]]
 """The values of the iterators that can be used only once, by the ids of these iterators."""
 
@@ -89,7 +92,7 @@ def whole_limit(limit: Any) -> Any:
     """
     if not hasattr(type(limit), "__ceil__"):
         return limit
-    if limit != limit or limit == math.inf:
+    if limit != limit or limit > MAX_INTEGER:
         return None
     return math.ceil(limit) if limit > 0 else 0
 
@@ -172,6 +175,8 @@ _JSON_EQUALITIES: tuple[Any, ...] = (str.__eq__, int.__eq__, float.__eq__)
 # Other values are compared in Python: they can be equal to values of other types, or to none.
 def _is_json(value: Any) -> bool:
     if isinstance(value, float) and not math.isfinite(value):
+        return False
+    if isinstance(value, int) and not MIN_INTEGER <= value <= MAX_INTEGER:
         return False
     if type(value) is list:
         return all(map(_is_json, value))
