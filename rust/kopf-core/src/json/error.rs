@@ -12,7 +12,7 @@ pub enum DecodeError {
         at: usize,
     },
     /// The text is not a list of objects.
-    #[error("it is no list: a list has a kind that ends with List, and items")]
+    #[error("it is no list: a list has items, and a kind that ends with List or a resource version")]
     NotList,
     /// A value is nested more deeply than handlers and their patches can work with.
     #[error("nested too deeply: more than {limit} levels at byte {at}", limit = super::MAX_DEPTH)]
