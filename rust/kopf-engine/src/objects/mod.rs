@@ -2,6 +2,7 @@
 
 pub mod backlog;
 pub mod dispatcher;
+pub mod execution;
 pub mod open_cycle;
 pub mod selector_match;
 pub mod slots;

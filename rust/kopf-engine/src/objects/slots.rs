@@ -9,78 +9,72 @@ use std::sync::atomic::AtomicUsize;
 
 use kopf_core::cause::EventType;
 use kopf_core::object_worker::{ObjectWorker, QueuedEvent, SelectorMatch};
-use kopf_core::time::Timestamp;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::context::RunningActivation;
 use crate::daemons::ObjectDaemons;
 use crate::host::CycleId;
 use crate::objects::backlog::Backlog;
+use crate::objects::execution::{DetachedCycle, Execution};
 use crate::objects::selector_match::{MAX_LOOKUPS, SelectorMatchTracker};
 use crate::objects::worker_signals::WorkerSignals;
-
-/// The state of the execution of a busy object: a task, a place in the backlog, or a detached cycle.
-#[derive(Debug, Default)]
-pub struct ExecutionState {
-    /// The signals between the slot and the worker's task.
-    pub signals: Arc<WorkerSignals>,
-    /// There is no task yet: the object waits in the backlog, with this size in bytes.
-    pub backlog_bytes: Option<usize>,
-    /// There is no task: the cycle only waits for its completion.
-    pub detached_cycle: Option<DetachedCycle>,
-}
-
-/// A cycle that waits for its completion without a task.
-#[derive(Debug)]
-pub struct DetachedCycle {
-    /// The id of the cycle.
-    pub(super) id: CycleId,
-    /// When it was opened.
-    pub(super) opened: Timestamp,
-    /// The object is from a listing: the backlog continues when the cycle is done.
-    pub(super) is_listed: bool,
-    /// Counts as a worker for those who wait until all workers are done.
-    pub(super) _token: TaskTrackerToken,
-    /// Counts as an activation in progress.
-    pub(super) _activation: RunningActivation,
-}
 
 /// The state of one object.
 #[derive(Default)]
 pub struct Slot {
     /// The state machine.
     pub worker: ObjectWorker,
-    /// The state of its execution; none if the object is idle, or if its cycle is being opened.
-    pub execution: Option<Box<ExecutionState>>,
+    /// Who works on the object; none if it is idle, if its cycle is being opened, or if its events wait for the initial indexing.
+    pub execution: Option<Box<Execution>>,
     /// The daemons and timers, if there ever were any.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
     /// The number of the last listing that had the object.
     pub last_listing: u32,
     /// The object does not exist any more: its deletion event was received, or a listing does not have it.
     pub is_deleted: bool,
-    /// A worker of a predecessor still handles the object in another version of its resource.
-    awaits_predecessor: bool,
 }
 
 impl Slot {
     /// Takes the object out of the backlog; returns its events.
     pub fn dequeue_from_backlog(&mut self, backlog: &mut Backlog) -> Option<VecDeque<QueuedEvent>> {
-        let bytes = self.execution.as_ref()?.backlog_bytes?;
-        backlog.left(bytes);
+        let Some(Execution::Backlog(bytes)) = self.execution.as_deref() else { return None };
+        backlog.left(*bytes);
         self.execution = None;
         Some(self.worker.release())
     }
 
+    /// Whether the object waits in the backlog.
+    pub fn is_in_backlog(&self) -> bool {
+        matches!(self.execution.as_deref(), Some(Execution::Backlog(_)))
+    }
+
+    /// A worker starts, or is there already: the signals between it and the slot.
+    pub fn enter_worker(&mut self) -> Arc<WorkerSignals> {
+        if let Some(Execution::Worker(signals)) = self.execution.as_deref() {
+            return Arc::clone(signals);
+        }
+        let signals = Arc::default();
+        self.execution = Some(Box::new(Execution::Worker(Arc::clone(&signals))));
+        signals
+    }
+
+    /// Takes the detached cycle with this id; none if it was cancelled meanwhile.
+    pub fn take_detached(&mut self, id: CycleId) -> Option<DetachedCycle> {
+        let is_it = |execution: &mut Box<Execution>| matches!(&**execution, Execution::Detached(cycle) if cycle.id == id);
+        match self.execution.take_if(is_it).map(|execution| *execution) {
+            Some(Execution::Detached(cycle)) => Some(cycle),
+            _ => None,
+        }
+    }
+
     /// Notifies the task of the object, if there is one.
     pub fn notify(&self) {
-        if let Some(execution) = &self.execution {
-            execution.signals.arrived.notify_one();
+        if let Some(Execution::Worker(signals)) = self.execution.as_deref() {
+            signals.arrived.notify_one();
         }
     }
 
     /// Whether the events of the object wait for the initial indexing, so that no cycle runs and no worker exists.
     pub(super) fn is_behind_gate(&self) -> bool {
-        self.worker.is_blocked() && self.execution.is_none() && !self.awaits_predecessor
+        self.worker.is_blocked() && self.execution.is_none()
     }
 
     /// Drops the events that wait in the backlog or for the initial indexing: the object is idle then.
@@ -172,8 +166,7 @@ impl Slots {
         let bytes = event.object.raw().len();
         let Some(slot) = self.map.get_mut(key) else { return };
         slot.worker.block(Some(event), false);
-        slot.execution =
-            Some(Box::new(ExecutionState { backlog_bytes: Some(bytes), ..ExecutionState::default() }));
+        slot.execution = Some(Box::new(Execution::Backlog(bytes)));
         self.backlog.push(Arc::clone(key), bytes);
     }
 
@@ -272,7 +265,8 @@ impl Slots {
             }
             slot.worker.leave();
             slot.notify();
-            let mut awaiting = Slot { last_listing, awaits_predecessor: true, ..Slot::default() };
+            let mut awaiting =
+                Slot { last_listing, execution: Some(Box::new(Execution::Predecessor)), ..Slot::default() };
             awaiting.worker.block(None, false);
             successor.map.insert(Arc::clone(key), awaiting);
             true
@@ -300,8 +294,9 @@ impl Slots {
     /// Removes the detached cycles; returns them with the keys of their objects.
     pub fn give_up(&mut self) -> Vec<(Arc<str>, DetachedCycle)> {
         let detached = self.map.iter_mut().filter_map(|(key, slot)| {
-            let cycle = slot.execution.as_mut()?.detached_cycle.take()?;
-            Some((Arc::clone(key), cycle))
+            let Some(Execution::Detached(cycle)) = slot.execution.as_deref() else { return None };
+            let id = cycle.id;
+            Some((Arc::clone(key), slot.take_detached(id)?))
         });
         detached.collect()
     }
@@ -319,20 +314,15 @@ impl Slots {
 
     /// The keys of the busy objects.
     pub fn busy(&self) -> Vec<Arc<str>> {
-        let is_busy = |slot: &Slot| {
-            let is_in_backlog =
-                slot.execution.as_ref().is_some_and(|execution| execution.backlog_bytes.is_some());
-            !slot.worker.is_idle() && !is_in_backlog && !slot.is_behind_gate()
-        };
+        let is_busy = |slot: &Slot| !slot.worker.is_idle() && !slot.is_in_backlog() && !slot.is_behind_gate();
         self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
     }
 
     /// The signals of the workers' tasks, with the keys of their objects.
     pub fn workers(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<WorkerSignals>)> {
         self.map.iter().filter_map(|(key, slot)| {
-            let execution = slot.execution.as_ref()?;
-            let has_task = execution.backlog_bytes.is_none() && execution.detached_cycle.is_none();
-            has_task.then_some((key, &execution.signals))
+            let Some(Execution::Worker(signals)) = slot.execution.as_deref() else { return None };
+            Some((key, signals))
         })
     }
 

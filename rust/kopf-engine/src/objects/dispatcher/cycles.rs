@@ -265,10 +265,7 @@ impl Dispatcher {
         is_listed: bool,
         task: Option<WorkerTask>,
     ) -> Work {
-        let signals = slots
-            .get(key)
-            .map(|slot| Arc::clone(&slot.execution.get_or_insert_default().signals))
-            .unwrap_or_default();
+        let signals = slots.get(key).map(Slot::enter_worker).unwrap_or_default();
         let term = self.shared.base.term.enter();
         Work { dispatcher: Arc::clone(self), key: Arc::clone(key), signals, is_listed, task, term }
     }

@@ -17,8 +17,9 @@ use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::{DetachedCycles, InsideWorker};
 use crate::host::{ActivationTask, HostTask, Responder};
 use crate::metrics::{DispatcherSample, name_of};
+use crate::objects::execution::{DetachedCycle, Execution};
 use crate::objects::open_cycle::OpenCycle;
-use crate::objects::slots::{DetachedCycle, Slots};
+use crate::objects::slots::Slots;
 use crate::supervision::shielded;
 
 /// The name of the end of a detached cycle in reports of its panics.
@@ -85,7 +86,7 @@ impl Dispatcher {
                 _token: self.shared.workers.token(),
                 _activation: self.shared.activations.begin(self.shared.base.clock.now()),
             };
-            slot.execution.get_or_insert_default().detached_cycle = Some(detached_cycle);
+            slot.execution = Some(Box::new(Execution::Detached(detached_cycle)));
         }
         drop(slots);
         self.count_calls(&running, &activation, true, running.opened());
@@ -145,9 +146,8 @@ impl Dispatcher {
         result: Result<(), CycleError>,
     ) {
         let Some(slot) = slots.get(key) else { return };
-        let Some(execution) = &mut slot.execution else { return };
         // Otherwise, the cycle was cancelled meanwhile. The token is dropped at the end, when the worker has its own.
-        let Some(_detached) = execution.detached_cycle.take_if(|one| one.id == running.id) else { return };
+        let Some(_detached) = slot.take_detached(running.id) else { return };
         let is_listed = running.event().kind == EventType::Listed;
         match result {
             Ok(()) => {

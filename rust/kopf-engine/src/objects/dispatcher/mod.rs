@@ -235,8 +235,7 @@ impl Dispatcher {
         }
         let current = self.shared.base.live_config.get();
         let reaction = slot.worker.on_event(event, self.worker_context(&current));
-        let is_in_backlog =
-            slot.execution.as_ref().is_some_and(|execution| execution.backlog_bytes.is_some());
+        let is_in_backlog = slot.is_in_backlog();
         self.react(slots, key, reaction, effects);
         if is_in_backlog && !must_wait && !is_dropped {
             self.dequeue_from_backlog(slots, key, effects);

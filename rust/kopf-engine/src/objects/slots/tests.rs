@@ -24,7 +24,7 @@ fn finished(mut slot: Slot) -> Slot {
 /// Lets a worker be in progress.
 fn occupy(slot: &mut Slot) {
     slot.worker.block(None, false);
-    slot.execution = Some(Box::default());
+    slot.execution = Some(Box::new(Execution::Worker(Arc::default())));
 }
 
 fn forgotten(vanished: &[RemovedObject]) -> Vec<Arc<str>> {
@@ -68,8 +68,7 @@ fn waiting_objects_are_not_busy_and_their_bytes_are_released_on_removal() {
     for name in ["goes", "moves"] {
         let slot = slots.entry(&key(name), EventType::Listed);
         slot.worker.block(None, false);
-        slot.execution =
-            Some(Box::new(ExecutionState { backlog_bytes: Some(200_000_000), ..ExecutionState::default() }));
+        slot.execution = Some(Box::new(Execution::Backlog(200_000_000)));
         slots.backlog.push(key(name), 200_000_000);
     }
     assert!(slots.busy().is_empty() && slots.backlog.is_heavy());
