@@ -1,5 +1,6 @@
 """Signals that stop `kopf dev` and `kopf cluster`."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -85,3 +86,29 @@ def test_the_second_interrupt_is_passed_on():
     operator = SlowlyStopping([lambda: None, lambda: stop.receive(signal.SIGINT, None)])
     assert dev._stop_operator(operator, stop) == 0
     assert operator.sent == [signal.SIGTERM, signal.SIGINT]
+
+
+class InterruptedCluster:
+    """A cluster; the command is interrupted while the first object is applied."""
+
+    version = 1
+
+    def __init__(self, stop):
+        self.stop, self.applied = stop, []
+
+    def apply(self, body):
+        self.applied.append(body["metadata"]["name"])
+        self.stop.receive(signal.SIGINT, None)
+        return [body]
+
+
+def test_after_an_interrupt_no_more_objects_are_applied(tmp_path):
+    stop = StopSignals()
+    cluster = InterruptedCluster(stop)
+    objects = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}} for name in ("a", "b")]
+    (tmp_path / "objects.json").write_text(json.dumps({"kind": "List", "items": objects}))
+    manifests = dev._Manifests(cluster, stop)
+    manifests.apply(tmp_path / "objects.json")
+    assert cluster.applied == ["a"]
+    manifests.apply(tmp_path / "objects.json")
+    assert cluster.applied == ["a"]

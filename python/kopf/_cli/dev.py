@@ -7,6 +7,7 @@ always loaded from the beginning.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import queue
@@ -87,14 +88,16 @@ def develop(
         unrestored = []
         if state_file is not None and state_file.exists():
             unrestored = _load(cluster, state_file)
-        objects = _Manifests(cluster)
-        for manifest in manifests:
-            objects.apply(manifest)
-        print_document(_describe_server(cluster, path))
-        _print(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
-        for command in _example_commands(path, _example_resource(manifests)):
-            _print(f"  {command}")
+        objects = _Manifests(cluster, stop)
         try:
+            for manifest in manifests:
+                objects.apply(manifest)
+            if stop.signals:
+                return 0
+            print_document(_describe_server(cluster, path))
+            _print(f"The cluster is at {cluster.url}; stop everything with Ctrl+C. Try:")
+            for command in _example_commands(path, _example_resource(manifests)):
+                _print(f"  {command}")
             with contextlib.nullcontext() if "--quiet" in options else ActivityLog(cluster, _print_entry):
                 arguments = [*options, *(f"--module={name}" for name in modules), *paths]
                 operator = _Supervisor(arguments, cluster, stdout=STDERR if output == "json" else None)
@@ -151,9 +154,10 @@ class StopSignals:
 class _Manifests:
     """The objects of the manifests: those whose kind is not served yet are applied when its CRD comes."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, stop: StopSignals) -> None:
         super().__init__()
         self._cluster = cluster
+        self._stop = stop  # after a signal, nothing is applied: with webhooks, each object can take long
         self._waiting: list[tuple[pathlib.Path, Mapping[str, Any]]] = []
         self._version = 0
         self._known: list[pathlib.Path] = []
@@ -168,7 +172,7 @@ class _Manifests:
         except (OSError, UnicodeDecodeError, yaml.YAMLError, AttributeError, TypeError) as error:
             _print(f"{manifest} cannot be read: {error}")
             return
-        for body in bodies:
+        for body in itertools.takewhile(self._goes_on, bodies):
             try:
                 self._apply(body)
             except UnknownKindError as error:
@@ -191,13 +195,16 @@ class _Manifests:
             return
         self._version = self._cluster.version
         waiting, self._waiting = self._waiting, []
-        for manifest, body in waiting:
+        for manifest, body in itertools.takewhile(self._goes_on, waiting):
             try:
                 self._apply(body)
             except UnknownKindError:
                 self._waiting.append((manifest, body))
             except INAPPLICABLE as error:
                 _print(f"{manifest}: {_describe(body)} cannot be applied: {error}")
+
+    def _goes_on(self, _: object) -> bool:
+        return not self._stop.signals
 
     def _apply(self, body: Mapping[str, Any]) -> None:
         for applied in self._cluster.apply(body):

@@ -334,6 +334,24 @@ def test_a_second_interrupt_stops_development_at_once(command, tmp_path, reload)
     running.until("stopped at once, without cleanup. Not finished: 1 handler: greet of default/first")
 
 
+def test_an_interrupt_while_manifests_are_applied_starts_no_operator(command, tmp_path):
+    (tmp_path / "handlers.py").write_text("print('The operator has begun.', flush=True)\n")
+    # The command waits for the writer of the second file.
+    os.mkfifo(tmp_path / "later.yaml")
+    files = [f"--manifests={name}.yaml" for name in ("widgets", "later")]
+    running = command("dev", "handlers.py", *files, "--state=kept.yaml")
+    running.until("Applied: Widget first")
+    running.process.send_signal(signal.SIGINT)
+    (tmp_path / "later.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: late}}")
+    running.until("objects are kept in kept.yaml")
+    assert running.process.wait(60) == 0
+    running.close()
+    rest = [line for line in iter(running.lines.get, None)]
+    output = "".join([*running.seen, *rest])
+    assert "ConfigMap late" not in output and "The operator has begun." not in output, output
+    assert '"first"' in (tmp_path / "kept.yaml").read_text()
+
+
 def test_options_of_the_operator_are_passed_to_it(command, tmp_path):
     (tmp_path / "operators").mkdir()
     (tmp_path / "operators" / "__init__.py").touch()
