@@ -23,7 +23,7 @@ from kopf._cli.release_finalizers import Options
 from kopf._intents.serialization import has_leader_election
 from kopf._kits.webhooks.certificate_secrets import SECRETS
 from kopf._kits.webhooks.shared_certificates import GENERATED
-from kopf._objects.apierrors import Forbidden
+from kopf._objects.apierrors import ApiError, NotFound
 from kopf._runtime import bridge
 from kopf._runtime.bridge import Attempt
 
@@ -57,17 +57,18 @@ def _run(session: Session, options: Options, stdout: Any) -> int:
     report = releasing.release_all(session, kinds, options)
     for line in releasing.format_kinds(report, options):
         print_text(line, stdout)
+    failures: list[str] = []
     # Another attempt needs the records of live operators and the leader, if not all objects are released.
     if not report.failed and not session.interrupted.is_set():
-        for line in _remove_peers(session, options, is_applied=is_applied):
+        for line in _remove_peers(session, options, failures, is_applied=is_applied):
             print_text(line, stdout)
-        for line in _remove_lease(session, is_applied=is_applied):
+        for line in _remove_lease(session, failures, is_applied=is_applied):
             print_text(line, stdout)
-        for line in _remove_secret(session, is_applied=is_applied):
+        for line in _remove_secret(session, failures, is_applied=is_applied):
             print_text(line, stdout)
-    for line in releasing.format_end(report, force=options.force):
+    for line in (*failures, *releasing.format_end(report, force=options.force)):
         print_text(line, stdout)
-    return releasing.exit_code(report, force=options.force)
+    return releasing.exit_code(report, force=options.force) or (1 if failures else 0)
 
 
 def _remove_webhooks(session: Session, *, is_applied: bool) -> Iterator[str]:
@@ -84,7 +85,9 @@ def _remove_webhooks(session: Session, *, is_applied: bool) -> Iterator[str]:
         yield f"{verb} {plural}/{name}"
 
 
-def _remove_peers(session: Session, options: Options, *, is_applied: bool) -> Iterator[str]:
+def _remove_peers(
+    session: Session, options: Options, failures: list[str], *, is_applied: bool
+) -> Iterator[str]:
     """Remove the records of operators that have not removed theirs; with `--force`, also of live ones."""
     verb = "removed" if is_applied else "would remove"
     now = Attempt.now()
@@ -98,37 +101,53 @@ def _remove_peers(session: Session, options: Options, *, is_applied: bool) -> It
         ]
         if not removed:
             continue
+        place = "/".join(text for text in (body.metadata.namespace, body.metadata.name) if text)
+        records = f"{', '.join(sorted(removed))} from the peering {place}"
         if is_applied:
             patch = {"status": dict.fromkeys(removed)}
             subresource = "status" if "status" in resource.subresources else None
             name, namespace = body.metadata.name or "", body.metadata.namespace
-            with contextlib.suppress(Forbidden):
+            try:
                 session.api.patch(resource, name, patch, namespace, subresource=subresource)
-        place = "/".join(text for text in (body.metadata.namespace, body.metadata.name) if text)
-        yield f"{verb} {', '.join(sorted(removed))} from the peering {place}"
+            except NotFound:
+                continue  # it was deleted meanwhile, with all records
+            except ApiError as error:
+                failures.append(f"cannot remove {records}: {error}")
+                continue
+        yield f"{verb} {records}"
 
 
-def _remove_lease(session: Session, *, is_applied: bool) -> Iterator[str]:
+def _remove_lease(session: Session, failures: list[str], *, is_applied: bool) -> Iterator[str]:
     """Remove the Lease of the leader election; the next operator creates it again."""
     if not has_leader_election(session.settings):
         return
     name, namespace = session.settings.leadership.name, lease_namespace(session.settings)
-    if name is None or namespace is None or session.api.find(LEASES, name, namespace) is None:
+    if name is None or namespace is None:
         return
-    if is_applied:
-        session.api.delete(LEASES, name, namespace, missing_ok=True)
+    try:
+        if session.api.find(LEASES, name, namespace) is None:
+            return
+        if is_applied:
+            session.api.delete(LEASES, name, namespace, missing_ok=True)
+    except ApiError as error:
+        failures.append(f"cannot remove the lease {namespace}/{name}: {error}")
+        return
     yield f"{'removed' if is_applied else 'would remove'} the lease {namespace}/{name}"
 
 
-def _remove_secret(session: Session, *, is_applied: bool) -> Iterator[str]:
+def _remove_secret(session: Session, failures: list[str], *, is_applied: bool) -> Iterator[str]:
     """Remove the Secret with the certificate of the webhook server, if the operator has generated it."""
     secret = shared_secret(session.settings)
     if secret is None:
         return
     namespace, name = secret
-    body = session.api.find(SECRETS, name, namespace, metadata_only=True)
-    if body is None or GENERATED not in (body["metadata"].get("annotations") or {}):
+    try:
+        body = session.api.find(SECRETS, name, namespace, metadata_only=True)
+        if body is None or GENERATED not in (body["metadata"].get("annotations") or {}):
+            return
+        if is_applied:
+            session.api.delete(SECRETS, name, namespace, missing_ok=True)
+    except ApiError as error:
+        failures.append(f"cannot remove the secret {namespace}/{name}: {error}")
         return
-    if is_applied:
-        session.api.delete(SECRETS, name, namespace, missing_ok=True)
     yield f"{'removed' if is_applied else 'would remove'} the secret {namespace}/{name}"

@@ -265,6 +265,22 @@ def test_an_operator_is_uninstalled(cluster, run, tmp_path):
     assert "kopfpeerings" in writes[-1]
 
 
+def test_records_that_cannot_be_removed_are_reported(cluster, run, tmp_path):
+    file = tmp_path / "operator_file.py"
+    file.write_text(LEADING)
+    cluster.apply(PEERING.format(age="2026-01-01T00:00:00+00:00"))
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    cluster.create({**lease, "metadata": {"name": "shared", "namespace": "default"}})
+    cluster.inject("code", 403, verb="patch", resource="clusterkopfpeerings")
+    cluster.inject("code", 403, verb="delete", resource="leases")
+    result = run("uninstall", str(file), "-A", "--yes")
+    assert result.exit_code == 1, result.output
+    peers, lease = result.stdout.splitlines()[-2:]
+    assert peers.startswith("cannot remove a-dead-one, the-operator from the peering default: cannot patch ")
+    assert lease.startswith("cannot remove the lease default/shared: cannot delete ")
+    assert cluster.find("leases", "shared") and cluster.get("clusterkopfpeerings", "default")["status"]
+
+
 def test_an_interrupted_removal_leaves_the_records_of_operators(cluster, tmp_path):
     file = tmp_path / "operator_file.py"
     file.write_text(OPERATOR)
