@@ -213,13 +213,13 @@ def lease_permissions(
     settings: OperatorSettings, home: str = "", verbs: Sequence[str] = ("get", "update")
 ) -> Iterator[Permission]:
     """The permissions for the Lease of the leader election, if there is one. `home` is the namespace of the
-    operator; if it is unknown, so is the namespace of the Lease, unless the settings have it.
+    operator; if it is unknown, it is that of the pod or of the current credentials, as for an operator.
     """
     if not has_leader_election(settings):
         return
     unless = "settings.leadership.enabled is False"
     leadership = settings.leadership
-    namespace = leadership.namespace or home or os.environ.get("POD_NAMESPACE")
+    namespace = leadership.namespace or home or os.environ.get("POD_NAMESPACE") or default_namespace()
     if not namespace:
         return
     # Names do not limit the creation of objects.

@@ -167,6 +167,28 @@ def test_the_printed_roles_are_enough_and_none_is_superfluous(operator, tmp_path
             assert source is None or f"needed by {source}" in item["text"], item
 
 
+def test_the_permissions_for_the_lease_are_in_the_namespace_of_the_operator(
+    cluster, operator, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    election = (
+        "    settings.leadership.enabled, settings.leadership.name = True, 'ours'\n    settings.posting"
+    )
+    operator.write_text(OPERATOR.replace("    settings.posting", election))
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["contexts"][0]["context"]["namespace"] = "team"
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    for variables, namespace in (({}, "team"), ({"POD_NAMESPACE": "home"}, "home")):
+        environment = {"KUBECONFIG": str(tmp_path / "config"), **variables}
+        args = ("doctor", str(operator), "-A", "--as-manifest")
+        printed = call(cluster, *args, environment=environment)
+        assert printed.exit_code == 0, printed.output
+        roles = list(yaml.safe_load_all(printed.stdout))
+        rules = {role["metadata"].get("namespace"): role["rules"] for role in roles}
+        assert [rule["verbs"] for rule in rules[namespace]] == [["create"], ["get", "update"]]
+        assert {name for rule in rules[namespace] for name in rule["resources"]} == {"leases"}
+
+
 def test_the_roles_can_be_printed_as_json(run, operator):
     args = (str(operator), "-A", "--as-manifest")
     printed, as_json = run(*args), run(*args, "-o", "json")
