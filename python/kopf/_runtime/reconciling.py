@@ -249,9 +249,7 @@ class Reconcilers:
         finally:
             invoker.running.pop(call, None)
         if call.cancellation == "timeout":  # the function may have suppressed it
-            timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
-            error = ReconcileTimeoutError(f"The call has exceeded its timeout of {timeout:g} seconds.")
-            return self._fail(call, error)
+            return self._fail(call, self._timeout_error(call), is_logged=not prepared.is_async)
         if isinstance(returned, Requeue):
             self._log_requeue(call, returned)
             self._set_condition(call, False, "Waiting", returned.reason)
@@ -273,8 +271,14 @@ class Reconcilers:
             reason = f": {requeue.reason}" if requeue.reason else "."
             call.logger.log(level, FrameworkMessage(text + reason))
 
-    def _fail(self, call: ReconcilerCall, error: BaseException) -> tuple[str, float | None]:
-        """Log the error of a call; the result for the engine, with its delay."""
+    def _timeout_error(self, call: ReconcilerCall) -> ReconcileTimeoutError:
+        timeout = call.handler.reconcile_timeout or self._settings.reconciling.reconcile_timeout
+        return ReconcileTimeoutError(f"The call has exceeded its timeout of {timeout:g} seconds.")
+
+    def _fail(
+        self, call: ReconcilerCall, error: BaseException, *, is_logged: bool = False
+    ) -> tuple[str, float | None]:
+        """Log the error of a call, unless it is logged already; the result for the engine, with its delay."""
         call.error = error
         label, handler = call.prepared.label, call.handler
         if self._invoker.observe is not None:
@@ -283,7 +287,8 @@ class Reconcilers:
         text = message_of(error)
         if isinstance(error, TemporaryError):
             delay, remark = delay_of(error)
-            call.logger.error(FrameworkMessage(f"{label} failed temporarily: {text}{remark}"))
+            if not is_logged:
+                call.logger.error(FrameworkMessage(f"{label} failed temporarily: {text}{remark}"))
             if isinstance(error, ReconcileTimeoutError):
                 return "failed", self._backoff(call, error)
             return "failed", delay if delay is not None else 0.0
@@ -356,6 +361,11 @@ class Reconcilers:
         call.stopper.set(DaemonStoppingReason(job.reasons))
         if job.cancel is not None:
             call.cancellation = job.cancel
+            if job.cancel == "timeout" and not call.prepared.is_async:
+                # The call ends with its thread, which may never end.
+                text = f"{call.prepared.label} failed temporarily: {self._timeout_error(call)}"
+                rest = " Its thread cannot be stopped: the object is reconciled again after its end."
+                call.logger.error(FrameworkMessage(text + rest))
             if call.task is not None:
                 call.task.cancel()
 

@@ -1,6 +1,7 @@
 """Reconcilers: results, statuses and conditions. Sections 1.6, 1.9; scenarios 1.14.18, 1.14.26."""
 
 import contextlib
+import logging
 import threading
 
 import kopf
@@ -157,17 +158,46 @@ def hanging_thread(memo, patch, **_):
 """
 
 
-def test_1_14_26_calls_that_hang_fail_after_their_timeout(run, make, cluster, caplog):
+@pytest.fixture
+def logged():
+    """Waits until so many lines with the text are logged, and returns them."""
+    lines, arrived = [], threading.Condition()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            with arrived:
+                lines.append(record.getMessage())
+                arrived.notify_all()
+
+    def wait(text, count):
+        def found():
+            return [line for line in lines if text in line]
+
+        with arrived:
+            assert arrived.wait_for(lambda: len(found()) >= count, timeout=60), lines
+            return found()
+
+    handler = Handler()
+    logging.getLogger().addHandler(handler)
+    yield wait
+    logging.getLogger().removeHandler(handler)
+
+
+def test_1_14_26_calls_that_hang_fail_after_their_timeout(run, make, cluster, logged):
     gate = threading.Event()
     running = run(share={"gate": gate}, source=HANGING)
     make()
-    running.until("coroutine")
+    # The thread still runs when its call has failed.
+    text = "The call has exceeded its timeout of 1 seconds."
+    by_thread, by_coroutine = sorted(logged(text, 2), key=lambda line: "'coroutine'" in line)
+    assert "'thread' failed temporarily" in by_thread and by_thread.endswith("after its end.")
+    assert "'coroutine' failed temporarily" in by_coroutine and by_coroutine.endswith(text)
+    assert running.of("coroutine") == ["cancelled"] and running.of("thread") == ["started"]
     gate.set()
     running.until("thread", 2)
     running.settle()
     assert "late" not in cluster.get("widgets", "one").get("status", {})
-    assert running.of("coroutine") == ["cancelled"]
-    assert "The call has exceeded its timeout of 1 seconds" in caplog.text
+    assert len(logged(text, 2)) == 2
 
 
 SUPPRESSING = """
