@@ -198,13 +198,17 @@ spec:
 """
 
 DOCKERFILE = """\
-FROM python:3.13-slim
-WORKDIR /app
+FROM python:3.13-slim AS environment
 # The wheels that the operator needs, with that of kopf-rs among them.
-COPY wheels wheels
-RUN pip install --no-cache-dir --no-index --find-links=wheels kopf-rs && rm -r wheels
+COPY wheels /wheels
+RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --no-index --find-links=/wheels kopf-rs
+
+FROM python:3.13-slim
+COPY --from=environment /venv /venv
+ENV PATH=/venv/bin:$$PATH PYTHONDONTWRITEBYTECODE=1
+WORKDIR /srv
 COPY handlers.py ./
-USER 1000
+USER 65532
 ENTRYPOINT ["kopf", "run", "--liveness=http://0.0.0.0:8080/healthz", "handlers.py"]
 CMD ["--all-namespaces"]
 """
