@@ -1,4 +1,4 @@
-"""Signals to `kopf run`: ignored ones, and one during a login that hangs; signals to `kopf status`."""
+"""Signals to `kopf run`: ignored ones, during a login that hangs, during a call; signals to `kopf status`."""
 
 import os
 import signal
@@ -104,6 +104,32 @@ def test_the_exit_does_not_wait_for_a_hanging_login(start):
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 0, run.log
     assert "Activity 'log_in' is cancelled. Will escalate." in run.log
+
+
+RECONCILING = """
+import kopf
+
+@kopf.on.reconcile("configmaps", labels={"long": "yes"})
+async def sync(name, stopped, patch, api, logger, **_):
+    logger.info("It has begun.")
+    await stopped.wait()
+    found = await api.get("configmaps", name)
+    await api.patch("configmaps", name, {"data": {"found": found.metadata.name}})
+    patch.metadata.annotations["example.com/patched"] = "yes"
+"""
+
+
+def test_1_14_21_a_reconciliation_reads_and_writes_until_its_end(kopf_cluster, start):
+    metadata = {"name": "long", "labels": {"long": "yes"}}
+    kopf_cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+    run = start(RECONCILING, KUBECONFIG=str(kopf_cluster.kubeconfig))
+    run.until("It has begun.")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.end() == 0, run.log
+    body = kopf_cluster.get("configmaps", "long")
+    assert body["data"] == {"found": "long"}
+    assert body["metadata"]["annotations"] == {"example.com/patched": "yes"}
+    assert "ERROR" not in run.log and "WARNING" not in run.log, run.log
 
 
 @pytest.mark.parametrize("args, code", [(("status", "--fail-on=stuck"), 1), (("status",), 0)])

@@ -38,17 +38,31 @@ def test_1_14_14_the_finalizer_comes_first_and_goes_last(run, make, cluster, fin
     assert running.of("sync") == [False, True, True, True]
 
 
+ORDERED = """
+import kopf
+
+@kopf.on.reconcile("widgets", deletion=True)
+async def sync(memo, deleting, **_):
+    memo.calls.append(("sync", deleting, memo.sent()))
+"""
+
+
 @pytest.mark.kopf_embedded_only
 def test_1_14_14_the_requests_are_in_order(run, make, cluster):
-    running = run(source=DELETING)
+    def sent():
+        """The requests of the operator so far: the log has none of the test itself."""
+        written = [request for request in cluster.requests if request.method != "GET"]
+        return [(request.method, request.path.rpartition("/")[2]) for request in written]
+
+    running = run(source=ORDERED, share={"sent": sent})
     make()
     running.until("sync")
     cluster.delete("widgets", "one")
     cluster.wait_until_gone("widgets", "one")
-    sent = [(request.method, request.path.rpartition("/")[2]) for request in cluster.requests]
-    # The log has no requests of the test itself.
-    assert [item for item in sent if item[0] == "PATCH"] == [("PATCH", "one"), ("PATCH", "one")]
-    assert running.of("sync") == [False, True]
+    # The finalizer is added before the first call, and removed after the last one.
+    patch = ("PATCH", "one")
+    assert running.of("sync") == [(False, [patch]), (True, [patch])]
+    assert sent() == [patch, patch]
 
 
 @pytest.mark.kopf_embedded_only
