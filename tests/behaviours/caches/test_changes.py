@@ -1,5 +1,8 @@
 """Changes of caches. Section 2.2: K8."""
 
+import asyncio
+import threading
+
 import kopf
 import pytest
 from kopf.testing import Operator
@@ -47,10 +50,46 @@ def test_k8_changes_follow_the_present_objects(run, cluster, create):
     running.stop()
 
 
+def test_k8_changes_and_waits_end_with_the_operator(cluster, create):
+    create("cm", {"x": "0"}, labels={"ours": "y"})
+    caches, seen, ended = [], threading.Event(), []
+
+    def declare():
+        caches.append(kopf.cache("configmaps", id="maps", labels="ours"))
+        caches.append(kopf.cache("unknowns", id="unknown"))
+
+    async def follow():
+        async for _ in caches[0].changes():
+            seen.set()
+        ended.append("changes")
+
+    async def wait():
+        with pytest.raises(TimeoutError, match="the operator has ended"):
+            await caches[1].ready()
+        ended.append("ready")
+
+    def wait_in_a_thread():
+        with pytest.raises(TimeoutError, match="the operator has ended"):
+            caches[1].wait_ready()
+        ended.append("wait_ready")
+
+    async def wait_for_all():
+        # They wait one after the other: the changes have begun last.
+        in_thread = asyncio.create_task(asyncio.to_thread(wait_in_a_thread))
+        await asyncio.gather(in_thread, wait(), follow())
+
+    with Operator(cluster, declare):
+        wait_ready(caches[0])
+        thread = threading.Thread(target=lambda: asyncio.run(wait_for_all()))
+        thread.start()
+        assert seen.wait(60)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert sorted(ended) == ["changes", "ready", "wait_ready"]
+
+
 @pytest.mark.kopf_embedded_only
 def test_k8_a_slow_consumer_gets_merged_states(cluster, create):
-    import asyncio
-
     create("cm", {"x": "0"}, labels={"ours": "y"})
     caches = []
     with Operator(

@@ -89,7 +89,7 @@ def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluste
     cluster.inject("too-many-requests", 2, verb=verb, resource="configmaps", times=3)
     cluster.freeze()
     cluster.clear_requests()
-    results = []
+    results, begin = [], cluster.now
     thread = threading.Thread(target=lambda: results.append(calls[call](cluster.api)), daemon=True)
     thread.start()
     cluster.clock.advance_until(lambda: not thread.is_alive(), timeout=60)
@@ -97,6 +97,7 @@ def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluste
     assert len(results) == 1
     assert [it.code for it in sent(cluster)][:3] == [429, 429, 429]
     assert len(sent(cluster)) == 4
+    assert 3 * 2 <= (cluster.now - begin).total_seconds() < 3 * 2 + 2
 
 
 def sent(cluster):

@@ -1,8 +1,17 @@
 """Section 3.1 and scenarios 9 and 10: the argument `api` of handlers and activities."""
 
+import asyncio
+import collections
+import dataclasses
+import gc
+import os
+import queue
 import threading
+import time
 
+import kopf
 import pytest
+from kopf.testing import Operator
 
 HEAD = """
 import asyncio, kopf, threading
@@ -140,27 +149,131 @@ def other(**_):
 
 
 @pytest.mark.kopf_embedded_only
-def test_3_10_10_an_operator_that_exits_leaves_nothing(run, make, cluster):
-    source = (
-        HEAD
-        + """
-@kopf.on.event("widgets")
-async def seen(api, memo, **_):
-    async def follow():
-        try:
-            async for event in api.watch("configmaps"):
-                pass
-        except Exception as e:
-            memo.calls.append(("ended", type(e).__name__))
-    memo.task = asyncio.create_task(follow())
-    await api.find("configmaps", "x")
-    memo.calls.append(("seen", 1))
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="open files are counted in /proc")
+def test_3_10_10_an_operator_that_exits_leaves_nothing(make, cluster):
+    def opened():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    def use(name):
+        seen, ended = threading.Event(), threading.Event()
+
+        async def follow(api):
+            with pytest.raises(RuntimeError, match="its operator has ended"):
+                async for _ in api.watch("configmaps"):
+                    pass
+            ended.set()
+
+        def handlers():
+            @kopf.on.create("widgets")
+            async def made(api, memo, **_):
+                memo.task = asyncio.create_task(follow(api))
+                await api.find("configmaps", "x")
+                seen.set()
+
+        with Operator(cluster, handlers):
+            make(name)
+            assert seen.wait(60)
+        assert ended.wait(60)
+        return set(threading.enumerate())
+
+    # The first one starts what the process keeps.
+    threads, files = use("first"), opened()
+    for name in ("second", "third"):
+        left = {thread.name for thread in use(name) - threads}
+        assert not left
+    # The server closes its ends of the connections a moment later.
+    deadline = time.monotonic() + 20
+    while opened() > files and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    assert opened() <= files
+
+
+AFTER_THE_END = (
+    HEAD
+    + """
+@kopf.on.create("widgets")
+def give(api, memo, **_):
+    memo.apis.put(api)
 """
-    )
-    before = set(threading.enumerate())
-    running = run(source=source)
+)
+
+
+@pytest.mark.kopf_embedded_only
+def test_3_10_10_streams_and_waits_in_other_threads_end_with_the_operator(run, make):
+    apis, errors, followed = queue.Queue(), queue.Queue(), threading.Event()
+    running = run(source=AFTER_THE_END, share={"apis": apis})
     make()
-    running.until("seen")
+    api = apis.get(timeout=60)
+
+    def follow():
+        for _ in api.watch("widgets"):
+            followed.set()
+
+    def wait():
+        api.wait_for("configmaps", "never", lambda body: body is not None, timeout=None)
+
+    def report(fn):
+        try:
+            fn()
+        except Exception as error:
+            errors.put(error)
+
+    threads = [threading.Thread(target=report, args=[fn], daemon=True) for fn in (follow, wait)]
+    for thread in threads:
+        thread.start()
+    assert followed.wait(60)
     running.stop()
-    left = [thread.name for thread in set(threading.enumerate()) - before if "asyncio" not in thread.name]
-    assert not [name for name in left if "kopf-operator" in name]
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    report(lambda: api.get("widgets", "one"))
+    assert [type(errors.get(timeout=60)) for _ in range(3)] == [RuntimeError] * 3
+
+
+LOGINS = (
+    HEAD
+    + """
+@kopf.on.login()
+def log_in(memo, **_):
+    memo.calls.append(("login", 1))
+    return memo.connect()
+
+@kopf.on.create("widgets")
+async def made(api, name, memo, **_):
+    memo.calls.append(("made", name, await memo.verbs[name](api)))
+"""
+)
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
+
+
+@pytest.mark.kopf_embedded_only
+def test_3_10_6_each_verb_continues_with_a_new_token_after_one_login(run, make, cluster):
+    cluster.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "mine"}})
+
+    def connect():
+        path = f"/api/v1/namespaces/{cluster.namespace}/serviceaccounts/mine/token"
+        token = cluster.call("POST", path, {"spec": {}})["status"]["token"]
+        return dataclasses.replace(cluster.connection, token=token)
+
+    verbs = {
+        "discovery": lambda api: api.find("configmaps", "one"),
+        "create": lambda api: api.create(CONFIG_MAP),
+        "get": lambda api: api.get("configmaps", "one"),
+        "list": lambda api: api.list("configmaps", fields={"metadata.name": "one"}),
+        "patch": lambda api: api.patch("configmaps", "one", {"data": {"x": "1"}}),
+        "update": lambda api: api.replace({**CONFIG_MAP, "data": {"x": "2"}}),
+        "delete": lambda api: api.delete("configmaps", "one"),
+    }
+    running = run(source=LOGINS, share={"connect": connect, "verbs": verbs})
+    for count, verb in enumerate(verbs, start=1):
+        # The object, and the request that verifies whether the server itself rejects the credentials.
+        rejected = {"discovery": [], "get": ["get", "get"]}.get(verb, [verb, "get"])
+        for each, times in collections.Counter(rejected).items():
+            cluster.inject("code", 401, verb=each, times=times)
+        make(verb)
+        running.until("made", count)
+        assert running.of("made")[-1][0] == verb
+        assert len(running.of("login")) == count
+    assert cluster.find("configmaps", "one") is None
+    running.stop()

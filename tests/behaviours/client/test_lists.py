@@ -1,6 +1,8 @@
 """Section 3.10, scenario 2: lists are read page by page, and each object is delivered once."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -25,6 +27,22 @@ def test_3_10_2_pages_are_fetched_on_demand(client, cluster, config_map):
     assert [body.metadata.name for body in bodies] == [f"n{i:04}" for i in range(COUNT)]
     assert {body["kind"] for body in bodies} == {"ConfigMap"}
     assert len([it for it in cluster.requests if it.path.endswith("/configmaps")]) == 3
+
+
+@pytest.mark.kopf_embedded_only
+def test_3_10_2_only_one_page_is_in_memory(cluster, config_map):
+    fill(cluster, config_map, 100)
+    references, counts = [], []
+
+    async def read():
+        async for body in cluster.async_api.list("cm", labels="a=b", chunk=10):
+            references.append(weakref.ref(body))
+            if len(references) % 10 == 0:
+                gc.collect()
+                counts.append(sum(reference() is not None for reference in references))
+
+    asyncio.run(read())
+    assert len(references) == 100 and max(counts) <= 11, counts
 
 
 @pytest.mark.kopf_embedded_only

@@ -61,6 +61,36 @@ def test_3_10_8_a_recreated_object_counts_as_gone(client, cluster, config_map):
     assert client.get("cm", "one").metadata.uid == second["metadata"]["uid"] != first.metadata.uid
 
 
+@pytest.mark.kopf_embedded_only
+@pytest.mark.parametrize("change", ["changed", "deleted", "recreated"])
+def test_3_7_a_wait_misses_nothing_while_it_is_disconnected(client, cluster, config_map, change):
+    client.create(config_map)
+    called, following = [], threading.Event()
+
+    def holds(body):
+        called.append(body)
+        # The first state is read, and the second one comes from the watch.
+        if len(called) == 2:
+            following.set()
+        return body is None or body["data"] == {"x": "changed"}
+
+    found = []
+    thread = threading.Thread(target=lambda: found.append(client.wait_for("cm", "one", holds, timeout=60)))
+    thread.start()
+    assert following.wait(30)
+    cluster.disconnect_clients()
+    if change == "changed":
+        cluster.patch("configmaps", "one", {"data": {"x": "changed"}})
+    else:
+        cluster.delete("configmaps", "one")
+    if change == "recreated":
+        cluster.create(config_map)
+    cluster.compact()
+    cluster.clear_faults()
+    thread.join(90)
+    assert [body and body["data"] for body in found] == [{"x": "changed"} if change == "changed" else None]
+
+
 def test_waiting_for_nothing_and_for_anything(client, cluster, config_map):
     assert client.wait_for("cm", "one", conditions.gone, timeout=60) is None
     threading.Timer(0.1, lambda: cluster.create(config_map)).start()
