@@ -243,6 +243,68 @@ def test_6_3_owned_children_whose_version_is_known_are_not_applied_again(run, ma
     running.stop()
 
 
+NORMALISED = (
+    HEAD
+    + """
+labels = {"app": "web"}
+container = {"name": "web", "image": "web:1", "env": [{"name": "EMPTY", "value": ""}]}
+container["readinessProbe"] = {"initialDelaySeconds": 0, "tcpSocket": {"port": 80}}
+template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+claim["spec"]["resources"] = {"requests": {"storage": "0.5Gi"}}
+workload = {"selector": {"matchLabels": labels}, "template": template}
+ports = [{"port": 80}]
+CHILDREN = [
+    {"apiVersion": "apps/v1", "kind": "Deployment", "spec": workload},
+    {"apiVersion": "apps/v1", "kind": "StatefulSet",
+     "spec": {**workload, "serviceName": "web", "volumeClaimTemplates": [claim]}},
+    {"apiVersion": "v1", "kind": "Service", "spec": {"selector": labels, "ports": ports}},
+    {"apiVersion": "v1", "kind": "Secret", "stringData": {"password": "secret"}},
+]
+
+@kopf.on.reconcile("widgets", owns=["deployments", "statefulsets", "services", "secrets"])
+async def sync(memo, children, **_):
+    applied = await kopf.apply([{**child, "metadata": {"name": "web"}} for child in CHILDREN])
+    memo.calls.append(("sync", len(applied.created), len(applied.changed), len(applied.unchanged)))
+"""
+)
+KINDS = ("deployments", "statefulsets", "services", "secrets")
+
+
+@pytest.mark.kopf_embedded_only
+def test_6_6_1_6_6_2_children_are_applied_once_and_once_after_a_restart(run, make, cluster):
+    def applied():
+        """The requests for the children themselves, since the last call."""
+        found = [
+            it.method for it in cluster.requests if it.path.endswith(tuple(f"/{it}/web" for it in KINDS))
+        ]
+        cluster.clear_requests()
+        return found
+
+    def versions():
+        return [cluster.get(kind, "web")["metadata"]["resourceVersion"] for kind in KINDS]
+
+    running = run(source=NORMALISED)
+    make()
+    running.settle()
+    before, calls = versions(), running.of("sync")
+    assert calls[0] == (4, 0, 0) and set(calls[1:]) == {(0, 0, 4)}, "the values of the server are no changes"
+    applied()
+    for number in range(10):
+        cluster.advance(1)  # fields of managers have times in seconds
+        cluster.patch("widgets", "one", {"metadata": {"labels": {"n": str(number)}}})
+        running.until("sync", len(calls) + number + 1)
+    running.settle()
+    assert running.of("sync")[len(calls) :] == [(0, 0, 4)] * 10
+    assert (applied(), versions()) == ([], before)
+    running.stop()
+    again = run(source=NORMALISED)
+    again.settle()
+    assert again.of("sync") == [(0, 0, 4)]
+    assert (applied(), versions()) == (["PATCH"] * 4, before)
+    again.stop()
+
+
 LATE = (
     HEAD
     + """
