@@ -1,6 +1,7 @@
 """Leader election between operators on the embedded server, in virtual time."""
 
 import dataclasses
+import datetime
 
 import kopf
 import pytest
@@ -66,12 +67,15 @@ def lease(cluster):
     return read
 
 
+@pytest.mark.parametrize("hours", [-1, 0, 1], ids=["behind", "equal", "ahead"])
 def test_a_standby_calls_no_handlers_until_the_lease_of_a_crashed_leader_has_expired(
-    cluster, replica, lease, make
+    cluster, replica, lease, make, hours
 ):
-    """LEA-3 and LEA-19."""
+    """LEA-3, LEA-19, and LEA-8: the clock of the leader was an hour behind or ahead."""
     cluster.freeze()
+    renewed = (cluster.now + datetime.timedelta(hours=hours)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": "crashed", "leaseDurationSeconds": 15, "leaseTransitions": 4}
+    spec["renewTime"] = spec["acquireTime"] = renewed
     metadata = {"name": LEASE[1], "namespace": "default"}
     kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     cluster.create({**kind, "metadata": metadata, "spec": spec})
