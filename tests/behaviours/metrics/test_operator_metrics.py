@@ -25,7 +25,13 @@ LIMIT = 30.0
 class Served:
     """A running operator in a thread; its handler blocks the event loop until `release` is set."""
 
-    def __init__(self, cluster, status_address: str | None = None, webhooks: str | None = None) -> None:
+    def __init__(
+        self,
+        cluster,
+        status_address: str | None = None,
+        webhooks: str | None = None,
+        lease: str | None = None,
+    ) -> None:
         self.url = f"http://{free_address()}"
         self.status_address, self.webhooks = status_address, webhooks
         self.blocked, self.release, self.stop = threading.Event(), threading.Event(), threading.Event()
@@ -34,10 +40,17 @@ class Served:
         kopf.on.startup(registry=registry)(self.configure)
         kopf.on.event("configmaps", annotations={"block": "yes"}, registry=registry)(self.block)
         kopf.on.create("configmaps", annotations={"count": "yes"}, id="count", registry=registry)(self.count)
+        kept = {"annotations": {"keep": "yes"}, "registry": registry}
+        kopf.on.create("configmaps", id="keep", **kept)(self.keep)
+        kopf.on.update("configmaps", id="keep", **kept)(self.keep)
+        kopf.on.delete("configmaps", id="release", **kept)(self.release_object)
         if webhooks is not None:
             kopf.on.validate("secrets", id="check", registry=registry)(self.check)
         settings = kopf.OperatorSettings()
         settings.networking.error_backoffs = [0.01, 0.01]
+        if lease is not None:
+            settings.leadership.enabled, settings.leadership.name = True, lease
+            settings.leadership.namespace = "default"
         options = {"registry": registry, "settings": settings, "clusterwide": True}
         options |= {"standalone": True, "stop_flag": self.stop, "liveness_endpoint": f"{self.url}/healthz"}
         self.thread = threading.Thread(target=kopf.run, kwargs=options)
@@ -61,6 +74,12 @@ class Served:
 
     async def count(self, patch, **_) -> None:
         patch.metadata.labels["counted"] = "yes"
+
+    async def keep(self, body, patch, **_) -> None:
+        patch.metadata.labels["kept"] = body["data"]["x"]
+
+    async def release_object(self, **_) -> None:
+        pass
 
     def get(self, path: str, url: str | None = None) -> str:
         try:
@@ -180,6 +199,49 @@ def test_attempts_and_patches_equal_the_request_log_of_the_server(cluster, serve
     assert all(counts["PATCH", code] > 0 for code in ("500", "409", "200")) and counts["GET", "410"] > 0
 
 
+def test_lost_responses_of_changes_and_deletions_are_counted(cluster, served):
+    """MET-3: 50 objects are created, changed and deleted, with rejections and lost responses."""
+    served.wait_until(lambda: served.get("/readyz") == "ok")
+    lost, rejected = 5, 10
+    cluster.inject("lost", verb="patch", resource="configmaps", client="kopf/", times=lost)
+    cluster.inject("code", 500, verb="patch", resource="configmaps", client="kopf/", times=rejected, after=20)
+    names = [f"kept-{number}" for number in range(50)]
+
+    def present() -> list[str | None]:
+        """The values of the label of those that exist."""
+        found = [it["metadata"] for it in cluster.list("configmaps") if it["metadata"]["name"] in names]
+        return [metadata.get("labels", {}).get("kept") for metadata in found]
+
+    for name in names:
+        meta = {"name": name, "annotations": {"keep": "yes"}}
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"x": "1"}})
+    served.wait_until(lambda: present() == ["1"] * 50)
+    for name in names:
+        cluster.patch("configmaps", name, {"data": {"x": "2"}})
+    served.wait_until(lambda: present() == ["2"] * 50)
+    for name in names:
+        cluster.delete("configmaps", name)
+    served.wait_until(lambda: not present())
+
+    def counted(name: str, *labels: str) -> collections.Counter[tuple[str, ...]]:
+        counts: collections.Counter[tuple[str, ...]] = collections.Counter()
+        for text, value in parse(served.get("/metrics"))[name]:
+            found = dict(re.findall(r'(\w+)="(.*?)"', text))
+            counts[tuple(found[label] for label in labels)] += int(value)
+        return +counts
+
+    def of_server() -> collections.Counter[tuple[str, ...]]:
+        own = [it for it in cluster.requests if it.agent.startswith("kopf/")]
+        return collections.Counter((it.method, str(it.code or "<error>")) for it in own)
+
+    served.wait_until(lambda: counted("rest_client_requests_total", "method", "code") == of_server())
+    results, codes = counted("kopf_patches_total", "result"), of_server()
+    assert results["unknown",] == codes["PATCH", "<error>"] == lost
+    assert codes["PATCH", "500"] == rejected
+    # Servers report the failed test of a JSON patch as 422: the versions after lost responses are unknown.
+    assert results["refused",] == rejected + codes["PATCH", "422"]
+
+
 def test_reviews_count_by_their_result_until_the_response_is_sent(cluster, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     webhooks = free_address()
@@ -258,6 +320,32 @@ def test_two_operators_in_one_process_have_separate_metrics(cluster, served):
     finally:
         other.stop.set()
         other.thread.join(LIMIT)
+
+
+def test_the_objects_of_a_standby_do_not_look_like_overload(cluster, monkeypatch):
+    """MET-10, with fewer objects: by these values, the alert KopfQueueOld does not fire."""
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "monitored"}}
+    cluster.create({**kind, "spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600}})
+    for number in range(100):
+        meta = {"name": f"counted-{number}", "annotations": {"count": "yes"}}
+        cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta})
+    total = len(cluster.list("configmaps", "*"))
+    operator = Served(cluster, lease="monitored")
+    try:
+        deferred = f'kopf_queue_depth{{resource="configmaps",queue="deferred"}} {total}\n'
+        operator.wait_until(lambda: deferred in operator.get("/metrics"))
+        operator.wait_until(lambda: operator.get("/readyz") == "ok")
+        families = parse(operator.get("/metrics"))
+        depths = {label: value for label, value in families["kopf_queue_depth"] if "deferred" not in label}
+        assert len(depths) >= 2 and set(depths.values()) == {0}
+        assert {value for _, value in families["kopf_queue_oldest_seconds"]} == {0}
+        states = dict(families["kopf_operator_state"])
+        assert (states['state="standby"'], states['state="active"']) == (1, 0)
+        assert sum(value for _, value in families["kopf_handler_calls_total"]) == 0
+    finally:
+        operator.stop.set()
+        operator.thread.join(LIMIT)
 
 
 def test_a_startup_handler_sets_the_address_of_the_status_endpoints(cluster, monkeypatch):
