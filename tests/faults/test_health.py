@@ -1,8 +1,10 @@
 """The health endpoints of a running operator, with faults of its connections and of its handlers."""
 
+import itertools
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import ssl
@@ -39,6 +41,8 @@ CRD = {
 }
 SCRIPT = pathlib.Path(__file__).with_name("health_operator.py")
 TIMEOUT = 60.0
+HEALTH_SECONDS = float(os.environ.get("HEALTH_SECONDS", "15"))
+HEALTH_SEED = int(os.environ.get("HEALTH_SEED", "1"))
 
 
 class Operator:
@@ -185,6 +189,45 @@ def test_restarts_of_the_api_server_do_not_affect_health(start):
         operator.proxy.start()
         responses += operator.probed("/livez", 0.4) + operator.probed("/readyz", 0.4)
     check_live(responses)
+    operator.create("after")
+    operator.until_marked("end-after")
+
+
+FAULTS = [
+    ("code", 500),
+    ("code", 503),
+    ("code", 403),
+    ("too-many-requests", 1),
+    ("conflict", 0),
+    ("reset", 0),
+    ("lost", 0),
+    ("latency", 1),
+    ("silence", 0),
+    ("gone", 0),
+]
+
+
+@pytest.mark.kopf_embedded_only
+@pytest.mark.timeout(120 + 2 * HEALTH_SECONDS)
+def test_random_faults_of_the_server_do_not_fail_liveness(start):
+    """HEA-10, for some seconds; `HEALTH_SECONDS=60000` are the 1,000 minutes."""
+    chance = random.Random(HEALTH_SEED)
+    limits = {"deaf_limit": 15, "supervision_limit": 15, "engine_limit": 15, "border_limit": 20}
+    operator = start(limits={**limits, "loop_limit": 20, "stall_limit": 30}, watches_configmaps=True)
+    operator.until_ready()
+    cluster, end = operator.cluster, time.monotonic() + HEALTH_SECONDS
+    for number in itertools.count():
+        if time.monotonic() > end:
+            break
+        fault, value = chance.choice(FAULTS)
+        cluster.inject(fault, value, verb=chance.choice(["", "watch", "list", "patch"]))
+        chance.choice([cluster.drop_watches, operator.proxy.cut, operator.proxy.silence, int])()
+        operator.create(f"w{number}")
+        check_live(operator.probed("/livez", chance.uniform(0.2, 4)))
+        cluster.clear_faults()
+        operator.proxy.cut(everything=True)
+        check_live(operator.probed("/livez", 0.5))
+    assert number > 1
     operator.create("after")
     operator.until_marked("end-after")
 
