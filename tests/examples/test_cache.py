@@ -179,6 +179,35 @@ def test_permissions_are_enough(tmp_path):
         assert len(cluster.requests) > 20
 
 
+def rules_of_handlers():
+    """The rules for the requests of the handlers themselves."""
+    for rule in [rule for role in ROLES for rule in role["rules"]]:
+        for resource in rule["resources"]:
+            verbs = [verb for verb in rule["verbs"] if (resource, verb) not in CHECKED]
+            if verbs:
+                yield {"apiGroups": rule["apiGroups"], "resources": [resource], "verbs": verbs}
+
+
+def test_the_printed_permissions_and_those_of_the_handlers_are_enough(tmp_path):
+    """DEP-2"""
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(list(rules_of_handlers())))
+    with Cluster(access=True, namespace="cache-system") as cluster:
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cache-system"}})
+        cluster.apply(BASE / "crd.yaml")
+        options = ["--home=cache-system", "--name=cache-operator", "--extra-rules=rules.yaml"]
+        command = [sys.executable, "-m", "kopf", "manifests", "-A", *options, str(FOLDER / "handlers.py")]
+        env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        cluster.apply(done.stdout)
+        token = cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
+        with deployed(tmp_path, cluster.kubeconfig, token, "-A") as run:
+            for effect in changes_of_users(cluster):
+                wait_until(effect)
+            assert run.stop() == 0
+        assert rejected(cluster) == set()
+
+
 def test_webhooks_are_reached_by_the_service_of_the_manifests(tmp_path):
     [deployment] = [body for body in MANIFESTS if body["kind"] == "Deployment"]
     [container] = deployment["spec"]["template"]["spec"]["containers"]

@@ -4,6 +4,8 @@ import datetime
 import functools
 import json
 import pathlib
+import re
+import subprocess
 import threading
 
 import pytest
@@ -13,8 +15,10 @@ from kopf.testing import Cluster
 
 from tests.support.accounts import grant, write_kubeconfig
 from tests.support.inspected import FINALIZER, PEERING, WIDGETS, call
+from tests.support.programs import program
 
 pytestmark = pytest.mark.kopf_embedded_only
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 EXAMPLE = pathlib.Path(__file__).resolve().parents[3] / "examples/30-deployment"
 OPERATOR = """
@@ -179,6 +183,115 @@ def test_the_objects_are_accepted_twice(cluster, run):
         cluster.apply(result.stdout)
     assert {kind for kind, _ in objects(result)} >= {"PodDisruptionBudget", "NetworkPolicy", "ConfigMap"}
     assert cluster.get("deployments", "mine")["spec"]["replicas"] == 2
+
+
+def monitoring_crds():
+    """The CRDs of the Prometheus operator, as far as their fields are used."""
+    text, port = {"type": "string"}, {"port": {"type": "string"}, "path": {"type": "string"}}
+    labels = {"type": "object", "additionalProperties": text}
+
+    def structure(**properties):
+        return {"type": "object", "properties": properties}
+
+    def listed(**properties):
+        return {"type": "array", "items": structure(**properties)}
+
+    selector = structure(matchLabels=labels)
+    alert = {"alert": text, "expr": text, "for": text, "labels": labels, "annotations": labels}
+    specs = {
+        "ServiceMonitor": structure(selector=selector, endpoints=listed(**port)),
+        "PodMonitor": structure(selector=selector, podMetricsEndpoints=listed(**port)),
+        "PrometheusRule": structure(groups=listed(name=text, rules=listed(**alert))),
+    }
+    for kind, spec in specs.items():
+        names = {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()}
+        schema = {"openAPIV3Schema": structure(spec=spec)}
+        version = {"name": "v1", "served": True, "storage": True, "schema": schema}
+        group = "monitoring.coreos.com"
+        yield {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{kind.lower()}s.{group}"},
+            "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+        }
+
+
+EXAMPLES = [
+    "04-deletion",
+    "08-daemon",
+    "10-peering",
+    "14-admission",
+    "15-reconciler",
+    "16-config-map-generator",
+]
+COMBINATIONS = [
+    (),
+    ("--monitor=none", "--rules"),
+    ("--monitor=servicemonitor", "--network-policy=10.0.0.1/32", "--dashboard"),
+    ("--monitor=podmonitor", "--rules", "--leader-elect"),
+    ("--monitor=servicemonitor", "--rules", "--leader-elect", "--replicas=3"),
+    ("--monitor=podmonitor", "--dashboard", "--network-policy=10.0.0.0/8", "--network-policy=fd00::/8"),
+    ("--monitor=service", "--leader-elect", "--replicas=2", "--rules", "--dashboard"),
+    ("--uninstall-job",),
+    ("--uninstall-job", "--leader-elect"),
+]
+
+
+@pytest.mark.parametrize("scope", ["-A", "--namespace=default"])
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_objects_of_all_options_are_accepted_strictly_and_twice(kopf_cluster, example, scope):
+    """DEP-1, on the embedded server."""
+    folder = ROOT / "examples" / example
+    for path in sorted(folder.rglob("*crd*.yaml")):
+        kopf_cluster.apply(path)
+    for crd in monitoring_crds():
+        kopf_cluster.apply(crd)
+    api = kopf_cluster.api.using(validation="strict")
+    kinds = set()
+    for number, options in enumerate(COMBINATIONS):
+        args = (scope, f"--name=mine-{number}", "--image=x", *options)
+        result = call(kopf_cluster, "manifests", str(folder / "example.py"), *args)
+        found = objects(result).values()
+        kinds |= {body["kind"] for body in found}
+        applied = [api.apply(body, force=True).metadata["resourceVersion"] for body in found]
+        assert [api.apply(body).metadata["resourceVersion"] for body in found] == applied
+    optional = {
+        "ServiceMonitor",
+        "PodMonitor",
+        "PrometheusRule",
+        "NetworkPolicy",
+        "PodDisruptionBudget",
+        "Job",
+    }
+    assert kinds >= {"ServiceAccount", "Deployment", "Service", "ConfigMap", "ClusterRole", *optional}
+
+
+def test_a_base_for_kustomize_has_the_same_objects(run, tmp_path):
+    """DEP-4, without helm."""
+    kubectl = program("kubectl")
+    options = ("--image=x", "--replicas=2", "--leader-elect", "--rules", "--network-policy=10.0.0.1/32")
+    assert run(*options, "--format=kustomize", f"--output={tmp_path / 'base'}").exit_code == 0
+    command = [kubectl, "kustomize", tmp_path / "base"]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (built.returncode, built.stderr) == (0, "")
+    found = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(built.stdout)}
+    assert found == objects(run(*options))
+
+
+def test_the_page_shows_the_printed_differences(tmp_path, kopf_cluster):
+    """DEP-7"""
+    page = (ROOT / "docs/deployment.md").read_text()
+    [shown] = re.findall(r"^```diff\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    folder, example = tmp_path / "base", tmp_path / "example.py"
+    kopf_cluster.apply(ROOT / "examples/30-deployment/crd.yaml")
+    code = (ROOT / "examples/30-deployment/example.py").read_text()
+    args = ("manifests", str(example), "-A", "--image=x", "--format=kustomize")
+    example.write_text(code)
+    assert call(kopf_cluster, *args, f"--output={folder}").exit_code == 0
+    example.write_text(code + '\n\n@kopf.on.event("pods")\ndef watch(**_): ...\n')
+    printed = call(kopf_cluster, *args, f"--check={folder}").stdout.replace(f"{tmp_path}/", "deploy/")
+    lines = [line for line in printed.splitlines() if line[:1] in "+-"]
+    assert lines == shown.splitlines()
 
 
 def test_crds_and_further_rules_are_added(run, tmp_path):
