@@ -33,20 +33,26 @@ class Children(Mapping[Kind, list[Body]]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {', '.join(map(str, self))}>"
 
-    def _reader(self, kind: Kind) -> bridge.CacheReader:
-        for owned, reader in zip(self._owns, self._readers, strict=True):
-            if owned.kind == kind:
-                return reader
-        # The same kind under another name.
-        selector = parse_kind(kind)
-        for owned, reader in zip(self._owns, self._readers, strict=True):
-            if owned.selector == selector:
-                return reader
-        known = ", ".join(repr(owned.kind) for owned in self._owns) or "empty"
-        raise KeyError(f"{kind!r} is not in owns=, which is {known}.")
+    def _readers_of(self, kind: Kind) -> list[bridge.CacheReader]:
+        """The readers of the kind: several, if it is declared with different labels."""
+        declared = list(zip(self._owns, self._readers, strict=True))
+        found = [reader for owned, reader in declared if owned.kind == kind]
+        if not found:
+            # The same kind under another name.
+            selector = parse_kind(kind)
+            found = [reader for owned, reader in declared if owned.selector == selector]
+        if not found:
+            known = ", ".join(repr(owned.kind) for owned in self._owns) or "empty"
+            raise KeyError(f"{kind!r} is not in owns=, which is {known}.")
+        return found
 
     def __getitem__(self, kind: Kind) -> list[Body]:
-        return [Body(one) for one in self._reader(kind).select(None, None, [], self._uid, [])]
+        readers = self._readers_of(kind)
+        found = [one for reader in readers for one in reader.select(None, None, [], self._uid, [])]
+        if len(readers) > 1:
+            unique = {one.uid: one for one in found}
+            found = sorted(unique.values(), key=lambda one: (one.namespace or "", one.name or ""))
+        return [Body(one) for one in found]
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(dict.fromkeys(owned.kind for owned in self._owns))
@@ -73,8 +79,11 @@ class Children(Mapping[Kind, list[Body]]):
             namespace: The namespace; by default, that of the primary.
         """
         place = namespace if namespace is not None else self._namespace
-        found = self._reader(kind).get_owned(name, place, self._uid)
-        return None if found is None else Body(found)
+        for reader in self._readers_of(kind):
+            found = reader.get_owned(name, place, self._uid)
+            if found is not None:
+                return Body(found)
+        return None
 
     def all(self) -> list[Body]:
         """All owned objects, kind by kind."""

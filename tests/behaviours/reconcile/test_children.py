@@ -77,6 +77,26 @@ def test_1_5_children_are_the_owned_objects(cluster, make, kopf_operator):
     seen.until(([], ["s"], 1, True))
 
 
+def test_1_5_a_kind_can_be_declared_with_several_labels(cluster, make, kopf_operator):
+    seen = Seen()
+
+    def handlers():
+        declared = [{"role": "a"}, {"role": "b"}, {"size": "1"}]
+
+        @kopf.on.reconcile("widgets", owns=[kopf.owned("configmaps", labels=labels) for labels in declared])
+        async def sync(children, **_):
+            names = [one.metadata.name for one in children["configmaps"]]
+            second = children.get("configmaps", "y")
+            seen.add((names, [one.metadata.name for one in children.all()], second and second.metadata.name))
+
+    owner = make("one")
+    cluster.create(child("z", owner, labels={"role": "a", "size": "1"}))
+    cluster.create(child("y", owner, labels={"role": "b"}))
+    cluster.create(child("x", owner, labels={"role": "c"}))
+    kopf_operator(handlers)
+    seen.until((["y", "z"], ["y", "z"], "y"))
+
+
 def test_1_5_own_writes_are_among_the_children_at_once(make, kopf_operator):
     seen = Seen()
 
