@@ -83,6 +83,7 @@ TWICE = (
     + """
 @kopf.on.create("widgets")
 async def created(name, memo, **_):
+    await kopf.apply(config_map("a"), prune=True, dry_run=True)
     await kopf.apply(config_map("a"), prune=True)
     try:
         await kopf.apply(config_map("b"), prune=True)

@@ -84,7 +84,7 @@ async def apply(
         ValueError: The children or the options are wrong. Nothing was sent.
     """
     options = _options(name, prune, conflict, yields, immutable, takeover, share, order)
-    call = _Call(children, owner, options)
+    call = _Call(children, owner, options, is_dry=dry_run)
     if api is None:
         api = await _provider().provide(call.api_arguments, is_async=True)
     view = api if manager is None and not dry_run else api.using(manager=manager, dry_run=dry_run or None)
@@ -128,7 +128,7 @@ def apply_sync(
         api: The client; by default, that of the operator.
     """
     options = _options(name, prune, conflict, yields, immutable, takeover, share, order)
-    call = _Call(children, owner, options)
+    call = _Call(children, owner, options, is_dry=dry_run)
     if api is None:
         api = _provider().provide_sync(call.api_arguments)
     view = api if manager is None and not dry_run else api.using(manager=manager, dry_run=dry_run or None)
@@ -139,7 +139,9 @@ def apply_sync(
 class _Call:
     """One call: the block is left with an error if the children could not be applied."""
 
-    def __init__(self, children: K8sObjects, owner: Body | None, options: dict[str, Any]) -> None:
+    def __init__(
+        self, children: K8sObjects, owner: Body | None, options: dict[str, Any], *, is_dry: bool
+    ) -> None:
         super().__init__()
         cause = cause_var.get(None)
         self._cause = cause if isinstance(cause, ResourceCause) else None
@@ -148,7 +150,7 @@ class _Call:
                 raise LookupError("Owner must be set explicitly, since running outside of a handler.")
             owner = self._cause.body
         self._owner = owner
-        self._is_pruning = options["prune"]
+        self._is_pruning = options["prune"] and not is_dry
         documents = [plain_body(child) for child in _walk(children)]
         document = _owner_document(owner)
         self._namespace: str | None
