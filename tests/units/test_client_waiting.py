@@ -59,3 +59,11 @@ def test_another_object_than_that_of_the_uid_counts_as_none():
     assert not identified.receive(change("DELETED", body("2")))
     assert identified.receive(change("ADDED", body("1")))
     assert wait(client.gone, uid="1").update(body("2"))
+
+
+def test_the_timeout_is_that_of_the_read_and_of_the_watch_together():
+    begun = Wait("widgets", "x", client.exists, 3600, None)
+    rest = begun.rest
+    assert 0 < begun.rest <= rest <= 3600
+    assert Wait("widgets", "x", client.exists, 0, None).rest == 0
+    assert Wait("widgets", "x", client.exists, None, None).rest is None

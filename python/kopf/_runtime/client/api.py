@@ -410,7 +410,7 @@ class Api(AsyncStreams):
             raise wait.timeout_error() from None
         if wait.update(current):
             return wait.body
-        stream = self._open(operations.watch(kind, namespace, [], False, name), initial=True, timeout=timeout)
+        stream = self._open(operations.watch(kind, namespace, name=name), initial=True, timeout=wait.rest)
         try:
             while True:
                 for change in await self._take(stream, wait):

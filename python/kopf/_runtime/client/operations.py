@@ -330,14 +330,13 @@ def evict(
 def watch(
     kind: Kind,
     namespace: str | None,
-    query: list[tuple[str, str]],
-    metadata_only: bool,
+    query: Sequence[tuple[str, str]] = (),
+    metadata_only: bool = False,
     name: str | None = None,
 ) -> Request:
     """Follow the changes of objects; of one object if it is named."""
-    if name is not None:
-        query = [*query, ("fieldSelector", f"metadata.name={name}")]
-    return Request("watch", kind_name(kind), namespace=namespace, query=query, metadata_only=metadata_only)
+    selected = list(query) if name is None else [*query, ("fieldSelector", f"metadata.name={name}")]
+    return Request("watch", kind_name(kind), namespace=namespace, query=selected, metadata_only=metadata_only)
 
 
 def logs(

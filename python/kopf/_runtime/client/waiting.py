@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -25,11 +26,19 @@ class Wait:
         self._subject = f"{kind_name(kind)} {name}"
         self._condition = condition
         self._timeout = timeout
+        self._begin = time.monotonic()
         self._uid = uid
         self._last_uid: str | None = None
         self._listed = False
         self._seen = False
         self.body: Body | None = None
+
+    @property
+    def rest(self) -> float | None:
+        """The seconds until the end of the timeout; None without a timeout."""
+        if self._timeout is None:
+            return None
+        return max(0.0, self._timeout - (time.monotonic() - self._begin))
 
     def update(self, body: Body | None) -> bool:
         """Take a state of the object; whether the condition holds."""
