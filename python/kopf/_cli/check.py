@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kopf._cli.access import missing_permissions
+from kopf._cli.cluster_session import NOT_COORDINATED, Coordination
 from kopf._cli.error_report import explain
 from kopf._cli.inspection import run_inspection
 from kopf._cli.namespace_check import describe_unmatched
@@ -69,6 +70,7 @@ def check(
     *,
     offline: bool,
     output: Output = "text",
+    coordination: Coordination = NOT_COORDINATED,
 ) -> int:
     """Print the problems of the operator in these files and modules; the exit code: 1 if there are any.
 
@@ -81,7 +83,7 @@ def check(
         registry = get_default_registry()
         omission = "--offline is set." if offline else _find_omission(registry)
         if omission is None:
-            found = _check_cluster(registry, namespaces)
+            found = _check_cluster(registry, namespaces, coordination)
     # Not earlier: startup handlers may declare handlers.
     declared = [Problem("declaration", text) for text in check_declarations(registry, [*paths, *modules])]
     problems = list(dict.fromkeys([*declared, *found]))  # a function can have several decorators
@@ -118,9 +120,12 @@ def _find_omission(registry: OperatorRegistry) -> str | None:
     return "there is neither a kubeconfig nor a service account of a pod."
 
 
-def _check_cluster(registry: OperatorRegistry, namespaces: Collection[str]) -> list[Problem]:
+def _check_cluster(
+    registry: OperatorRegistry, namespaces: Collection[str], coordination: Coordination
+) -> list[Problem]:
     """Check the cluster between the startup and the cleanup of the operator."""
     settings = OperatorSettings()
+    coordination.apply(settings)
     problems: list[Problem] = []
 
     async def inspect(provider: OperatorApi) -> None:

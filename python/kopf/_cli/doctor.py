@@ -22,7 +22,13 @@ import yaml
 from kopf._cli.access import missing_permissions
 from kopf._cli.check import check_declarations, check_selectors
 from kopf._cli.cluster_features import check_features, check_webhooks
-from kopf._cli.cluster_session import Session, SessionFailure, in_session
+from kopf._cli.cluster_session import (
+    NOT_COORDINATED,
+    Coordination,
+    Session,
+    SessionFailure,
+    in_session,
+)
 from kopf._cli.cluster_state import check_crds, check_objects
 from kopf._cli.findings import Finding
 from kopf._cli.leases import find_holder
@@ -65,6 +71,7 @@ class Options:
     as_manifest: bool
     is_strict: bool
     output: Literal["text", "json"]
+    coordination: Coordination = NOT_COORDINATED
 
 
 def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
@@ -75,7 +82,11 @@ def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
     with contextlib.redirect_stdout(sys.stderr):
         try:
             result = in_session(
-                paths, modules, options.namespaces, lambda session: _run(session, sources, options)
+                paths,
+                modules,
+                options.namespaces,
+                lambda session: _run(session, sources, options),
+                options.coordination,
             )
         except SessionFailure as failure:
             if options.as_manifest:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import click
 
-from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
 from kopf._cli.filter_calls import FilterCalls
 from kopf._cli.inspected_kinds import find_resource, to_text
 from kopf._cli.kubeconfigs import default_namespace
@@ -79,6 +79,7 @@ class Options:
     changes: pathlib.Path | None
     calls_filters: bool
     output: Output
+    coordination: Coordination = NOT_COORDINATED
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
     # The output of the author's code must not be among the results.
     stdout = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        found = in_session(paths, modules, (), lambda session: explain(session, options, changes))
+        found = in_session(
+            paths, modules, (), lambda session: explain(session, options, changes), options.coordination
+        )
     if found is None:
         raise click.Abort
     text = _format_json(found) if options.output == "json" else "\n".join(_format_lines(found, options))

@@ -199,6 +199,7 @@ def status(
     help="Explain the object as if this file (YAML or JSON) were merged into it.",
 )
 @option("--no-callables", is_flag=True, help="Do not call the functions in filters.")
+@coordination_options
 @option(
     "-o",
     "--output",
@@ -217,6 +218,7 @@ def explain(
     changes: pathlib.Path | None,
     no_callables: bool,
     output: ExplanationOutput,
+    coordination: Coordination,
 ) -> None:
     """Explain why the handlers of an object are called or not called.
 
@@ -231,7 +233,9 @@ def explain(
     paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
     if not paths and not modules:
         raise click.UsageError("Name the files with the handlers, or their modules (-m).")
-    options = explanation.Options(kind, name, namespace, event, changes, not no_callables, output)
+    options = explanation.Options(
+        kind, name, namespace, event, changes, not no_callables, output, coordination
+    )
     raise SystemExit(explanation.run(tuple(paths), tuple(modules), options))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kopf._cli.object_commands import coordination_options
 from kopf._cli.options import (
     PathParamType,
     all_namespaces_option,
@@ -22,6 +23,7 @@ from kopf._cli.options import (
 if TYPE_CHECKING:
     import pathlib
 
+    from kopf._cli.cluster_session import Coordination
     from kopf._cli.output import Output
 
 SHELLS = ("bash", "zsh", "fish")
@@ -32,6 +34,7 @@ SHELLS = ("bash", "zsh", "fish")
 @all_namespaces_option("Check the whole cluster.")
 @namespaces_option("Check the permissions in these namespaces.")
 @option("--offline", is_flag=True, help="Check only the declarations; call no handlers, check no cluster.")
+@coordination_options
 @output_option
 @handlers_options
 def check(
@@ -41,6 +44,7 @@ def check(
     clusterwide: bool,
     offline: bool,
     output: Output,
+    coordination: Coordination,
 ) -> None:
     """Check an operator without serving its resources.
 
@@ -51,7 +55,10 @@ def check(
 
     namespaces = _selected_namespaces(namespaces, clusterwide)
     paths, modules = _selected_handlers(paths, modules)
-    raise SystemExit(implementation.check(paths, modules, namespaces, offline=offline, output=output))
+    code = implementation.check(
+        paths, modules, namespaces, offline=offline, output=output, coordination=coordination
+    )
+    raise SystemExit(code)
 
 
 @click.command()
@@ -60,6 +67,7 @@ def check(
 @namespaces_option("Check these namespaces.")
 @option("--as-manifest", is_flag=True, help="Print the needed permissions as Roles, and check nothing.")
 @option("--strict", is_flag=True, help="Exit with 1 on warnings, too.")
+@coordination_options
 @output_option
 @handlers_options
 def doctor(
@@ -70,6 +78,7 @@ def doctor(
     as_manifest: bool,
     strict: bool,
     output: Output,
+    coordination: Coordination,
 ) -> None:
     """Check whether the cluster is ready for an operator.
 
@@ -85,7 +94,7 @@ def doctor(
     paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
     if as_manifest and not paths and not modules:
         raise click.UsageError("Name the files with the handlers, or their modules (-m).")
-    options = implementation.Options(tuple(namespaces), as_manifest, strict, output)
+    options = implementation.Options(tuple(namespaces), as_manifest, strict, output, coordination)
     raise SystemExit(implementation.run(tuple(paths), tuple(modules), options))
 
 

@@ -189,6 +189,20 @@ def test_the_permissions_for_the_lease_are_in_the_namespace_of_the_operator(
         assert {name for rule in rules[namespace] for name in rule["resources"]} == {"leases"}
 
 
+@pytest.mark.parametrize("command", ["doctor", "check"])
+def test_options_can_name_the_lease(operator, tmp_path, command):
+    with Cluster("embedded", access=True) as cluster:
+        cluster.apply(WIDGETS)
+        grant(cluster, READING)
+        write_kubeconfig(cluster, tmp_path / "config")
+        environment = {"KUBECONFIG": str(tmp_path / "config")}
+        options = ("--lease=ours", "--lease-namespace=team")
+        plain = call(cluster, command, str(operator), "-A", environment=environment)
+        elected = call(cluster, command, str(operator), "-A", *options, environment=environment)
+        text = "update leases of coordination.k8s.io named 'ours' in the namespace team"
+        assert text in " ".join(elected.stdout.split()) and "leases" not in plain.stdout, elected.output
+
+
 def test_the_roles_can_be_printed_as_json(run, operator):
     args = (str(operator), "-A", "--as-manifest")
     printed, as_json = run(*args), run(*args, "-o", "json")

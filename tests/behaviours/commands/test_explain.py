@@ -347,3 +347,13 @@ def test_without_a_leader_only_indices_are_called(cluster, run, tmp_path):
     old = {"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}}
     cluster.patch("leases", "shared", old)
     assert found()["create"][1] == "fence" and " is held by someone, renewed " in found()["create"][2]
+
+
+def test_options_can_name_the_lease(cluster, run, tmp_path):
+    path = tmp_path / "operator_file.py"
+    path.write_text("import kopf\n@kopf.on.create('widgets')\ndef create(**_): ...\n")
+    cluster.create(widget("led"))
+    options = ("--lease=shared", "--lease-namespace=default")
+    for given, code in ((), None), (options, "fence"):
+        document = json.loads(run("widgets/led", str(path), "-o", "json", *given).stdout)
+        assert [item["code"] for item in document["handlers"]] == [code]
