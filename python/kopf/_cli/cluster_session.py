@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import email.utils
 import functools
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,6 +27,7 @@ from kopf._objects.credentials import LoginError
 from kopf._objects.resources import Resource
 from kopf._runtime import loaders, operator
 from kopf._runtime.activities import ActivityError
+from kopf._runtime.bridge import Attempt
 from kopf._runtime.client.sync_api import SyncApi
 from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.handler_api import OperatorApi
@@ -77,6 +80,38 @@ class Session:
     def resources(self) -> list[Resource]:
         """All resources of the cluster, as they were when they were first needed."""
         return self.api.resources()
+
+    def now(self) -> int:
+        """The time by the clock of the server, in microseconds since the epoch.
+
+        The times that operators write are compared with it: the clock of this machine can be wrong, and then
+        live operators would look dead.
+        """
+        return Attempt.now() + round(self._clock_offset * 1e6)
+
+    @functools.cached_property
+    def _clock_offset(self) -> float:
+        before = time.time()
+        try:
+            answer = self.api.request("GET", "/version")
+        except ApiError:
+            return 0.0  # the next request reports the error
+        return clock_offset(answer.headers.get("date"), before, time.time()) or 0.0
+
+
+def clock_offset(date: str | None, sent: float, received: float) -> float | None:
+    """The seconds by which the clock of the server is ahead; at least by so much.
+
+    Zero if the time in the header `Date`, which has whole seconds, fits between the request and the response.
+    `None` without a valid header.
+    """
+    try:
+        moment = email.utils.parsedate_to_datetime(date or "").timestamp()
+    except ValueError:
+        return None
+    if moment > received:
+        return moment - received
+    return min(moment + 1 - sent, 0.0)
 
 
 def in_session(

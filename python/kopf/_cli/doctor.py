@@ -7,7 +7,6 @@ clock of the server, CRDs and their schemas, the lease, what is stored on object
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import json
 import sys
 import textwrap
@@ -27,6 +26,7 @@ from kopf._cli.cluster_session import (
     Coordination,
     Session,
     SessionFailure,
+    clock_offset,
     in_session,
 )
 from kopf._cli.cluster_state import check_crds, check_objects
@@ -150,21 +150,6 @@ def _check_server(session: Session) -> Iterator[Finding]:
     offset = clock_offset(answer.headers.get("date"), before, before + seconds)
     if offset is not None:
         yield describe_clock(offset)
-
-
-def clock_offset(date: str | None, sent: float, received: float) -> float | None:
-    """The seconds by which the clock of the server is ahead; at least by so much.
-
-    Zero if the time in the header `Date`, which has whole seconds, fits between the request and the response.
-    `None` without a valid header.
-    """
-    try:
-        moment = email.utils.parsedate_to_datetime(date or "").timestamp()
-    except ValueError:
-        return None
-    if moment > received:
-        return moment - received
-    return min(moment + 1 - sent, 0.0)
 
 
 def describe_clock(offset: float) -> Finding:

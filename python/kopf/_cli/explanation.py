@@ -143,7 +143,7 @@ def explain(session: Session, options: Options, changes: Mapping[str, Any]) -> E
         type=TYPES[options.event],
         calls_filters=options.calls_filters,
     )
-    now = bridge.Attempt.now()
+    now = session.now()
     decision = bridge.explain(
         to_text(body),
         settings=serialization.serialize_settings(session.settings),

@@ -23,7 +23,7 @@ LEASES = "leases.coordination.k8s.io"
 class Holder:
     """The holder of a Lease, if there is one.
 
-    Its age is by the clock of this machine: it is shown to people, and never decides who leads.
+    Its age is by the clock of the server. It never decides who leads.
     """
 
     namespace: str

@@ -26,7 +26,6 @@ from kopf._objects.apierrors import ApiError, Conflict, Invalid, NotFound
 from kopf._objects.bodies import Body
 from kopf._objects.resources import Resource
 from kopf._runtime import bridge
-from kopf._runtime.bridge import Attempt
 
 Output = Literal["table", "wide", "json", "name"]
 Result = Literal["planned", "released", "gone", "failed"]
@@ -146,7 +145,7 @@ def exit_code(report: Report, *, force: bool) -> int:
 
 def release_all(session: Session, kinds: Sequence[InspectedKind], options: Options) -> Report:
     """Release all objects of these kinds; only find them without `--yes`, or if an operator is live."""
-    now = Attempt.now()
+    now = session.now()
     peers = peering_records.find_live(session, options.namespaces, now, warn=True)
     leader = find_leader(session, now, warn=True)
     is_applied = options.apply and (options.force or not (peers or leader))

@@ -26,7 +26,6 @@ from kopf._cli.peering_records import LivePeer
 from kopf._cli.tables import WIDTH, count_words, format_age, format_table
 from kopf._objects.apierrors import ApiError, Forbidden, Invalid, NotFound
 from kopf._objects.bodies import Body
-from kopf._runtime.bridge import Attempt
 
 Output = Literal["table", "wide", "json", "name"]
 
@@ -176,7 +175,7 @@ def _print(text: str, stdout: Any) -> None:
 def _inspect(session: Session, kinds: Sequence[InspectedKind], options: Options) -> Report:
     rows: list[Row] = []
     counts: collections.Counter[tuple[Any, str]] = collections.Counter()
-    now = Attempt.now()
+    now = session.now()
     for kind in kinds:
         for page in list_pages(session, kind, options.namespaces):
             for body, found in zip(page, inspect_page(session, kind, page, now), strict=True):

@@ -25,7 +25,6 @@ from kopf._kits.webhooks.certificate_secrets import SECRETS
 from kopf._kits.webhooks.shared_certificates import GENERATED
 from kopf._objects.apierrors import ApiError, NotFound
 from kopf._runtime import bridge
-from kopf._runtime.bridge import Attempt
 
 WEBHOOK_GROUP = "admissionregistration.k8s.io/v1"
 
@@ -48,8 +47,8 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
 
 def _run(session: Session, options: Options, stdout: Any) -> int:
     kinds = select_kinds(session, (), may_be_none=True)
-    live = peering_records.find_live(session, options.namespaces, Attempt.now())
-    leader = releasing.find_leader(session, Attempt.now())
+    live = peering_records.find_live(session, options.namespaces, session.now())
+    leader = releasing.find_leader(session, session.now())
     is_applied = options.apply and (options.force or not (live or leader))
     # Webhooks of a stopped operator reject the requests that follow.
     for line in _remove_webhooks(session, is_applied=is_applied):
@@ -90,7 +89,7 @@ def _remove_peers(
 ) -> Iterator[str]:
     """Remove the records of operators that have not removed theirs; with `--force`, also of live ones."""
     verb = "removed" if is_applied else "would remove"
-    now = Attempt.now()
+    now = session.now()
     for resource, body in peering_records.find_objects(session, options.namespaces):
         status = dict(body.get("status") or {})
         live = {peer for peer, *_ in bridge.live_peers(status, now)}

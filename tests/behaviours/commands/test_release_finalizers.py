@@ -1,6 +1,7 @@
 """`kopf release-finalizers` and `kopf uninstall`: only the traces of the operator are removed."""
 
 import datetime
+import email.utils
 import functools
 import json
 import re
@@ -447,6 +448,37 @@ def test_the_secret_of_the_webhook_server_is_removed_if_the_operator_has_generat
     result = call(cluster, "uninstall", str(path), "-A", "--yes")
     assert result.exit_code == 0, result.output
     assert (cluster.find("secrets", "ours") is None) is is_generated
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_live_operators_are_found_although_the_clock_of_this_machine_is_wrong(cluster, tmp_path, hours):
+    from kopf._runtime.client.sync_api import SyncApi
+
+    true_time = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=hours)
+    original = SyncApi.request
+
+    def request(self, method, path, **kwargs):
+        answer = original(self, method, path, **kwargs)
+        if path != "/version":
+            return answer
+        return answer._replace(headers={"date": email.utils.format_datetime(true_time, usegmt=True)})
+
+    path = tmp_path / "operator_file.py"
+    path.write_text(LEADING)
+    spec = {"holderIdentity": "pod_1f2e", "leaseDurationSeconds": 15}
+    spec["renewTime"] = true_time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    metadata = {"name": "shared", "namespace": "default"}
+    cluster.create(
+        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    )
+    cluster.apply(PEERING.format(age=true_time.isoformat()))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SyncApi, "request", request)
+        for command in ("release-finalizers", "uninstall"):
+            result = call(cluster, command, str(path), "-A", "--yes")
+            assert result.exit_code == 3, result.output
+            assert "lease default/shared is held by pod_1f2e, renewed " in result.stdout
+            assert "the-operator is running." in result.stdout and "a-dead-one is" not in result.stdout
 
 
 def test_a_live_operator_of_the_named_peering_prevents_it(cluster, run):
