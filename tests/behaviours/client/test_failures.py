@@ -97,7 +97,7 @@ def test_3_10_6_rejections_for_now_are_repeated_after_the_requested_delay(cluste
     assert len(results) == 1
     assert [it.code for it in sent(cluster)][:3] == [429, 429, 429]
     assert len(sent(cluster)) == 4
-    assert 3 * 2 <= (cluster.now - begin).total_seconds() < 3 * 2 + 2
+    assert (cluster.now - begin).total_seconds() >= 3 * 2
 
 
 def sent(cluster):
