@@ -34,9 +34,9 @@ class Job:
         self.answers.append(args)
 
 
-def reconcilers_of(fn, indices=(), invoker=None):
+def reconcilers_of(fn, indices=(), invoker=None, **options):
     registry = kopf.OperatorRegistry()
-    kopf.on.reconcile("shops", id="fn", registry=registry)(fn)
+    kopf.on.reconcile("shops", id="fn", registry=registry, **options)(fn)
     settings, indexers = kopf.OperatorSettings(), Indexers()
     indexers.update(indices)
     return Reconcilers(
@@ -128,6 +128,27 @@ def test_cancelled_calls_are_answered_even_before_they_begin(turns):
             await asyncio.sleep(0)
         handlers[bridge.StopReconciler](SimpleNamespace(run=1, reasons=1, cancel="stop"))
         assert await finished(job) == [("cancelled", None)]
+
+    asyncio.run(main())
+
+
+def test_of_a_call_that_exceeds_its_timeout_only_its_own_condition_is_left():
+    async def fn(patch, conditions, **_):
+        patch.spec.update(x=2)
+        patch.fns.append(print)
+        conditions.set("Ready", True, reason="Applied")
+        await asyncio.Event().wait()
+
+    async def main():
+        job = Job()
+        handlers = reconcilers_of(fn, condition="Done", reconcile_timeout=5)
+        handlers[bridge.CallReconciler](job)
+        await asyncio.sleep(0)
+        handlers[bridge.StopReconciler](SimpleNamespace(run=1, reasons=1, cancel="timeout"))
+        [(result, delay, patch, has_functions, conditions)] = await finished(job)
+        assert (result, delay, patch, has_functions) == ("failed", None, None, False)
+        text = "The call has exceeded its timeout of 5 seconds."
+        assert conditions == ([("Done", (False, "ReconcileTimeoutError", text))], None)
 
     asyncio.run(main())
 

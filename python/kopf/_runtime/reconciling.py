@@ -249,6 +249,9 @@ class Reconcilers:
         finally:
             invoker.running.pop(call, None)
         if call.cancellation == "timeout":  # the function may have suppressed it
+            # Half-done changes are dropped, but the state of the call is true.
+            call.patch.clear()
+            call.conditions = Conditions(call.body)
             return self._fail(call, self._timeout_error(call), is_logged=not prepared.is_async)
         if isinstance(returned, Requeue):
             self._log_requeue(call, returned)

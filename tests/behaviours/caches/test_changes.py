@@ -70,7 +70,7 @@ def test_k8_changes_and_waits_end_with_the_operator(cluster, create):
 
     def wait_in_a_thread():
         # It may begin after the end of the operator.
-        with pytest.raises((TimeoutError, LookupError), match="the operator has ended|no running operator"):
+        with pytest.raises((TimeoutError, LookupError), match=r"operator has ended|no running operator"):
             caches[1].wait_ready()
         ended.append("wait_ready")
 
