@@ -50,6 +50,8 @@ def replica(run, cluster):
         settings.leadership.name = "widgets-operator"
         settings.leadership.namespace = "default"
         settings.leadership.identity = identity
+        # The request log shows it as the user, and faults can be limited to it.
+        settings.client.headers = {"Impersonate-User": identity, "Impersonate-Group": "system:masters"}
         for name, value in options.items():
             setattr(settings.leadership, name, value)
         return run(source=HANDLERS, settings=settings)
@@ -107,6 +109,34 @@ def test_the_next_replica_continues_after_a_release(cluster, replica, lease, mak
     cluster.advance(0.75)
     assert second.of("create") == [("second", 1, "two")]
     assert second.of("index")[-1][1] == 1
+
+
+def test_another_replica_continues_when_only_the_leader_is_disconnected(cluster, replica, lease, make):
+    """LEA-6, in virtual time."""
+    cluster.freeze()
+    first = replica("one")
+    cluster.advance(5)
+    second = replica("two")
+    make("first")
+    cluster.advance(5)
+    assert first.of("create") == [("first", 0, "one")]
+    renewed = datetime.datetime.fromisoformat(lease()["renewTime"])
+    cluster.inject("reset", client="one")
+    cluster.clear_requests()
+    cluster.advance(10)
+    # Its watch is still open, but its term has ended.
+    make("second")
+    while not second.of("create"):
+        cluster.advance(0.5)
+        assert (cluster.now - renewed).total_seconds() < 20
+    assert (cluster.now - renewed).total_seconds() >= 15
+    assert (first.of("create"), second.of("create")) == ([("first", 0, "one")], [("second", 1, "two")])
+    written = {it.user for it in cluster.requests if it.method != "GET" and 200 <= it.code < 300}
+    assert written == {"two"}
+    cluster.clear_faults()
+    cluster.advance(60)
+    assert lease()["holderIdentity"] == "two"
+    assert first.of("create") == [("first", 0, "one")]
 
 
 def test_a_leader_whose_lease_was_taken_cancels_its_handlers_and_ends(cluster, replica, lease, make):
