@@ -88,3 +88,42 @@ def test_a_namespace_is_deleted_with_the_permissions_in_it_and_created_again(
     operator.wait_until_idle()
     cluster.advance(60)
     assert calls[3:] == [("team-a", 3)]
+
+
+def test_a_finalizer_that_outlives_the_permissions_is_removed_when_they_are_granted_elsewhere(
+    cluster, make, make_namespace, kopf_operator, finalizer, caplog
+):
+    grant(cluster, SCANNING)
+    token = cluster.call("POST", ACCOUNT, {"spec": {}})["status"]["token"]
+    calls = []
+
+    def handlers():
+        @kopf.on.login()
+        def log_in(**_):
+            return kopf.ConnectionInfo(server=cluster.url, token=token, insecure=True)
+
+        @kopf.on.delete("widgets")
+        def delete(name, **_):
+            calls.append(name)
+
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    make_namespace("team-a")
+    make("one", namespace="team-a")
+    cluster.freeze()
+    operator = kopf_operator(handlers, namespaces=["team-*"], settings=settings)
+    operator.wait_until_idle()
+    assert cluster.get("widgets", "one", "team-a")["metadata"]["finalizers"] == [finalizer]
+
+    # The server deletes the binding at once, but not the object.
+    cluster.delete("namespaces", "team-a")
+    operator.wait_until_idle()
+    cluster.advance(60)
+    assert cluster.find("rolebindings", "mine", "team-a") is None
+    assert cluster.get("widgets", "one", "team-a")["metadata"]["finalizers"] == [finalizer]
+    assert "403" in caplog.text
+    widgets = {"apiGroups": ["behaviours.example.com"], "resources": ["widgets", "widgets/status"]}
+    grant(cluster, [*SCANNING, {**widgets, "verbs": ["list", "watch", "patch"]}])
+    cluster.advance(600)
+    cluster.wait_until_gone("namespaces", "team-a")
+    assert calls == ["one"]
