@@ -1,6 +1,7 @@
 """Section 3.7 and scenarios 7 and 8: waiting for conditions, and watching changes."""
 
 import asyncio
+import contextlib
 import threading
 
 import kopf
@@ -228,6 +229,30 @@ def test_3_7_existing_objects_can_be_left_out(client, cluster, config_map):
         received.set()
         thread.join(60)
     assert event.type == "ADDED" and event.body.metadata.name.startswith("new-")
+
+
+@pytest.mark.kopf_embedded_only
+def test_3_9_the_number_of_watches_is_limited(cluster, config_map):
+    cluster.create(config_map)
+    with kopf.connect_sync(kubeconfig=cluster.kubeconfig) as api:
+        streams = [api.watch("cm", cluster.namespace, fields={"metadata.name": "one"}) for _ in range(101)]
+        for stream in streams[:-1]:
+            assert next(stream).type == "ADDED"
+        with pytest.raises(RuntimeError, match="100"):
+            next(streams[-1])
+        streams[0].close()
+        another = api.watch("cm", cluster.namespace, fields={"metadata.name": "one"})
+        # The task of the closed stream may still be ending.
+        for _ in range(1000):
+            with contextlib.suppress(RuntimeError):
+                assert next(another).type == "ADDED"
+                break
+            another = api.watch("cm", cluster.namespace, fields={"metadata.name": "one"})
+            threading.Event().wait(0.02)
+        else:
+            pytest.fail("A closed watch counts for ever.")
+        for stream in (*streams, another):
+            stream.close()
 
 
 def test_watches_of_unknown_kinds_are_errors(client):

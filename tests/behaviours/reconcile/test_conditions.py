@@ -77,3 +77,48 @@ def test_1_9_timers_set_conditions(run, make, cluster):
     cluster.advance(3600)
     assert len(running.of("timed")) == 2
     assert cluster.get("widgets", "one")["metadata"]["resourceVersion"] == version
+
+
+STRICT = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.behaviours.example.com}
+spec:
+  group: behaviours.example.com
+  scope: Namespaced
+  names: {plural: gadgets, singular: gadget, kind: Gadget, listKind: GadgetList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec: {type: object, x-kubernetes-preserve-unknown-fields: true}
+            status: {type: object, properties: {phase: {type: string}}}
+"""
+PRUNED = """
+import kopf
+
+@kopf.on.reconcile("gadgets", condition="Reconciled")
+def sync(name, patch, conditions, memo, **_):
+    conditions.set("Ready", True, reason="Fine")
+    patch.status["phase"] = "done"
+    memo.calls.append(("sync", name))
+"""
+
+
+def test_1_9_with_a_schema_without_conditions_nothing_fails(run, cluster):
+    cluster.apply(STRICT)
+    running = run(source=PRUNED)
+    for number, name in enumerate(("one", "two"), start=1):
+        kind = {"apiVersion": "behaviours.example.com/v1", "kind": "Gadget"}
+        cluster.create({**kind, "metadata": {"name": name}})
+        running.until("sync", number)
+        assert cluster.wait_for("gadgets", name, {"status": {"phase": "done"}})["status"] == {"phase": "done"}
+    cluster.patch("gadgets", "one", {"spec": {"size": 2}})
+    running.until("sync", 3)
+    running.settle()
+    assert running.of("sync") == ["one", "two", "one"]
