@@ -108,6 +108,26 @@ def test_k1_without_a_namespace_names_must_be_unique(cluster, create):
         maps.get("once")
 
 
+def test_k6_a_cache_of_several_operators_is_read_only_by_their_handlers(cluster, create, make):
+    create("cm", labels={"k6": "y"})
+    registry, seen = kopf.OperatorRegistry(), threading.Semaphore(0)
+    maps = kopf.cache("configmaps", id="maps", labels="k6", registry=registry)
+
+    @kopf.on.event("widgets", registry=registry)
+    def look(**_):
+        if [one.metadata.name for one in maps] == ["cm"]:
+            seen.release()
+
+    with Operator(cluster, registry=registry):
+        wait_ready(maps)
+        with Operator(cluster, registry=registry):
+            make("one")
+            assert all(seen.acquire(timeout=60) for _ in range(2)), "each operator reads its own"
+            with pytest.raises(LookupError, match="several running operators"):
+                maps.get("cm")
+        assert maps.get("cm", cluster.namespace) is not None
+
+
 def test_2_7_8_bodies_are_views_of_their_own(cluster, create):
     create("cm", {"x": "1"}, labels={"k2": "y"}, finalizers=["example.com/a"])
     caches = []
