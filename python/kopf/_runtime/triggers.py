@@ -6,7 +6,7 @@ import contextlib
 import logging
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.reconciling import parse_kind
@@ -20,28 +20,18 @@ from kopf._runtime.invocation import Invoker
 
 logger = logging.getLogger("kopf.reconciling")
 
-_running: weakref.WeakKeyDictionary[OperatorRegistry, tuple[Engine, Sequence[ResourceHandler]]] = (
-    weakref.WeakKeyDictionary()
-)
+
+class RunningOperator(NamedTuple):
+    """A running operator with reconcilers."""
+
+    engine: Engine
+    handlers: Sequence[ResourceHandler]
+    invoker: Invoker
 
 
+_running: weakref.WeakKeyDictionary[OperatorRegistry, list[RunningOperator]] = weakref.WeakKeyDictionary()
 _registries: weakref.WeakKeyDictionary[Invoker, OperatorRegistry] = weakref.WeakKeyDictionary()
-"""The registries of running operators, by what calls their handlers."""
-
-
-def attach(
-    registry: OperatorRegistry, engine: Engine, handlers: Sequence[ResourceHandler], invoker: Invoker
-) -> None:
-    """The operator of the registry is running, with these handlers."""
-    _running[registry] = (engine, handlers)
-    _registries[invoker] = registry
-
-
-def detach(registry: OperatorRegistry, engine: Engine) -> None:
-    """The operator of the registry has ended."""
-    running = _running.get(registry)
-    if running is not None and running[0] is engine:
-        del _running[registry]
+"""The registries of operators, by what calls their handlers."""
 
 
 @contextlib.contextmanager
@@ -49,11 +39,13 @@ def accepting(
     registry: OperatorRegistry, engine: Engine, handlers: Sequence[ResourceHandler], invoker: Invoker
 ) -> Iterator[None]:
     """The operator of the registry is running during the `with` block, with these handlers."""
-    attach(registry, engine, handlers, invoker)
+    operator = RunningOperator(engine, handlers, invoker)
+    _running.setdefault(registry, []).append(operator)
+    _registries[invoker] = registry
     try:
         yield
     finally:
-        detach(registry, engine)
+        _running[registry] = [running for running in _running[registry] if running is not operator]
 
 
 def trigger(
@@ -67,18 +59,17 @@ def trigger(
 
     It can be called in handlers, in threads, and in other event loops of the process, and returns at once.
     Unknown objects are ignored. Without a running operator of the registry, it raises `LookupError`.
-    In a handler, the registry is that of its operator by default.
 
     Args:
         primary: The object: a reference, a body, or a tuple of the kind, the name, and the namespace or None.
         id: The id of the reconciler; by default, all reconcilers of the object.
-        registry: The registry of the operator; by default, that of the handler's operator, else the default
-            one.
+        registry: The registry of the operators; by default, only the operator of the handler, or outside of
+            handlers, those of the default registry.
 
     Raises:
         LookupError: No operator of the registry is running.
     """
-    engine, handlers = _operator_of(registry)
+    operators = _operators_of(registry)
     if isinstance(primary, tuple):
         kind, name, namespace = primary
         requested = Ref(kind, name, namespace)
@@ -86,8 +77,11 @@ def trigger(
         requested = primary if isinstance(primary, Ref) else ref(primary)
     selector = serialize_selector(parse_kind(requested.kind))
     names = (requested.namespace, requested.name, requested.uid)
-    numbers = [None] if id is None else _numbers_of(handlers, id)
-    found = [engine.trigger(number, names, selector) for number in numbers]
+    found = [
+        operator.engine.trigger(number, names, selector)
+        for operator in operators
+        for number in ([None] if id is None else _numbers_of(operator.handlers, id))
+    ]
     if not any(found):
         logger.debug(f"There is nothing to be reconciled for {requested}: the trigger is ignored.")
 
@@ -97,26 +91,26 @@ def trigger_all(id: str, *, registry: OperatorRegistry | None = None) -> None:
 
     Args:
         id: The id of the reconciler.
-        registry: The registry of the operator; by default, that of the handler's operator, else the default
-            one.
+        registry: The registry of the operators; by default, only the operator of the handler, or outside of
+            handlers, those of the default registry.
 
     Raises:
         LookupError: No operator of the registry is running.
     """
-    engine, handlers = _operator_of(registry)
-    for number in _numbers_of(handlers, id):
-        engine.trigger(number)
+    for operator in _operators_of(registry):
+        for number in _numbers_of(operator.handlers, id):
+            operator.engine.trigger(number)
 
 
-def _operator_of(registry: OperatorRegistry | None) -> tuple[Engine, Sequence[ResourceHandler]]:
-    if registry is None:
-        invoker = subinvoker_var.get(None)
-        registry = _registries.get(invoker) if invoker is not None else None
-    registry = registry if registry is not None else get_default_registry()
-    running = _running.get(registry)
-    if running is None:
+def _operators_of(registry: OperatorRegistry | None) -> list[RunningOperator]:
+    invoker = subinvoker_var.get(None) if registry is None else None
+    own = _registries.get(invoker) if invoker is not None else None
+    found = _running.get(registry or own or get_default_registry(), [])
+    if own is not None:
+        found = [operator for operator in found if operator.invoker is invoker]
+    if not found:
         raise LookupError("There is no running operator with reconcilers of this registry: pass registry=...")
-    return running
+    return list(found)
 
 
 def _numbers_of(handlers: Sequence[ResourceHandler], id: str) -> list[int]:
