@@ -30,6 +30,9 @@ from kopf._runtime import bridge
 Output = Literal["table", "wide", "json", "name"]
 Result = Literal["planned", "released", "gone", "failed"]
 
+CHILDREN = "kopf.dev/children"
+"""The finalizer of owners whose children in other namespaces the operator deletes, by `kopf.apply`."""
+
 ATTEMPTS = 10
 """How many times an object is read and patched again if others change it meanwhile."""
 
@@ -177,7 +180,7 @@ def _release(
     session: Session, kind: InspectedKind, body: Body, options: Options, *, is_applied: bool
 ) -> Release | None:
     """Release one object; `None` if there is nothing to remove."""
-    own = [options.finalizer] if options.finalizer is not None else list(kind.finalizers)
+    own = _own_finalizers(kind, options)
     purged = None
     if options.purge:
         purged = serialization.serialize_settings(session.settings)["persistence"]
@@ -201,6 +204,10 @@ def _release(
         except ApiError as error:
             release.result, release.error = "failed", str(error)
     return release
+
+
+def _own_finalizers(kind: InspectedKind, options: Options) -> list[str]:
+    return [options.finalizer] if options.finalizer is not None else [*kind.finalizers, CHILDREN]
 
 
 def _send(
@@ -266,13 +273,15 @@ def format_kinds(report: Report, options: Options) -> Iterator[str]:
     """The objects of each kind, after a line with their number."""
     verb = "removed" if report.is_applied else "would remove"
     for kind in report.kinds:
-        own = [options.finalizer] if options.finalizer is not None else kind.kind.finalizers
+        found = {name for release in kind.releases for name in release.finalizers}
+        own = [name for name in _own_finalizers(kind.kind, options) if name != CHILDREN or name in found]
         traces = f"{', '.join(own)}{' and annotations' if options.purge else ''}"
         count = sum(release.result != "failed" for release in kind.releases)
         yield f"{verb} {traces} from {count} of {kind.total} {kind.kind.resource.plural}"
         width = max((len(_place(release)) for release in kind.releases), default=0)
         for release in kind.releases:
-            note = _note(release, report.now)
+            kept = "its children in other namespaces are not deleted" if CHILDREN in release.finalizers else ""
+            note = "; ".join(filter(None, [_note(release, report.now), kept]))
             if options.output == "wide":
                 note = "  ".join(filter(None, [", ".join(release.finalizers), note]))
             yield f"  {_place(release).ljust(width)}  {note}".rstrip()

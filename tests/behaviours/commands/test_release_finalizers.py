@@ -86,6 +86,21 @@ def test_only_the_operators_finalizer_is_removed(cluster, run):
     assert {request.method for request in cluster.requests} == READS
 
 
+def test_the_finalizer_of_owners_of_children_is_removed(cluster, run):
+    cluster.create(widget("a", "kopf.dev/children", FINALIZER, OTHER))
+    cluster.create(widget("b", FINALIZER))
+    cluster.create(widget("c", "kopf.dev/children"))
+    cluster.delete("widgets", "c")
+    result = run(*COMMAND, "--yes")
+    assert result.exit_code == 0, result.output
+    first, a, b, c = result.stdout.splitlines()
+    assert first == f"removed {FINALIZER}, kopf.dev/children from 3 of 3 widgets"
+    note = "its children in other namespaces are not deleted"
+    assert (a, b) == (f"  default/a  {note}", "  default/b")
+    assert re.fullmatch(rf"  default/c  being deleted for \ds: has disappeared; {note}", c)
+    assert (finalizers(cluster, "a"), finalizers(cluster, "c")) == ([OTHER], None)
+
+
 def test_annotations_are_removed_on_request_and_another_finalizer_by_its_name(cluster, run):
     cluster.create(widget("a", FINALIZER, OTHER, **{LAST: "{}", PREFIX + "f": "{}", OTHER: "1"}))
     result = run(*COMMAND, "--finalizer", OTHER, "--yes", "-o", "json")
