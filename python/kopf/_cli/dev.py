@@ -112,9 +112,8 @@ def _running_cluster(cluster: Cluster) -> Iterator[Cluster]:
     try:
         cluster.start()
     except OSError as error:
-        raise click.ClickException(
-            f"{error}. Choose another --port, or leave it out for a free one."
-        ) from error
+        advice = "Choose another --port, or leave it out for a free one."
+        raise click.ClickException(f"{error}. {advice}") from error
     try:
         yield cluster
     finally:

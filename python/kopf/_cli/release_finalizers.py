@@ -280,7 +280,8 @@ def format_kinds(report: Report, options: Options) -> Iterator[str]:
         yield f"{verb} {traces} from {count} of {kind.total} {kind.kind.resource.plural}"
         width = max((len(_place(release)) for release in kind.releases), default=0)
         for release in kind.releases:
-            kept = "its children in other namespaces are not deleted" if CHILDREN in release.finalizers else ""
+            is_owner = CHILDREN in release.finalizers
+            kept = "its children in other namespaces are not deleted" if is_owner else ""
             note = "; ".join(filter(None, [_note(release, report.now), kept]))
             if options.output == "wide":
                 note = "  ".join(filter(None, [", ".join(release.finalizers), note]))

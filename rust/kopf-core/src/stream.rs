@@ -144,7 +144,7 @@ pub struct Failure {
     pub is_missing: bool,
 }
 
-/// A step of a watch: what is reported, how long to wait, and what follows.
+/// A step of a watch: a report, a wait, and the next action.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// A failure to be reported.

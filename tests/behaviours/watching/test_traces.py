@@ -147,7 +147,7 @@ def test_requests_and_sub_handlers_of_a_call_are_in_its_cycle_and_writes_of_reco
     [created] = [
         found for line in lines if (found := re.fullmatch(r"call: handler=created retry=0" + inside, line))
     ]
-    pods = r"request: method=GET path=\S+/namespaces/default/pods status=200 duration=\S+ cycle=(\d+) cause=\w+"
+    pods = r"request: method=GET path=\S+/default/pods status=200 duration=\S+ cycle=(\d+) cause=\w+"
     [listed] = [found for line in lines if (found := re.fullmatch(pods, line))]
     assert part[1] == created[1] == listed[1]
     call = (

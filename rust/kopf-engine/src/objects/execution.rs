@@ -1,4 +1,4 @@
-//! Who works on an object: nobody, a detached cycle, or the task of a worker.
+//! Who works on a busy object: a detached cycle, the task of a worker, or no one yet.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::objects::worker_signals::WorkerSignals;
 /// Who works on a busy object.
 #[derive(Debug)]
 pub enum Execution {
-    /// Nobody yet: the object waits in the backlog, with this size in bytes.
+    /// No one yet: the object waits in the backlog, with this size in bytes.
     Backlog(usize),
     /// A cycle without a task, which only waits for its completion.
     Detached(DetachedCycle),
