@@ -48,7 +48,12 @@ def test_shared_options_are_for_those_commands_that_have_them(tmp_path):
             "reload": True,
             "port": "8443",
         },
-        "check": {"paths": ["one.py", "two.py"], "modules": ["three"], "namespaces": ["a", "b"]},
+        "check": {
+            "paths": ["one.py", "two.py"],
+            "modules": ["three"],
+            "namespaces": ["a", "b"],
+            "peering_name": "mine",
+        },
         "freeze": {"lifetime": "60"},
     }
 

@@ -247,3 +247,24 @@ def test_1_6_a_rejected_patch_does_not_replace_the_error_of_the_call(run, make, 
     assert sorted(running.of("sync")) == ["permanent", "temporary"]
     cluster.advance(400)
     assert sorted(running.of("sync")) == ["permanent", "temporary", "temporary"]
+
+
+WITH_CONDITION = """
+import asyncio
+import kopf
+
+@kopf.on.reconcile("widgets", reconcile_timeout=0.5, backoff=0.1, condition="Reconciled")
+async def sync(spec, memo, **_):
+    memo.calls.append(("sync", spec["size"]))
+    if spec["size"] > 1:
+        await asyncio.sleep(600)
+"""
+
+
+def test_1_9_the_condition_is_false_after_a_call_that_exceeds_its_timeout(run, make, cluster):
+    run(source=WITH_CONDITION)
+    make(spec={"size": 1})
+    succeeded = cluster.wait_for("widgets", "one", lambda body: "Reconciled" in conditions_of(body))
+    assert conditions_of(succeeded)["Reconciled"]["status"] == "True"
+    cluster.patch("widgets", "one", {"spec": {"size": 2}})
+    cluster.wait_for("widgets", "one", lambda body: conditions_of(body)["Reconciled"]["status"] == "False")

@@ -1,3 +1,5 @@
+//! Logins: tables of series of rejections, and a property of random ones.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Watch-streams: tables of single steps, series of failures, and properties of random sequences.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -3,7 +3,7 @@
 use kopf_core::apply::{ChildKey, Membership, Owner, PART_OF};
 use kopf_core::json::value::Value;
 
-use super::requests::{Requests, Target};
+use super::requests::{Requests, Target, has_code};
 use crate::user_client::{CallError, is_unserved};
 
 /// A listed object.
@@ -63,7 +63,12 @@ async fn list_kind(
         if resource.namespaced { namespaces.iter().copied().map(Some).collect() } else { vec![None] };
     let mut members = vec![];
     for scope in scopes {
-        for object in requests.list(group_kind, scope, (PART_OF, id)).await? {
+        let listed = match requests.list(group_kind, scope, (PART_OF, id)).await {
+            // The permissions are deleted with the namespace. Without it, there are no members in it.
+            Err(error) if has_code(&error, 403) && is_absent(requests, scope).await => continue,
+            listed => listed?,
+        };
+        for object in listed {
             let text =
                 |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default().to_owned();
             let key = ChildKey {
@@ -77,4 +82,10 @@ async fn list_kind(
         }
     }
     Ok(members)
+}
+
+/// Whether it is known that the namespace does not exist.
+async fn is_absent(requests: &Requests<'_>, namespace: Option<&str>) -> bool {
+    let Some(namespace) = namespace else { return false };
+    requests.has_namespace(namespace).await.is_ok_and(|exists| !exists)
 }

@@ -170,6 +170,15 @@ impl<'a> Requests<'a> {
         }
     }
 
+    /// Whether the namespace exists. It is listed, as operators that watch namespaces may do that.
+    pub(super) async fn has_namespace(&self, name: &str) -> Result<bool, CallError> {
+        let target = Target { kind: "v1/namespaces", namespace: None, name: "" };
+        let mut call = Call { metadata_only: true, name: None, ..call(Verb::List, target, None) };
+        call.query.push(("fieldSelector".to_owned(), format!("metadata.name={name}")));
+        let (_, page) = self.send(target, &call).await?;
+        Ok(page.get("items").and_then(Value::as_array).is_none_or(|items| !items.is_empty()))
+    }
+
     async fn send(&self, target: Target<'_>, call: &Call) -> Result<(u16, Value), CallError> {
         let response = self.api.call(target.kind, call, &self.call_options).await?;
         Ok((response.status, parsed(target, &response)?))

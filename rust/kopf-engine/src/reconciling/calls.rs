@@ -123,6 +123,7 @@ impl State {
             writes_before: self.writes.as_ref().map_or(0, |writes| writes.mark()),
             is_stopping: false,
             is_cancelled: false,
+            is_timed_out: false,
             started: now,
             span,
         };
@@ -165,6 +166,7 @@ impl State {
             self.deadlines.remove(&(at, run));
             let Some(entry) = self.runs.get_mut(&run).filter(|entry| !entry.is_cancelled) else { continue };
             entry.is_cancelled = true;
+            entry.is_timed_out = deadline == Deadline::Timeout;
             // Deletion handlers do not wait for cancelled calls.
             effects.has_ended = true;
             let cancel = match deadline {
@@ -185,7 +187,8 @@ impl State {
         effects: &mut Effects,
     ) -> Option<CallPatch> {
         let entry = self.runs.get(&run)?;
-        let (index, key, is_cancelled) = (entry.reconciler, Arc::clone(&entry.uid), entry.is_cancelled);
+        let (index, key) = (entry.reconciler, Arc::clone(&entry.uid));
+        let is_dropped = entry.is_cancelled && !entry.is_timed_out;
         let span = entry.span.clone();
         let Reconciler { primaries, label, .. } = &self.reconcilers[index];
         let Some(primary) = primaries.get(&key) else {
@@ -201,7 +204,7 @@ impl State {
         let patch = patch.unwrap_or_default();
         // The patch of a primary that is gone is dropped silently (F9).
         let is_empty = patch.is_empty() && !fns && conditions.is_none();
-        if is_empty || is_cancelled || primary.is_gone {
+        if is_empty || is_dropped || primary.is_gone {
             self.finish(run, result, None, now, effects);
             return None;
         }

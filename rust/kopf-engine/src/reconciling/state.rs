@@ -129,8 +129,10 @@ pub(super) struct Run {
     pub(super) writes_before: u64,
     /// The stop flag is set.
     pub(super) is_stopping: bool,
-    /// It is cancelled: its patch is not written.
+    /// It is cancelled: its patch is not written, unless it has exceeded its timeout.
     pub(super) is_cancelled: bool,
+    /// It has exceeded its timeout: its patch has only its own condition.
+    pub(super) is_timed_out: bool,
     pub(super) started: Timestamp,
     /// The span of its traces.
     pub(super) span: Span,
