@@ -26,7 +26,8 @@ def test_bookmarks_keep_idle_watches_open(operator, shelf, cluster, new_namespac
     with contextlib.closing(proxies.Proxy(cluster)) as proxy:
         run = operator(HANDLERS, kubeconfig=proxy.kubeconfig(tmp_path))
         run.wait_for_call("event")
-        # The server sends no bookmark until its version is newer than that of the list.
+        # The server sends no bookmark until its version is newer than that at which the watch began.
+        proxy.wait_for_open_watch("/parcels")
         Shelf(cluster, shelf.resource, new_namespace("other")).create("elsewhere")
         proxy.wait_for_bookmarks("/parcels", 3, timeout=240, alive=run.check_alive)
         requests = proxy.asked("/parcels")

@@ -39,6 +39,8 @@ class Proxy:
     def __init__(self, cluster: kube.Cluster) -> None:
         self.cluster = cluster
         self.requests: list[Request] = []
+        # The watches that the API server has answered.
+        self._open_watches: list[Request] = []
         # The watches that have received a bookmark, once per bookmark.
         self._bookmarks: list[Request] = []
         self._changed = threading.Condition()
@@ -76,6 +78,19 @@ class Proxy:
             for request in self.requests
             if request.path.endswith(path) and query.items() <= request.query.items()
         ]
+
+    def record_open_watch(self, watch: Request) -> None:
+        with self._changed:
+            self._open_watches.append(watch)
+            self._changed.notify_all()
+
+    def wait_for_open_watch(self, path: str, *, timeout: float = 60) -> None:
+        """Wait until the API server has answered a watch of that path (its end)."""
+        with self._changed:
+            is_open = self._changed.wait_for(
+                lambda: any(watch.path.endswith(path) for watch in self._open_watches), timeout
+            )
+            assert is_open, f"no watch of {path}; requests: {self.requests}"
 
     def record_bookmark(self, watch: Request) -> None:
         with self._changed:
@@ -167,6 +182,7 @@ class Proxy:
                     self.send_header("Content-Type", "application/json")
                     self.send_header("Transfer-Encoding", "chunked")
                     self.end_headers()
+                    proxy.record_open_watch(request)
                     for line in response:
                         proxy._delivers.wait()
                         self.wfile.write(b"%x\r\n%b\r\n" % (len(line), line))
