@@ -170,9 +170,18 @@ class Load:
         self.cluster.drop_watches("widgets")
 
     def break_watches(self) -> None:
-        """One resource is not listed, and the watch of another one is rejected."""
-        for resource in ("gadgets", "secrets"):
-            for verb in ("list", "watch"):
-                self.cluster.inject("code", 403, verb=verb, resource=resource)
-        self.cluster.apply(GADGETS)
+        """The watch of a resource that was listed is rejected from now on."""
+        reject_watches(self.cluster, "secrets")
         self.cluster.drop_watches("secrets")
+
+
+def reject_watches(cluster, resource: str) -> None:
+    """Let the server reject lists and watches of a resource."""
+    for verb in ("list", "watch"):
+        cluster.inject("code", 403, verb=verb, resource=resource)
+
+
+def add_unlisted_resource(cluster) -> None:
+    """Add a resource that cannot be listed. Until it is listed once, a check of the operator fails."""
+    reject_watches(cluster, "gadgets")
+    cluster.apply(GADGETS)

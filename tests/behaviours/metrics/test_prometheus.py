@@ -17,7 +17,12 @@ import urllib.request
 import pytest
 import yaml
 
-from tests.behaviours.metrics.monitored_operator import Load, MonitoredOperator, free_address
+from tests.behaviours.metrics.monitored_operator import (
+    Load,
+    MonitoredOperator,
+    add_unlisted_resource,
+    free_address,
+)
 from tests.support.metrics import documented, labels_of, parse, selectors
 from tests.support.programs import prometheus
 
@@ -37,6 +42,7 @@ VARIABLES = {"$job": "operator", "$namespace": "default", "$pod": "operator-.*",
 @pytest.fixture
 def operator(cluster, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+    add_unlisted_resource(cluster)
     with MonitoredOperator(free_address(), free_address()) as running:
         running.wait_until_leading()
         yield running
