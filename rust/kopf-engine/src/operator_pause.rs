@@ -28,6 +28,17 @@ struct State {
     is_warm: bool,
 }
 
+/// The state of a pause at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct PauseSnapshot {
+    /// The operator is paused.
+    pub is_on: bool,
+    /// The replica does not lead.
+    pub is_standby: bool,
+    /// The number of pauses begun so far, and of terms.
+    pub count: u64,
+}
+
 impl State {
     fn holds_streams(&self) -> bool {
         let is_ignored = |blocker: &String| self.is_warm && blocker == STANDBY;
@@ -60,6 +71,16 @@ impl Pause {
             state.terms += u64::from(is_changed);
             is_changed
         });
+    }
+
+    /// The state of the pause now.
+    pub fn snapshot(&self) -> PauseSnapshot {
+        let state = self.state.borrow();
+        PauseSnapshot {
+            is_on: !state.blockers.is_empty(),
+            is_standby: state.blockers.contains(STANDBY),
+            count: state.count,
+        }
     }
 
     /// How often the replica has become the leader.

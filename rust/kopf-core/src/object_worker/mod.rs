@@ -119,6 +119,10 @@ pub struct ObjectWorker {
     pub selector_match: SelectorMatch,
     /// The object is deleted, or not watched any more: of the queued events, only event handlers and indices get the last states.
     pub gone: bool,
+    /// The object does not exist any more: its deletion event was received, or a listing does not have it.
+    pub is_deleted: bool,
+    /// The number of the last listing that had the object. It is here to keep the slots of idle objects small.
+    pub last_listing: u32,
     /// The last write of ours whose watch event is still awaited.
     pub consistency: Option<Box<Consistency>>,
     /// The back-off after unexpected errors; none without errors.
@@ -238,10 +242,10 @@ impl ObjectWorker {
     }
 
     /// The term has ended in the middle of a cycle, which is dropped: the next leader handles the object. The driver asks for the
-    /// next action. With `is_deleted`, the deletion event was received: nothing remains to be done with the object.
-    pub fn on_term_lost(&mut self, is_deleted: bool) {
+    /// next action. If the deletion event was received, nothing remains to be done with the object.
+    pub fn on_term_lost(&mut self) {
         self.begin_term();
-        if is_deleted {
+        if self.is_deleted {
             (self.gone, self.queue) = (true, None);
         }
         self.phase = Phase::Free;

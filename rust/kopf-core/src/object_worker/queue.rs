@@ -157,7 +157,7 @@ impl ObjectWorker {
 
     /// Adds an event without starting its handling: it waits until the queue is released. With `first_and_last`, only the first
     /// and the newest event are kept.
-    pub fn block(&mut self, event: Option<QueuedEvent>, first_and_last: bool) {
+    pub(crate) fn block(&mut self, event: Option<QueuedEvent>, first_and_last: bool) {
         if self.phase == Phase::Idle {
             self.phase = Phase::Blocked;
         }
@@ -169,18 +169,13 @@ impl ObjectWorker {
         queue.pending.extend(event);
     }
 
-    /// Whether the queue waits for its release.
-    pub fn is_blocked(&self) -> bool {
-        self.phase == Phase::Blocked
-    }
-
     /// The first event of a blocked queue.
-    pub fn first_blocked(&mut self) -> Option<&mut QueuedEvent> {
+    pub(crate) fn first_blocked(&mut self) -> Option<&mut QueuedEvent> {
         self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?.pending.front_mut()
     }
 
     /// Takes the newest event out of a blocked queue, and drops the others. The queue stays blocked.
-    pub fn take_newest_blocked(&mut self) -> Option<QueuedEvent> {
+    pub(crate) fn take_newest_blocked(&mut self) -> Option<QueuedEvent> {
         let queue = self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?;
         queue.outdated = 0;
         let newest = queue.pending.pop_back();
@@ -200,7 +195,7 @@ impl ObjectWorker {
     }
 
     /// Releases a blocked queue, possibly during a pause: see [`ObjectWorker::release`].
-    pub fn release_in(
+    pub(crate) fn release_in(
         &mut self,
         operator: OperatorState,
         context: WorkerContext<'_>,
@@ -221,7 +216,7 @@ impl ObjectWorker {
     }
 
     /// Another worker will continue with the object: sleeps are cut short.
-    pub fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.queue.get_or_insert_default().leaving = true;
     }
 

@@ -16,6 +16,7 @@ use kopf_core::cause::EventType;
 use kopf_core::indexing::IndexPass;
 use kopf_core::object::Object;
 use kopf_core::object_worker::QueuedEvent;
+use kopf_core::slot::GateReaction;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
@@ -24,7 +25,6 @@ use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::host::{ActivationTask, CycleId, HostTask, Responder};
 use crate::object_key::key_of;
 use crate::objects::dispatcher::Dispatcher;
-use crate::objects::slots::Slot;
 use crate::spans::indexing_span;
 
 /// Maximum number of objects of one watch that are indexed concurrently.
@@ -50,26 +50,29 @@ impl InitialIndexing {
         Self { index_gate, what: Arc::clone(&listing.what), listing: Some(listing), sender }
     }
 
-    /// Blocks an event; false if the gate is open. The events of an object whose cycle is running are queued as all later ones.
+    /// Blocks an event; false if the gate is open. The events of an object that has passed the gate are dispatched as all later ones.
     pub(super) fn block(&self, dispatcher: &Arc<Dispatcher>, kind: EventType, object: &Arc<Object>) -> bool {
         let key = key_of(object);
         let mut slots = dispatcher.slots();
         let first = dispatcher.first_observed_by(kind, &slots);
-        let slot = slots.entry(&key, first);
-        if slot.worker.is_idle() {
-            let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return false };
-            // The indexer runs as long as the watch.
-            let _ = self.sender.send((key, gate_guard));
-        } else if !slot.worker.is_blocked() {
-            drop(slots);
-            dispatcher.dispatch(kind, Arc::clone(object));
-            return true;
-        }
         // The first state is being indexed; of the following ones, only the newest is needed.
         let first_and_last = !dispatcher.shared.base.startup_config.settings.compat;
-        slot.worker.block(Some(QueuedEvent::of(kind, Arc::clone(object))), first_and_last);
-        slot.notify();
-        true
+        let event = QueuedEvent::of(kind, Arc::clone(object));
+        let close = || {
+            let Some(gate_guard) = self.index_gate.block(Arc::clone(&self.what)) else { return false };
+            // The indexer runs as long as the watch.
+            let _ = self.sender.send((Arc::clone(&key), gate_guard));
+            true
+        };
+        match slots.entry(&key, first).on_gated_event(event, first_and_last, close) {
+            GateReaction::Waits => true,
+            GateReaction::Open => false,
+            GateReaction::Passed => {
+                drop(slots);
+                dispatcher.dispatch(kind, Arc::clone(object));
+                true
+            }
+        }
     }
 
     /// Called when the first listing is complete.
@@ -88,6 +91,8 @@ pub(super) struct InitialIndexer {
 /// An object that is being indexed.
 struct Indexing {
     key: Arc<str>,
+    /// The state that is indexed.
+    object: Arc<Object>,
     cycle: CycleId,
     index_pass: IndexPass,
     reply: oneshot::Receiver<Completion>,
@@ -132,12 +137,12 @@ impl InitialIndexer {
         let Dispatcher { shared, resource_handlers, .. } = &*self.dispatcher;
         let mut slots = self.dispatcher.slots();
         let slot = slots.get(&key)?;
-        let event = slot.worker.first_blocked()?.clone();
+        let event = slot.first_gated()?.clone();
         let current = shared.base.live_config.get();
         let index_pass =
             slot.worker.index_pass(&event, self.dispatcher.worker_context(&current), shared.base.clock.now());
         let Some(index_pass) = index_pass else {
-            mark_indexed(slot);
+            slot.mark_indexed(&event.object);
             return None;
         };
         drop(slots);
@@ -149,14 +154,14 @@ impl InitialIndexer {
             resource: Arc::clone(&resource_handlers.resource),
             event: event.kind,
             span: indexing_span(cycle, &resource_handlers.resource, &event.object),
-            object: event.object,
+            object: Arc::clone(&event.object),
             activation: Activation {
                 commands: vec![Command::CallIndexers(index_pass.clone())],
                 ..Activation::default()
             },
             reply: Responder::through(sender),
         }));
-        Some(Indexing { key, cycle, index_pass, reply, _blocker: gate_guard })
+        Some(Indexing { key, object: event.object, cycle, index_pass, reply, _blocker: gate_guard })
     }
 
     /// Records the results of one object. If a filter has raised, the object is indexed again when it is handled, and the error
@@ -177,14 +182,8 @@ impl InitialIndexer {
                 &shared.base.startup_config.registry,
             )
         {
-            mark_indexed(slot);
+            slot.mark_indexed(&indexing.object);
         }
-    }
-}
-
-fn mark_indexed(slot: &mut Slot) {
-    if let Some(event) = slot.worker.first_blocked() {
-        event.indexed = true;
     }
 }
 
@@ -267,5 +266,52 @@ mod tests {
         assert!(matches!(&lock(&fixture.host.tasks)[..], [HostTask::ObjectDeleted(key)] if **key == *"u"));
         second.release(&Arc::from("u"));
         assert_eq!(lock(&fixture.host.tasks).len(), 1, "it is not handled");
+    }
+
+    /// A listing did not have the object meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_is_back_before_the_gate_opens_has_one_cycle() {
+        let handler = serde_json::json!({"id": "see", "kind": "watching", "selector": {"plural": "things"}});
+        let fixture = Fixture::with_handlers(vec![handler], &serde_json::json!({}), |_| (200, None));
+        let dispatcher = dispatcher(&fixture);
+        let index_gate = Arc::new(IndexGate::default());
+        let (sender, mut receiver) = unbounded_channel();
+        let indexing = InitialIndexing::new(Arc::clone(&index_gate), index_gate.block("x").unwrap(), sender);
+        assert!(indexing.block(&dispatcher, EventType::Listed, &object(1)));
+        dispatcher.slots().begin_listing(0, 0);
+        drop(dispatcher.slots().end_listing());
+        assert!(indexing.block(&dispatcher, EventType::Added, &object(2)));
+        for _ in 0..2 {
+            let (key, _) = receiver.try_recv().unwrap();
+            dispatcher.release(&key);
+        }
+        dispatcher.dispatch(EventType::Modified, object(3));
+        let is_activation = |task: &&HostTask| matches!(task, HostTask::Activation(_));
+        assert_eq!(lock(&fixture.host.tasks).iter().filter(is_activation).count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_changes_leaves_the_backlog_although_its_watch_may_be_gated() {
+        let handler = serde_json::json!({"id": "see", "kind": "watching", "selector": {"plural": "things"}});
+        let settings = serde_json::json!({"queueing": {"worker_limit": 1}});
+        let fixture = Fixture::with_handlers(vec![handler], &settings, |_| (200, None));
+        let dispatcher = dispatcher(&fixture);
+        let index_gate = Arc::new(IndexGate::default());
+        let (sender, mut receiver) = unbounded_channel();
+        let mut indexing =
+            InitialIndexing::new(Arc::clone(&index_gate), index_gate.block("x").unwrap(), sender);
+        let other = r#"{"metadata":{"name":"o","uid":"other","resourceVersion":"1"}}"#;
+        let other = Arc::new(Object::decode(other).unwrap());
+        for object in [&other, &object(1)] {
+            assert!(indexing.block(&dispatcher, EventType::Listed, object));
+        }
+        indexing.listed();
+        while let Ok((key, gate_guard)) = receiver.try_recv() {
+            drop(gate_guard);
+            dispatcher.release(&key);
+        }
+        assert!(index_gate.is_open() && dispatcher.slots().get("u").unwrap().is_parked());
+        assert!(indexing.block(&dispatcher, EventType::Modified, &object(2)));
+        assert!(!dispatcher.slots().get("u").unwrap().is_parked());
     }
 }

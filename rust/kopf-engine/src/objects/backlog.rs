@@ -64,6 +64,12 @@ impl Backlog {
         self.total.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// The bytes of the waiting objects.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether no object waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

@@ -1,8 +1,8 @@
 //! The per-object state of the engine: slots, the backlog, and dispatching.
 
 pub mod backlog;
+pub mod detached_cycle;
 pub mod dispatcher;
-pub mod execution;
 pub mod open_cycle;
 pub mod selector_match;
 pub mod slots;

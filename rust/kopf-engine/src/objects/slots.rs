@@ -1,87 +1,59 @@
-//! The slots of the objects: their state between cycles, kept as small as possible.
+//! The slots of the objects of one watch, kept as small as possible.
 //!
-//! The slot of an idle object has its memory and, until it is observed, the version of our last write. It has no task, no
-//! timer, no body. This module does no I/O and does not block.
+//! The rules of a slot are in `kopf_core::slot`. The slot of an idle object has its memory and, until it is observed, the version of our
+//! last write. It has no task, no timer, no body. This module does no I/O and does not block.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use kopf_core::cause::EventType;
-use kopf_core::object_worker::{ObjectWorker, QueuedEvent, SelectorMatch};
+use kopf_core::object_worker::{QueuedEvent, SelectorMatch};
+use kopf_core::slot::{self, Adopted, Ending, HandOver};
 
 use crate::daemons::ObjectDaemons;
 use crate::host::CycleId;
 use crate::objects::backlog::Backlog;
-use crate::objects::execution::{DetachedCycle, Execution};
+use crate::objects::detached_cycle::DetachedCycle;
 use crate::objects::selector_match::{MAX_LOOKUPS, SelectorMatchTracker};
 use crate::objects::worker_signals::WorkerSignals;
 
-/// The state of one object.
+/// The state machine of a slot, with the engine's handles.
+type Machine = slot::Slot<Box<DetachedCycle>, Arc<WorkerSignals>>;
+
+/// The slot of one object: its state machine, and its daemons.
 #[derive(Default)]
 pub struct Slot {
-    /// The state machine.
-    pub worker: ObjectWorker,
-    /// Who works on the object; none if it is idle, if its cycle is being opened, or if its events wait for the initial indexing.
-    pub execution: Option<Box<Execution>>,
+    machine: Machine,
     /// The daemons and timers, if there ever were any.
     pub object_daemons: Option<Arc<ObjectDaemons>>,
-    /// The number of the last listing that had the object.
-    pub last_listing: u32,
-    /// The object does not exist any more: its deletion event was received, or a listing does not have it.
-    pub is_deleted: bool,
+}
+
+impl Deref for Slot {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
+impl DerefMut for Slot {
+    fn deref_mut(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
 }
 
 impl Slot {
-    /// Takes the object out of the backlog; returns its events.
-    pub fn dequeue_from_backlog(&mut self, backlog: &mut Backlog) -> Option<VecDeque<QueuedEvent>> {
-        let Some(Execution::Backlog(bytes)) = self.execution.as_deref() else { return None };
-        backlog.left(*bytes);
-        self.execution = None;
-        Some(self.worker.release())
-    }
-
-    /// Whether the object waits in the backlog.
-    pub fn is_in_backlog(&self) -> bool {
-        matches!(self.execution.as_deref(), Some(Execution::Backlog(_)))
-    }
-
-    /// A worker starts, or is there already: the signals between it and the slot.
-    pub fn enter_worker(&mut self) -> Arc<WorkerSignals> {
-        if let Some(Execution::Worker(signals)) = self.execution.as_deref() {
-            return Arc::clone(signals);
-        }
-        let signals = Arc::default();
-        self.execution = Some(Box::new(Execution::Worker(Arc::clone(&signals))));
-        signals
-    }
-
     /// Takes the detached cycle with this id; none if it was cancelled meanwhile.
-    pub fn take_detached(&mut self, id: CycleId) -> Option<DetachedCycle> {
-        let is_it = |execution: &mut Box<Execution>| matches!(&**execution, Execution::Detached(cycle) if cycle.id == id);
-        match self.execution.take_if(is_it).map(|execution| *execution) {
-            Some(Execution::Detached(cycle)) => Some(cycle),
-            _ => None,
-        }
+    pub fn take_cycle(&mut self, id: CycleId) -> Option<Box<DetachedCycle>> {
+        self.take_detached(|cycle| cycle.id == id)
     }
 
-    /// Notifies the task of the object, if there is one.
+    /// Notifies the worker of the object, if there is one.
     pub fn notify(&self) {
-        if let Some(Execution::Worker(signals)) = self.execution.as_deref() {
+        if let Some(signals) = self.working() {
             signals.arrived.notify_one();
-        }
-    }
-
-    /// Whether the events of the object wait for the initial indexing, so that no cycle runs and no worker exists.
-    pub(super) fn is_behind_gate(&self) -> bool {
-        self.worker.is_blocked() && self.execution.is_none()
-    }
-
-    /// Drops the events that wait in the backlog or for the initial indexing: the object is idle then.
-    fn drop_waiting(&mut self, backlog: &mut Backlog) {
-        self.dequeue_from_backlog(backlog);
-        if self.is_behind_gate() {
-            self.worker.release();
         }
     }
 
@@ -91,14 +63,23 @@ impl Slot {
         self.object_daemons.take_if(|object_daemons| !object_daemons.has_runs());
     }
 
-    fn mark_removed(&mut self, key: &Arc<str>, backlog: &mut Backlog) -> RemovedObject {
-        self.worker.gone = true;
-        self.drop_waiting(backlog);
+    /// Removes the object; none if that has happened before.
+    fn mark_removed(
+        &mut self,
+        key: &Arc<str>,
+        is_deleted: bool,
+        backlog: &mut Backlog,
+    ) -> Option<RemovedObject> {
+        let removal = self.machine.remove(is_deleted)?;
+        backlog.left(removal.bytes);
         // Nothing is awaited any more: neither delayed handlers nor a watch event.
         self.notify();
-        let forgotten = self.worker.is_idle();
-        let (key, object_daemons) = (Arc::clone(key), self.object_daemons.take());
-        RemovedObject { key, object_daemons, is_deleted: self.is_deleted, forgotten }
+        Some(RemovedObject {
+            key: Arc::clone(key),
+            object_daemons: self.object_daemons.take(),
+            is_deleted: self.worker.is_deleted,
+            forgotten: removal.is_over,
+        })
     }
 }
 
@@ -139,12 +120,8 @@ impl Slots {
         let slot = self
             .map
             .entry(Arc::clone(key))
-            .or_insert_with(|| Slot { worker: ObjectWorker::new(kind), ..Slot::default() });
-        slot.last_listing = listing;
-        slot.is_deleted = kind == EventType::Deleted;
-        // A listing did not have the object, but it exists.
-        slot.worker.gone &= kind == EventType::Deleted;
-        slot.worker.selector_match = SelectorMatch::Selected;
+            .or_insert_with(|| Slot { machine: Machine::new(kind), ..Slot::default() });
+        slot.observe(kind, listing);
         slot
     }
 
@@ -157,27 +134,8 @@ impl Slots {
     pub fn keep_known(&mut self, key: &str) {
         let listing = self.listing;
         if let Some(slot) = self.map.get_mut(key) {
-            slot.last_listing = listing;
+            slot.worker.last_listing = listing;
         }
-    }
-
-    /// Adds the object and its event to the backlog.
-    pub fn enqueue_in_backlog(&mut self, key: &Arc<str>, event: QueuedEvent) {
-        let bytes = event.object.raw().len();
-        let Some(slot) = self.map.get_mut(key) else { return };
-        slot.worker.block(Some(event), false);
-        slot.execution = Some(Box::new(Execution::Backlog(bytes)));
-        self.backlog.push(Arc::clone(key), bytes);
-    }
-
-    /// Takes the object out of the backlog; returns its events.
-    pub fn dequeue_from_backlog(&mut self, key: &str) -> Option<VecDeque<QueuedEvent>> {
-        self.map.get_mut(key)?.dequeue_from_backlog(&mut self.backlog)
-    }
-
-    /// Removes the slot of an object.
-    pub fn remove(&mut self, key: &str) {
-        self.map.remove(key);
     }
 
     /// Removes the slot of an object and returns it.
@@ -188,23 +146,18 @@ impl Slots {
     /// Takes over the slot of a predecessor, and returns the events received here meanwhile. If the object is deleted, it is
     /// returned as removed instead; with events if it is here again.
     pub fn adopt(&mut self, key: &Arc<str>, slot: Slot) -> (Option<RemovedObject>, VecDeque<QueuedEvent>) {
-        let known = self.map.remove(key);
-        let (is_gone, is_deleted, last_listing) =
-            known.as_ref().map_or((false, slot.is_deleted, self.listing), |known| {
-                (known.worker.gone, known.is_deleted || slot.is_deleted, known.last_listing)
-            });
-        let mut pending = known.map(|mut known| known.worker.release()).unwrap_or_default();
-        if slot.worker.gone || is_gone {
-            // The predecessor has handled the deletion, or what only looked like one. A selected object is handled as a new one.
-            let deleted = pending.iter().rposition(|event| event.kind == EventType::Deleted);
-            let after = pending.split_off(deleted.map_or(0, |deleted| deleted + 1));
-            let pending = if is_gone { VecDeque::new() } else { after };
-            let is_deleted = is_deleted && pending.is_empty();
-            let (key, object_daemons) = (Arc::clone(key), slot.object_daemons);
-            return (Some(RemovedObject { key, object_daemons, is_deleted, forgotten: true }), pending);
+        let Slot { machine, object_daemons } = slot;
+        let awaiting = self.map.remove(key).map(|awaiting| awaiting.machine);
+        let key = Arc::clone(key);
+        match machine.adopt(awaiting, self.listing) {
+            Adopted::Kept(machine, events) => {
+                self.map.insert(key, Slot { machine, object_daemons });
+                (None, events)
+            }
+            Adopted::Removed { is_deleted, events } => {
+                (Some(RemovedObject { key, object_daemons, is_deleted, forgotten: true }), events)
+            }
         }
-        self.map.insert(Arc::clone(key), Slot { execution: None, last_listing, is_deleted, ..slot });
-        (None, pending)
     }
 
     /// A listing begins. If the operator was paused since the last one, others may have handled the objects. If a term has begun
@@ -224,7 +177,7 @@ impl Slots {
     pub fn end_listing(&mut self) -> Vec<RemovedObject> {
         self.enqueue_missing();
         let listing = self.listing;
-        let vanished = self.forget(true, |slot| slot.last_listing != listing);
+        let vanished = self.forget(true, |slot| slot.is_missing(listing));
         self.prune_addresses();
         vanished
     }
@@ -241,8 +194,11 @@ impl Slots {
 
     /// The objects that the last listing did not have.
     pub fn missing(&self) -> Vec<Arc<str>> {
-        let is_missing = |slot: &Slot| !slot.worker.gone && slot.last_listing != self.listing;
-        self.map.iter().filter(|(_, slot)| is_missing(slot)).map(|(key, _)| Arc::clone(key)).collect()
+        self.map
+            .iter()
+            .filter(|(_, slot)| slot.is_missing(self.listing))
+            .map(|(key, _)| Arc::clone(key))
+            .collect()
     }
 
     /// The watch has ended: removes all slots. Slots of busy objects are removed by their workers.
@@ -255,21 +211,12 @@ impl Slots {
     pub fn hand_over(&mut self, successor: &mut Self) {
         (successor.pauses, successor.terms) = (self.pauses, self.terms);
         self.map.retain(|key, slot| {
-            // The listing of the successor delivers these objects.
-            slot.drop_waiting(&mut self.backlog);
-            let last_listing = successor.listing;
-            if slot.worker.is_idle() {
-                let slot = std::mem::take(slot);
-                successor.map.insert(Arc::clone(key), Slot { last_listing, ..slot });
-                return false;
-            }
-            slot.worker.leave();
+            let HandOver { heir, is_moved, bytes } = slot.machine.hand_over(successor.listing);
+            self.backlog.left(bytes);
             slot.notify();
-            let mut awaiting =
-                Slot { last_listing, execution: Some(Box::new(Execution::Predecessor)), ..Slot::default() };
-            awaiting.worker.block(None, false);
-            successor.map.insert(Arc::clone(key), awaiting);
-            true
+            let object_daemons = if is_moved { slot.object_daemons.take() } else { None };
+            successor.map.insert(Arc::clone(key), Slot { machine: heir, object_daemons });
+            !is_moved
         });
         if let (Some(mine), Some(theirs)) = (self.tracker.take(), &mut successor.tracker) {
             theirs.inherit(*mine);
@@ -279,51 +226,52 @@ impl Slots {
     fn forget(&mut self, is_deleted: bool, which: impl Fn(&Slot) -> bool) -> Vec<RemovedObject> {
         let mut vanished = vec![];
         self.map.retain(|key, slot| {
-            if slot.worker.gone || !which(slot) {
+            if !which(slot) {
                 return true;
             }
-            slot.is_deleted |= is_deleted;
-            let gone = slot.mark_removed(key, &mut self.backlog);
-            let forgotten = gone.forgotten;
-            vanished.push(gone);
+            let Some(removed) = slot.mark_removed(key, is_deleted, &mut self.backlog) else { return true };
+            let forgotten = removed.forgotten;
+            vanished.push(removed);
             !forgotten
         });
         vanished
     }
 
     /// Removes the detached cycles; returns them with the keys of their objects.
-    pub fn give_up(&mut self) -> Vec<(Arc<str>, DetachedCycle)> {
-        let detached = self.map.iter_mut().filter_map(|(key, slot)| {
-            let Some(Execution::Detached(cycle)) = slot.execution.as_deref() else { return None };
-            let id = cycle.id;
-            Some((Arc::clone(key), slot.take_detached(id)?))
-        });
+    pub fn give_up(&mut self) -> Vec<(Arc<str>, Box<DetachedCycle>)> {
+        let detached = self
+            .map
+            .iter_mut()
+            .filter_map(|(key, slot)| Some((Arc::clone(key), slot.take_detached(|_| true)?)));
         detached.collect()
     }
 
     /// An object is gone without a deletion event: removes its slot. The slot of a busy object is removed by its worker.
     pub fn mark_removed(&mut self, key: &Arc<str>) -> Option<RemovedObject> {
-        let slot = self.map.get_mut(key).filter(|slot| !slot.worker.gone)?;
-        slot.is_deleted = true;
-        let vanished = slot.mark_removed(key, &mut self.backlog);
+        let vanished = self.map.get_mut(key)?.mark_removed(key, true, &mut self.backlog)?;
         if vanished.forgotten {
             self.map.remove(key);
         }
         Some(vanished)
     }
 
+    /// The work on an object is done: removes its slot if it is not kept; then true.
+    pub fn retire(&mut self, key: &Arc<str>) -> bool {
+        match self.map.get(key).map(|slot| slot.machine.retire()) {
+            Some(Ending::Remove) => self.map.remove(key).is_some(),
+            Some(Ending::RemoveUnlessLookedUp) => self.leave(key),
+            None | Some(Ending::Keep | Ending::Drive) => false,
+        }
+    }
+
     /// The keys of the busy objects.
     pub fn busy(&self) -> Vec<Arc<str>> {
-        let is_busy = |slot: &Slot| !slot.worker.is_idle() && !slot.is_in_backlog() && !slot.is_behind_gate();
-        self.map.iter().filter(|(_, slot)| is_busy(slot)).map(|(key, _)| Arc::clone(key)).collect()
+        self.map.iter().filter(|(_, slot)| slot.is_busy()).map(|(key, _)| Arc::clone(key)).collect()
     }
 
     /// The signals of the workers' tasks, with the keys of their objects.
     pub fn workers(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<WorkerSignals>)> {
-        self.map.iter().filter_map(|(key, slot)| {
-            let Some(Execution::Worker(signals)) = slot.execution.as_deref() else { return None };
-            Some((key, signals))
-        })
+        self.map.iter().filter_map(|(key, slot)| Some((key, slot.working()?)))
     }
 
     /// Number of known objects.
@@ -363,12 +311,12 @@ impl Slots {
         if let Some(slot) = self.get(key) {
             slot.worker.selector_match = SelectorMatch::Deselected;
             // The object is not removed with those that the listing did not have.
-            slot.last_listing = listing;
+            slot.worker.last_listing = listing;
         }
     }
 
     /// A cycle of a deselected object is done: removes the slot if nothing is left to do; then true.
-    pub(crate) fn leave(&mut self, key: &Arc<str>) -> bool {
+    fn leave(&mut self, key: &Arc<str>) -> bool {
         let Some(slot) = self.get(key) else { return false };
         let selector_match = slot.worker.selector_match;
         // Daemons that are still stopping must not be started a second time.
@@ -382,7 +330,7 @@ impl Slots {
             return false;
         }
         tracker.forget(key);
-        self.remove(key);
+        self.map.remove(key);
         true
     }
 

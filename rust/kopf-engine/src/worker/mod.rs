@@ -123,7 +123,7 @@ impl Worker {
         }
         drop(outside);
         if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-            slot.worker.on_term_lost(slot.is_deleted);
+            slot.worker.on_term_lost();
         }
         host.submit(HostTask::CycleClosed { cycle: id, keep_fns: false });
         false
@@ -187,8 +187,8 @@ impl Worker {
         let current = shared.base.live_config.get();
         let mut slots = self.dispatcher.slots();
         let operator = self.dispatcher.operator_state(&slots);
-        let worker = &mut slots.get(&self.key)?.worker;
-        let Transition { next, log } = worker.next(self.dispatcher.worker_context(&current), operator, now);
+        let slot = slots.get(&self.key)?;
+        let Transition { next, log } = slot.next(self.dispatcher.worker_context(&current), operator, now);
         if matches!(next, NextAction::Idle) {
             self.dispatcher.finish(slots, &self.key);
         } else {
@@ -226,7 +226,7 @@ impl Worker {
                 () = shared.base.stopping.cancelled() => None,
                 () = self.term.ending.cancelled() => {
                     if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-                        slot.worker.on_term_lost(slot.is_deleted);
+                        slot.worker.on_term_lost();
                     }
                     Some(false)
                 }

@@ -138,7 +138,7 @@ fn a_cycle_of_a_lost_term_is_dropped_with_the_waiting_states() {
     let mut scene = Scene::new("watching", &json!({}));
     started(scene.take(event(1)));
     scene.take(event(2));
-    scene.worker.on_term_lost(false);
+    scene.worker.on_term_lost();
     assert!(matches!(scene.next_in(0.0, PAUSED).next, NextAction::Idle));
     assert!(scene.worker.is_idle());
     assert_eq!(started(scene.take(event(3))).object.resource_version(), Some("3"));

@@ -7,12 +7,12 @@ use kopf_core::cause::EventType;
 use kopf_core::cycle::EffectResult;
 use kopf_core::log_level::Level;
 use kopf_core::object_worker::{
-    CycleEffect, CycleStart, DecisionResult, Finished, QueuedEvent, RunningCycle, SelectorMatch, WorkerLog,
-    WorkerMessage,
+    CycleEffect, CycleStart, DecisionResult, Finished, QueuedEvent, RunningCycle, WorkerLog, WorkerMessage,
 };
+use kopf_core::slot::Ending;
 use tokio::runtime::Handle;
 
-use super::effects::Effects;
+use super::effects::{Effect, Effects};
 use super::{CycleSummary, Dispatcher, Work, WorkerTask};
 use crate::daemons::DaemonDiffResult;
 use crate::host::{CycleId, HostTask, LogRecord};
@@ -24,6 +24,8 @@ use crate::supervision::{Panicked, shielded};
 thread_local! {
     /// Whether the next decision of a cycle without a worker panics.
     pub(super) static INJECTED_PANIC: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// Whether the next start of a cycle panics.
+    pub(super) static INJECTED_START_PANIC: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// The reason why a cycle has ended without a decision: an internal error.
@@ -59,6 +61,8 @@ impl Dispatcher {
         let (memory, kept) = (slot.worker.memory.clone(), event.clone());
         let current = self.shared.base.live_config.get();
         let prepared = shielded("The cycle of the object", || {
+            #[cfg(test)]
+            assert!(!INJECTED_START_PANIC.take(), "an injected panic");
             self.refresh(slot, &event.object);
             slot.worker.prepare(event, self.worker_context(&current), self.shared.base.clock.now())
         });
@@ -190,7 +194,7 @@ impl Dispatcher {
         runtime: Option<&Handle>,
         report: impl FnOnce(),
     ) {
-        let is_busy = slots.get(key).is_some_and(|slot| slot.worker.needs_driver());
+        let is_busy = slots.get(key).is_some_and(|slot| slot.on_cycle_end() == Ending::Drive);
         let work = is_busy.then(|| self.work(&mut slots, key, false, None));
         let removed = if is_busy { RemovedSlot::Nothing } else { self.retire(&mut slots, key) };
         if is_listed {
@@ -249,7 +253,7 @@ impl Dispatcher {
         let current = self.shared.base.live_config.get();
         let (context, now) = (self.worker_context(&current), self.shared.base.clock.now());
         let line = slot.worker.on_internal_error(event, error.to_string(), may_be_written, context, now);
-        effects.log(record_of(&line, None));
+        effects.push(Effect::Log(record_of(&line, None)));
         if let CycleError::Panicked(panicked) = error
             && slot.object_daemons.as_ref().is_some_and(|object_daemons| object_daemons.is_damaged())
         {
@@ -265,7 +269,7 @@ impl Dispatcher {
         is_listed: bool,
         task: Option<WorkerTask>,
     ) -> Work {
-        let signals = slots.get(key).map(Slot::enter_worker).unwrap_or_default();
+        let signals = slots.get(key).map(|slot| slot.enter_worker(Arc::default)).unwrap_or_default();
         let term = self.shared.base.term.enter();
         Work { dispatcher: Arc::clone(self), key: Arc::clone(key), signals, is_listed, task, term }
     }
@@ -277,15 +281,7 @@ impl Dispatcher {
                 .take(key)
                 .map_or(RemovedSlot::Nothing, |slot| RemovedSlot::HandedOver(Box::new(slot)));
         }
-        let Some(slot) = slots.get(key) else { return RemovedSlot::Nothing };
-        slot.execution = None;
-        let is_over = if slot.worker.gone {
-            slots.remove(key);
-            true
-        } else {
-            slot.worker.selector_match != SelectorMatch::Selected && slots.leave(key)
-        };
-        if is_over { RemovedSlot::Forgotten } else { RemovedSlot::Nothing }
+        if slots.retire(key) { RemovedSlot::Forgotten } else { RemovedSlot::Nothing }
     }
 
     /// Completes [`Dispatcher::retire`] after the lock is released. With a runtime, the calling thread may be the host's.

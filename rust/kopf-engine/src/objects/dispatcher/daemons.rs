@@ -68,9 +68,10 @@ impl Dispatcher {
         desired: &DesiredDaemons,
     ) -> DaemonDiffResult {
         let owner: Arc<dyn ObjectOwner> = Arc::<Self>::clone(self);
+        let is_gone = slot.worker.gone;
         let applied = self.shared.daemons.apply_daemon_diff(
             &owner,
-            (&mut slot.object_daemons, slot.worker.gone),
+            (&mut slot.object_daemons, is_gone),
             object,
             desired,
         );

@@ -17,7 +17,7 @@ use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::{DetachedCycles, InsideWorker};
 use crate::host::{ActivationTask, HostTask, Responder};
 use crate::metrics::{DispatcherSample, name_of};
-use crate::objects::execution::{DetachedCycle, Execution};
+use crate::objects::detached_cycle::DetachedCycle;
 use crate::objects::open_cycle::OpenCycle;
 use crate::objects::slots::Slots;
 use crate::supervision::shielded;
@@ -86,7 +86,7 @@ impl Dispatcher {
                 _token: self.shared.workers.token(),
                 _activation: self.shared.activations.begin(self.shared.base.clock.now()),
             };
-            slot.execution = Some(Box::new(Execution::Detached(detached_cycle)));
+            slot.detach(Box::new(detached_cycle));
         }
         drop(slots);
         self.count_calls(&running, &activation, true, running.opened());
@@ -147,7 +147,7 @@ impl Dispatcher {
     ) {
         let Some(slot) = slots.get(key) else { return };
         // Otherwise, the cycle was cancelled meanwhile. The token is dropped at the end, when the worker has its own.
-        let Some(_detached) = slot.take_detached(running.id) else { return };
+        let Some(_detached) = slot.take_cycle(running.id) else { return };
         let is_listed = running.event().kind == EventType::Listed;
         match result {
             Ok(()) => {
@@ -168,7 +168,7 @@ impl Dispatcher {
     fn drop_detached(self: &Arc<Self>, key: &Arc<str>, cycle: &DetachedCycle) {
         let mut slots = self.slots();
         if let Some(slot) = slots.get(key) {
-            slot.worker.on_term_lost(slot.is_deleted);
+            slot.worker.on_term_lost();
         }
         let closed = HostTask::CycleClosed { cycle: cycle.id, keep_fns: false };
         self.on_idle(slots, key, cycle.is_listed, None, || self.shared.base.host.submit(closed));

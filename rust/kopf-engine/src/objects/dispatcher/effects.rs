@@ -11,64 +11,47 @@ use crate::objects::slots::RemovedObject;
 /// The effects, executed in the order of the calls.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// The first cycle, if nothing comes before it: most events start one and have no other effect.
-    first: Option<(Arc<str>, CycleStart)>,
-    rest: Vec<DispatchEffect>,
+    /// Most events have one effect: it needs no allocation.
+    first: Option<Effect>,
+    rest: Vec<Effect>,
 }
 
-enum DispatchEffect {
+/// An effect of an event.
+pub(crate) enum Effect {
+    /// Log a line.
     Log(LogRecord),
-    Start(Box<(Arc<str>, CycleStart)>),
+    /// Open a cycle.
+    Open(Arc<str>, CycleStart),
+    /// End a cycle that could not be opened.
+    End(Arc<str>),
+    /// Start a worker.
     Spawn(Work),
+    /// Stop the daemons of a removed object, and drop the host's state of it.
     Remove(RemovedObject),
+    /// Start the indexing of an object by a standby.
     Index(Arc<str>),
 }
 
 impl Effects {
-    /// Logs a line.
-    pub(crate) fn log(&mut self, entry: LogRecord) {
-        self.rest.push(DispatchEffect::Log(entry));
-    }
-
-    /// Opens a cycle.
-    pub(super) fn start(&mut self, key: Arc<str>, start: CycleStart) {
-        if self.first.is_none() && self.rest.is_empty() {
-            self.first = Some((key, start));
+    /// Adds an effect.
+    pub(crate) fn push(&mut self, effect: Effect) {
+        if self.first.is_none() {
+            self.first = Some(effect);
         } else {
-            self.rest.push(DispatchEffect::Start(Box::new((key, start))));
+            self.rest.push(effect);
         }
-    }
-
-    /// Starts a worker.
-    pub(super) fn spawn(&mut self, work: Work) {
-        self.rest.push(DispatchEffect::Spawn(work));
-    }
-
-    /// Stops the daemons of a removed object, and drops the host's state of it.
-    pub(super) fn remove(&mut self, removed: RemovedObject) {
-        self.rest.push(DispatchEffect::Remove(removed));
-    }
-
-    /// Starts the indexing of an object by a standby.
-    pub(super) fn index(&mut self, key: Arc<str>) {
-        self.rest.push(DispatchEffect::Index(key));
     }
 
     /// Executes all effects.
     pub(super) fn take_place(self, dispatcher: &Arc<Dispatcher>) {
-        if let Some((key, start)) = self.first {
-            dispatcher.run(&key, start);
-        }
-        for effect in self.rest {
+        for effect in self.first.into_iter().chain(self.rest) {
             match effect {
-                DispatchEffect::Log(entry) => dispatcher.shared.base.host.log(entry),
-                DispatchEffect::Start(start) => {
-                    let (key, start) = *start;
-                    dispatcher.run(&key, start);
-                }
-                DispatchEffect::Spawn(work) => work.spawn(None),
-                DispatchEffect::Remove(removed) => dispatcher.terminate_daemons(vec![removed]),
-                DispatchEffect::Index(key) => dispatcher.start_standby_indexing(key),
+                Effect::Log(record) => dispatcher.shared.base.host.log(record),
+                Effect::Open(key, start) => dispatcher.run(&key, start),
+                Effect::End(key) => dispatcher.on_idle(dispatcher.slots(), &key, false, None, || {}),
+                Effect::Spawn(work) => work.spawn(None),
+                Effect::Remove(removed) => dispatcher.terminate_daemons(vec![removed]),
+                Effect::Index(key) => dispatcher.start_standby_indexing(key),
             }
         }
     }

@@ -11,6 +11,7 @@ use kopf_core::object::Object;
 use serde_json::json;
 use tokio::time::{Duration, advance};
 
+use super::cycles::INJECTED_START_PANIC;
 use super::pauses::{Scene, reply_to};
 use crate::host::HostTask;
 use crate::objects::dispatcher::Dispatcher;
@@ -56,6 +57,16 @@ async fn the_slot_of_an_object_in_an_error_back_off_is_removed_with_its_deletion
         scene.dispatcher.dispatch(EventType::Deleted, Arc::new(Object::decode(text).unwrap()));
         assert!(is_forgotten(&scene).await && scene.is_idle() && scene.dispatcher.slots().is_empty());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slot_of_a_deleted_object_is_removed_after_a_panic_at_the_start_of_its_cycle() {
+    let scene = Scene::new(&["changing"], &json!({"queueing": {"error_delays": []}}));
+    reply_to(scene.after(EventType::Added, "one").await, &json!({}));
+    assert!(!is_forgotten(&scene).await && scene.is_idle());
+    INJECTED_START_PANIC.set(true);
+    assert!(scene.after(EventType::Deleted, "one").await.is_empty());
+    assert!(scene.is_idle() && scene.dispatcher.slots().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use kopf_core::daemon::StopReasons;
 use tokio::runtime::Handle;
 
 use super::Dispatcher;
+use super::effects::Effect;
 use crate::host::HostTask;
 use crate::objects::slots::{RemovedObject, Slot};
 
@@ -33,7 +34,7 @@ impl Dispatcher {
             let (vanished, pending) = slots.adopt(key, slot);
             // Before the host receives anything about an object that is here again, it drops its state.
             if let Some(removed) = vanished {
-                effects.remove(removed);
+                effects.push(Effect::Remove(removed));
             }
             self.enqueue_all(slots, key, pending, effects);
         });

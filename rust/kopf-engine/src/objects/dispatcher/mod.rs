@@ -1,6 +1,6 @@
 //! Dispatching: each event goes to its object's slot, one cycle at a time per object.
 //!
-//! The rules are in `kopf_core::object_worker`. Most events need no work: no handler matches, or the essence is unchanged. Those are
+//! The rules are in `kopf_core::slot` and `kopf_core::object_worker`. Most events need no work: no handler matches, or the essence is unchanged. Those are
 //! processed here, without a task, without calls into Python, without allocations that stay. For other events, a worker is
 //! spawned for the object, and it runs as long as there is work (`worker`).
 
@@ -13,7 +13,8 @@ use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::label_selector::DerivedSelector;
 use kopf_core::handler::registry::ResourceHandlers;
 use kopf_core::object::Object;
-use kopf_core::object_worker::{OperatorState, QueuedEvent, Reaction, WorkerContext};
+use kopf_core::object_worker::{OperatorState, QueuedEvent, WorkerContext};
+use kopf_core::slot::{Action, Admission, Unparked};
 use tokio::sync::Semaphore;
 
 use crate::client::Client;
@@ -41,7 +42,7 @@ pub use counting::CycleSummary;
 pub(crate) use cycles::CycleError;
 pub use pool::{Work, WorkerPool, WorkerTask};
 
-use effects::Effects;
+use effects::{Effect, Effects};
 
 /// Number of objects of the backlog that are started per lock of the slots.
 const BATCH: usize = 64;
@@ -149,17 +150,9 @@ impl Dispatcher {
     pub fn release(self: &Arc<Self>, key: &Arc<str>) {
         self.with_slots(|slots, effects| {
             let (operator, current) = (self.operator_state(slots), self.shared.base.live_config.get());
-            let context = self.worker_context(&current);
-            // A standby has indexed only the first one of the states that have waited for the initial indexing.
-            let is_standby = self.only_indexes();
-            let newest = slots
-                .get(key)
-                .filter(|_| is_standby)
-                .and_then(|slot| slot.worker.take_newest_blocked().filter(|event| !event.indexed));
-            let mut held =
-                slots.get(key).map(|slot| slot.worker.release_in(operator, context)).unwrap_or_default();
-            held.extend(newest);
-            self.enqueue_all(slots, key, held, effects);
+            let Some(slot) = slots.get(key) else { return };
+            let events = slot.release(self.only_indexes(), operator, self.worker_context(&current));
+            self.enqueue_all(slots, key, events, effects);
         });
     }
 
@@ -201,72 +194,88 @@ impl Dispatcher {
         if kind == EventType::Added && self.is_paused(slots) { EventType::Listed } else { kind }
     }
 
-    /// Queues the event if the object is busy; otherwise, starts to handle it or adds it to the backlog. During a pause, only a
-    /// deletion is handled; the listing after the pause delivers the other objects again. A replica that does not lead only forgets
-    /// deleted objects.
+    /// The state of the operator and of this watch, as it matters for an event.
+    fn admission(&self, slots: &Slots) -> Admission {
+        let pause = self.shared.pause.snapshot();
+        let is_paused = pause.is_on || pause.count != slots.pauses();
+        Admission {
+            is_standby: pause.is_standby,
+            is_paused: is_paused && !self.shared.base.startup_config.settings.compat,
+            only_indexes: pause.is_standby && !self.resource_handlers.indexing.is_empty(),
+            is_full: slots.backlog.is_full(self.window()),
+        }
+    }
+
+    /// Reports an event of the object, and executes what follows.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         slots: &mut Slots,
         key: &Arc<str>,
-        mut event: QueuedEvent,
+        event: QueuedEvent,
         effects: &mut Effects,
     ) {
-        if event.kind == EventType::Deleted && self.shared.pause.is_standby() {
-            if let Some(removed) = slots.mark_removed(key) {
-                effects.remove(removed);
-            }
-            return;
-        }
-        let is_full = slots.backlog.is_full(self.window());
-        let must_wait = is_full && event.kind == EventType::Listed;
-        let is_dropped = event.kind != EventType::Deleted && self.is_paused(slots);
+        let (admission, current) = (self.admission(slots), self.shared.base.live_config.get());
         let Some(slot) = slots.get(key) else { return };
-        if is_dropped && (slot.worker.is_idle() || slot.is_behind_gate()) && self.only_indexes() {
-            return Self::enqueue_for_indexing(slot, key, event, effects);
-        }
-        if is_dropped && slot.worker.is_idle() {
-            return;
-        }
-        if must_wait || !slot.worker.is_idle() {
-            event.arrived.get_or_insert_with(|| self.shared.base.clock.now());
-        }
-        if must_wait && slot.worker.is_idle() {
-            return slots.enqueue_in_backlog(key, event);
-        }
-        let current = self.shared.base.live_config.get();
-        let reaction = slot.worker.on_event(event, self.worker_context(&current));
-        let is_in_backlog = slot.is_in_backlog();
-        self.react(slots, key, reaction, effects);
-        if is_in_backlog && !must_wait && !is_dropped {
-            self.dequeue_from_backlog(slots, key, effects);
-        }
+        let (context, now) = (self.worker_context(&current), || self.shared.base.clock.now());
+        let action = slot.on_event(event, admission, context, now);
+        self.execute(slots, key, action, effects);
     }
 
-    /// Executes the reaction of an object to an event.
-    fn react(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, reaction: Reaction, effects: &mut Effects) {
-        let Some(slot) = slots.get(key) else { return };
-        match reaction {
-            Reaction::Start(event) => {
+    /// Executes an action of the object's slot.
+    fn execute(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, action: Action, effects: &mut Effects) {
+        match action {
+            Action::Open(event) => {
+                let Some(slot) = slots.get(key) else { return };
                 let is_listed = event.kind == EventType::Listed;
-                let start = self.prepare(slot, event, effects);
-                let is_held = start.is_none() && slot.worker.needs_driver();
-                if let Some(start) = start {
-                    if is_listed {
-                        slots.backlog.began();
+                match self.prepare(slot, event, effects) {
+                    Some(start) => {
+                        if is_listed {
+                            slots.backlog.began();
+                        }
+                        effects.push(Effect::Open(Arc::clone(key), start));
                     }
-                    effects.start(Arc::clone(key), start);
-                } else if is_held {
-                    effects.spawn(self.work(slots, key, false, None));
+                    None => effects.push(Effect::End(Arc::clone(key))),
                 }
             }
             // The worker waits for the rest of the error back-off.
-            Reaction::Held => effects.spawn(self.work(slots, key, false, None)),
-            Reaction::Queued(skipped) => {
-                slot.notify();
+            Action::Drive => effects.push(Effect::Spawn(self.work(slots, key, false, None))),
+            Action::Notify(skipped) => {
+                if let Some(slot) = slots.get(key) {
+                    slot.notify();
+                }
                 if let Some(line) = skipped {
-                    effects.log(cycles::record_of(&line, None));
+                    effects.push(Effect::Log(cycles::record_of(&line, None)));
                 }
             }
+            Action::Park(bytes) => slots.backlog.push(Arc::clone(key), bytes),
+            Action::Unpark(unparked) => self.start_unparked(slots, key, *unparked, effects),
+            Action::Index => effects.push(Effect::Index(Arc::clone(key))),
+            Action::Remove => {
+                if let Some(removed) = slots.mark_removed(key) {
+                    effects.push(Effect::Remove(removed));
+                }
+            }
+            Action::Ignore => {}
+        }
+    }
+
+    /// Starts the work on an object that has left the backlog.
+    fn start_unparked(
+        self: &Arc<Self>,
+        slots: &mut Slots,
+        key: &Arc<str>,
+        unparked: Unparked,
+        effects: &mut Effects,
+    ) {
+        slots.backlog.left(unparked.bytes);
+        if let Some(line) = unparked.log {
+            effects.push(Effect::Log(cycles::record_of(&line, None)));
+        }
+        for event in unparked.events {
+            let Some(slot) = slots.get(key) else { return };
+            let current = self.shared.base.live_config.get();
+            let action = slot.resume(event, self.worker_context(&current));
+            self.execute(slots, key, action, effects);
         }
     }
 
@@ -291,18 +300,6 @@ impl Dispatcher {
     fn window(&self) -> usize {
         let limit = self.shared.base.startup_config.settings.queueing.worker_limit;
         limit.unwrap_or(WINDOW).clamp(1, WINDOW)
-    }
-
-    /// Starts the work on an object of the backlog.
-    fn dequeue_from_backlog(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, effects: &mut Effects) {
-        let is_paused = self.is_paused(slots);
-        let events = slots.dequeue_from_backlog(key).into_iter().flatten();
-        for event in events.filter(|event| !is_paused || event.kind == EventType::Deleted) {
-            let Some(slot) = slots.get(key) else { return };
-            let current = self.shared.base.live_config.get();
-            let reaction = slot.worker.on_event(event, self.worker_context(&current));
-            self.react(slots, key, reaction, effects);
-        }
     }
 
     /// The work on a listed object is done: starts the next ones of the backlog.
@@ -330,7 +327,10 @@ impl Dispatcher {
                     return started > 0;
                 }
                 let Some(key) = slots.backlog.pop() else { return false };
-                self.dequeue_from_backlog(slots, &key, effects);
+                let is_paused = self.is_paused(slots);
+                if let Some(unparked) = slots.get(&key).and_then(|slot| slot.unpark(is_paused)) {
+                    self.start_unparked(slots, &key, unparked, effects);
+                }
             }
             true
         })
@@ -343,15 +343,16 @@ impl Dispatcher {
         }
         self.with_slots(|slots, effects| {
             let operator = self.operator_state(slots);
-            if let Some(reaction) = slots.get(key).and_then(|slot| slot.worker.on_wake(object, operator)) {
-                self.react(slots, key, reaction, effects);
+            if let Some(action) = slots.get(key).and_then(|slot| slot.on_wake(object, operator)) {
+                self.execute(slots, key, action, effects);
             }
         });
     }
 
     /// Whether the object is known to be deleted, so that nothing can be written to it.
     pub fn is_deleted(&self, key: &str) -> bool {
-        let is_deleted = self.trusts_deletions && self.slots().get(key).is_some_and(|slot| slot.is_deleted);
+        let is_deleted =
+            self.trusts_deletions && self.slots().get(key).is_some_and(|slot| slot.worker.is_deleted);
         is_deleted || self.successor.get().is_some_and(|successor| successor.is_deleted(key))
     }
 

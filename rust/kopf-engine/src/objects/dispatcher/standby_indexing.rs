@@ -1,6 +1,6 @@
 //! The indexing by a replica that does not lead: its indices follow the cluster, although it calls no other handlers.
 //!
-//! While an object is indexed, its slot is blocked, as during the initial indexing: a newer state waits there, and is indexed next. So
+//! While an object is indexed, its slot is gated, as during the initial indexing: a newer state waits there, and is indexed next. So
 //! a takeover cannot overtake an index function.
 
 use std::sync::Arc;
@@ -12,29 +12,13 @@ use kopf_core::object_worker::QueuedEvent;
 use tokio::sync::oneshot;
 
 use super::Dispatcher;
-use super::effects::Effects;
 use crate::host::{ActivationTask, HostTask, Responder};
-use crate::objects::slots::Slot;
 use crate::spans::indexing_span;
 
 impl Dispatcher {
     /// Whether states of objects are only indexed: the replica does not lead, and there are indices of the resource.
     pub(super) fn only_indexes(&self) -> bool {
         !self.resource_handlers.indexing.is_empty() && self.shared.pause.is_standby()
-    }
-
-    /// Lets the object be indexed. If it is being indexed already, the state waits.
-    pub(super) fn enqueue_for_indexing(
-        slot: &mut Slot,
-        key: &Arc<str>,
-        event: QueuedEvent,
-        effects: &mut Effects,
-    ) {
-        let is_idle = slot.worker.is_idle();
-        slot.worker.block(Some(event), true);
-        if is_idle {
-            effects.index(Arc::clone(key));
-        }
     }
 
     /// Starts the indexing of an object, until it has no newer state.
@@ -78,17 +62,17 @@ impl Dispatcher {
         self.shared.freed.notify_waiters();
     }
 
-    /// The newest state of a blocked object, with its index commands; none if it needs no indexing, or the replica leads now.
+    /// The newest state of a gated object, with its index commands; none if it needs no indexing, or the replica leads now.
     fn next_to_index(&self, key: &Arc<str>) -> Option<(QueuedEvent, IndexPass)> {
         let current = self.shared.base.live_config.get();
         let mut slots = self.slots();
-        let worker = &mut slots.get(key)?.worker;
+        let slot = slots.get(key)?;
         if !self.only_indexes() {
             return None;
         }
-        let event = worker.take_newest_blocked().filter(|event| event.kind != EventType::Deleted)?;
+        let event = slot.take_newest_gated().filter(|event| event.kind != EventType::Deleted)?;
         let index_pass =
-            worker.index_pass(&event, self.worker_context(&current), self.shared.base.clock.now())?;
+            slot.worker.index_pass(&event, self.worker_context(&current), self.shared.base.clock.now())?;
         Some((event, index_pass))
     }
 }

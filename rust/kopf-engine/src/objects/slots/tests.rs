@@ -1,10 +1,18 @@
 //! The slots of one watch.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use kopf_core::cycle::OperatorConfig;
+use kopf_core::handler::lifecycle::Lifecycle;
+use kopf_core::handler::registry::Registry;
 use kopf_core::object::Object;
+use kopf_core::object_worker::WorkerContext;
+use kopf_core::slot::{Action, Admission, SlotState};
+use kopf_core::time::Timestamp;
+use serde_json::json;
 
 use super::*;
+use crate::testing::resource;
 
 fn key(name: &str) -> Arc<str> {
     Arc::from(name)
@@ -17,14 +25,38 @@ fn event(name: &str) -> QueuedEvent {
 
 /// The slot when its work is done.
 fn finished(mut slot: Slot) -> Slot {
-    slot.worker.release();
+    slot.on_cycle_end();
     slot
+}
+
+/// Reports an event of the object.
+fn report(slot: &mut Slot, event: QueuedEvent, admission: Admission) -> Action {
+    let handler = json!({"id": "see", "kind": "watching"});
+    let registry = Arc::new(Registry { handlers: vec![serde_json::from_value(handler).unwrap()] });
+    let resource_handlers =
+        Arc::new(registry.handlers_of(&resource("example.com", "things", true), &|_| true));
+    let config =
+        Arc::new(OperatorConfig { registry, settings: Arc::default(), lifecycle: Lifecycle::AllAtOnce });
+    let context = WorkerContext {
+        resource_handlers: &resource_handlers,
+        startup_config: &config,
+        live_config: &config,
+    };
+    slot.on_event(event, admission, context, || Timestamp::from_micros(0))
 }
 
 /// Lets a worker be in progress.
 fn occupy(slot: &mut Slot) {
-    slot.worker.block(None, false);
-    slot.execution = Some(Box::new(Execution::Worker(Arc::default())));
+    assert!(matches!(report(slot, event("busy"), Admission::default()), Action::Open(_)));
+    slot.enter_worker(Arc::default);
+}
+
+/// Adds the object to the backlog.
+fn park(slots: &mut Slots, name: &str) {
+    let admission = Admission { is_full: true, ..Admission::default() };
+    let action = report(slots.entry(&key(name), EventType::Listed), event(name), admission);
+    let Action::Park(bytes) = action else { panic!("{action:?}") };
+    slots.backlog.push(key(name), bytes);
 }
 
 fn forgotten(vanished: &[RemovedObject]) -> Vec<Arc<str>> {
@@ -66,18 +98,15 @@ fn all_slots_are_removed_with_the_watch() {
 fn waiting_objects_are_not_busy_and_their_bytes_are_released_on_removal() {
     let (mut slots, mut successor) = (Slots::default(), Slots::default());
     for name in ["goes", "moves"] {
-        let slot = slots.entry(&key(name), EventType::Listed);
-        slot.worker.block(None, false);
-        slot.execution = Some(Box::new(Execution::Backlog(200_000_000)));
-        slots.backlog.push(key(name), 200_000_000);
+        park(&mut slots, name);
     }
-    assert!(slots.busy().is_empty() && slots.backlog.is_heavy());
+    assert!(slots.busy().is_empty() && slots.backlog.bytes() > 0);
     slots.begin_listing(0, 0);
     slots.entry(&key("moves"), EventType::Listed);
     assert_eq!(forgotten(&slots.end_listing()), [key("goes")]);
-    assert!(!slots.backlog.is_heavy());
     slots.hand_over(&mut successor);
-    assert!(successor.entry(&key("moves"), EventType::Listed).worker.is_idle());
+    assert_eq!(slots.backlog.bytes(), 0);
+    assert!(successor.entry(&key("moves"), EventType::Listed).is_idle());
 }
 
 #[test]
@@ -91,19 +120,15 @@ fn slots_are_handed_over_to_another_version() {
     assert_eq!(slots.busy(), [key("busy")]);
     assert_eq!(slots.len(), 1);
     let idle = successor.entry(&key("idle"), EventType::Listed);
-    assert!(
-        idle.worker.memory.fully_handled_once
-            && idle.worker.memory.noticed_by_listing
-            && idle.worker.is_idle()
-    );
+    assert!(idle.worker.memory.fully_handled_once && idle.worker.memory.noticed_by_listing && idle.is_idle());
     let busy = successor.entry(&key("busy"), EventType::Listed);
     assert!(!busy.worker.memory.fully_handled_once);
-    assert!(busy.worker.is_blocked());
-    busy.worker.block(Some(event("busy")), false);
+    assert!(matches!(busy.state(), SlotState::Awaiting));
+    assert!(matches!(report(busy, event("busy"), Admission::default()), Action::Notify(None)));
     let (gone, pending) = successor.adopt(&key("busy"), finished(slots.take("busy").unwrap()));
     assert!(gone.is_none() && pending.len() == 1);
     let busy = successor.get("busy").unwrap();
-    assert!(busy.worker.memory.fully_handled_once && busy.worker.is_idle());
+    assert!(busy.worker.memory.fully_handled_once && busy.is_idle());
 }
 
 #[test]
@@ -133,7 +158,7 @@ fn an_object_that_is_back_in_the_successor_is_handled_there_as_a_new_one() {
     slots.get("a").unwrap().worker.gone = true;
     for kind in [EventType::Modified, EventType::Deleted, EventType::Added] {
         let waiting = QueuedEvent { kind, ..event("a") };
-        successor.entry(&key("a"), kind).worker.block(Some(waiting), false);
+        report(successor.entry(&key("a"), kind), waiting, Admission::default());
     }
     let (gone, pending) = successor.adopt(&key("a"), finished(slots.take("a").unwrap()));
     assert!(gone.is_some_and(|gone| gone.forgotten && !gone.is_deleted));
@@ -143,7 +168,7 @@ fn an_object_that_is_back_in_the_successor_is_handled_there_as_a_new_one() {
 
 /// The events of this object wait for the initial indexing.
 fn held(slots: &mut Slots, name: &str) {
-    slots.entry(&key(name), EventType::Listed).worker.block(Some(event(name)), true);
+    slots.entry(&key(name), EventType::Listed).on_gated_event(event(name), true, || true);
 }
 
 #[test]
@@ -153,7 +178,7 @@ fn objects_that_wait_for_the_initial_indexing_are_handed_over_as_idle_ones() {
     assert!(slots.busy().is_empty(), "nothing is done with it");
     slots.hand_over(&mut successor);
     assert!(slots.is_empty());
-    assert!(successor.entry(&key("held"), EventType::Listed).worker.is_idle(), "the successor indexes it");
+    assert!(successor.entry(&key("held"), EventType::Listed).is_idle(), "the successor indexes it");
 }
 
 #[test]
