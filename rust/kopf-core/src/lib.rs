@@ -3,10 +3,11 @@
 //! This crate reads no clock, environment, file, network or randomness: time and entropy are arguments. It never sees Python.
 //! Every rule that can be a pure function is in this crate, so that its tests run in microseconds.
 //!
-//! Modules import downwards: [`slot`] decides who works on an object, [`object_worker`] handles its events, and its [`cycle`] decides about one of them;
-//! [`writes`] sends the decision. They use the commands to the host ([`activation`]), the rules of daemons ([`daemon`]) and of attempts ([`handling`]), the persisted
-//! state of an object ([`persistence`]), handlers and their filters ([`handler`]), causes ([`cause`]), resources ([`resource`]),
-//! objects ([`object`]), and JSON ([`json`]). The checks of the operator itself are in [`health`].
+//! Modules import downwards: [`slot`] decides who works on an object, [`object_worker`] handles its events, and its [`cycle`]
+//! decides about one of them; [`writes`] sends the decision. They use the commands to the host ([`activation`]), the rules of
+//! daemons ([`daemon`]) and of attempts ([`handling`]), the persisted state of an object ([`persistence`]), handlers and their
+//! filters ([`handler`]), causes ([`cause`]), resources ([`resource`]), objects ([`object`]), and JSON ([`json`]). The checks of the
+//! operator itself are in [`health`].
 //!
 //! [`inspection`] describes the state of an object's handling for people, and [`explaining`] why handlers are called or not.
 //!

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | idle | no one | gated, parked, opening |
 //! | gated | no one yet: its events wait for the index gate, or while a standby indexes it | idle |
-//! | parked | no one yet: its events wait in the backlog | idle, opening |
+//! | parked | no one yet: its events wait in the backlog | idle |
 //! | awaiting | the dispatcher of the previous version of its resource | idle |
 //! | opening | the thread that has taken an event, or ends a cycle | detached, working, idle |
 //! | detached | a cycle that only waits for its completion | opening |

@@ -1,9 +1,9 @@
 //! A model checker for the slot of one object: checks its laws in all orders of events, index gates, backlogs, hand-overs, pauses,
 //! lost leases, removals and panics.
 //!
-//! The model consists of a cluster with one object (`model.rs`), a driver of the core's slots that behaves as the engine's dispatchers
-//! (`dispatcher.rs`, `driver.rs`), and an oracle (`oracle.rs`). There are two dispatchers: the second one takes over when the object's resource gets
-//! another version. Cycles are abstract: they end with a decision, a delay, an error, or a panic.
+//! The model consists of a cluster with one object (`model.rs`), a driver of the core's slots that behaves as the engine's
+//! dispatchers (`dispatcher.rs`, `driver.rs`), and an oracle (`oracle.rs`). There are two dispatchers: the second one takes over
+//! when the object's resource gets another version. Cycles are abstract: they end with a decision, a delay, an error, or a panic.
 //!
 //! The laws:
 //!

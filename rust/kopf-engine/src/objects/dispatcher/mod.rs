@@ -1,8 +1,8 @@
 //! Dispatching: each event goes to its object's slot, one cycle at a time per object.
 //!
-//! The rules are in `kopf_core::slot` and `kopf_core::object_worker`. Most events need no work: no handler matches, or the essence is unchanged. Those are
-//! processed here, without a task, without calls into Python, without allocations that stay. For other events, a worker is
-//! spawned for the object, and it runs as long as there is work (`worker`).
+//! The rules are in `kopf_core::slot` and `kopf_core::object_worker`. Most events need no work: no handler matches, or the essence
+//! is unchanged. Those are processed here, without a task, without calls into Python, without allocations that stay. For other
+//! events, a worker is spawned for the object, and it runs as long as there is work (`worker`).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
