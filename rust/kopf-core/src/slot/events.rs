@@ -33,7 +33,7 @@ impl Admission {
     }
 }
 
-/// What the driver has to do after an event.
+/// The task of the driver after an event.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Open a cycle for this event.

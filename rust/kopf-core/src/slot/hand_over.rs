@@ -1,6 +1,6 @@
 //! The hand-over of objects to the dispatcher of another version of their resource.
 //!
-//! The predecessor finishes its work on busy objects. Meanwhile, their events wait in the successor, in a slot of their own.
+//! The predecessor finishes its work on busy objects. Meanwhile, their events wait in the successor, in a separate slot.
 
 use super::{Slot, SlotState};
 use crate::cause::EventType;

@@ -1,6 +1,6 @@
 //! The oracle: observes the starts and ends of cycles, and the notifications of the host.
 
-/// What was observed so far.
+/// The observations so far.
 #[derive(Clone, Debug, Default, Hash)]
 pub struct Oracle {
     /// The first violation of a law.
