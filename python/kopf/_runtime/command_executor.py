@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents import matching
@@ -12,13 +12,19 @@ from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime import bridge, invocation, subhandlers
+from kopf._runtime import bridge, custom_storages, invocation, subhandlers
+from kopf._runtime.bridge import Activation
 from kopf._runtime.context import cause_var, retry_var, subrefs_var
+from kopf._runtime.custom_storages import FetchedState
 from kopf._runtime.cycle_context import CycleContext
 from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for
 
-Change = bridge.Change | None
 Results = list[tuple[HandlerId, Any]]
+CommandFunction = Callable[[Any, Activation, CycleContext, Results], Awaitable[Any]]
+"""A function that executes one command, and returns its result for the engine.
+
+The results of handlers are added to `results`.
+"""
 
 
 class CommandExecutor:
@@ -42,13 +48,28 @@ class CommandExecutor:
         self._indexers = indexers
         self._invoker = invoker
 
+    def functions(self) -> Mapping[type[Any], CommandFunction]:
+        """The functions that execute the commands, by the types of the commands."""
+        return {
+            bridge.CallIndexers: self._call_indexers,
+            bridge.CallEventHandler: self._call_event_handler,
+            bridge.FilterDaemons: self._filter_daemons,
+            bridge.FilterHandlers: self._filter_handlers,
+            bridge.SelectHandlers: self._select_handlers,
+            bridge.FetchState: self._fetch_state,
+            bridge.StoreState: self._store_state,
+            bridge.CallChangeHandler: self._call_change_handler,
+        }
+
     # Nothing is put to the indices before all the functions are called: if a filter fails, they stay as is.
-    async def call_indexers(self, command: bridge.CallIndexers, cycle: CycleContext) -> dict[int, Any]:
+    async def _call_indexers(
+        self, command: bridge.CallIndexers, activation: Activation, cycle: CycleContext, results: Results
+    ) -> dict[int, Any]:
         """Call the index functions; the outcomes by the positions of the calls."""
         cause = cycle.indexing_cause()
         replies: dict[int, Any] = {}
         stale = {self._handlers[index].id for index in command.excluded}
-        results: dict[str, Any] = {}
+        calls: dict[str, bridge.HandlerCall] = {}
         for number, call in enumerate(command.calls):
             prepared = self._prepared_handlers[call.handler]
             id = prepared.handler.id
@@ -59,36 +80,32 @@ class CommandExecutor:
                 continue
             cause_var.set(cause)
             try:
-                made = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
+                ended = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
             except asyncio.CancelledError:
                 cycle.cancelled_handler = call.handler
                 raise
-            replies[number] = made.outcome
-            results[id] = made
+            replies[number] = ended.outcome
+            calls[id] = ended
         for id in stale:
-            if id not in results or results[id].outcome.failed:
+            if id not in calls or calls[id].outcome.failed:
                 self._indexers.discard_in(id, cycle.uid)
             else:
-                self._indexers.replace_in(id, cycle.uid, results[id].result)
+                self._indexers.replace_in(id, cycle.uid, calls[id].result)
         return replies
 
-    def call_event_handler(
-        self, command: bridge.CallEventHandler, cycle: CycleContext, results: Results
-    ) -> bridge.HandlerCall | None:
+    async def _call_event_handler(
+        self, command: bridge.CallEventHandler, activation: Activation, cycle: CycleContext, results: Results
+    ) -> bridge.Outcome | None:
         """Call an event handler; None if its filters do not match."""
-        prepared = self._prepared_handlers[command.handler]
         cause = cycle.watching_cause()
         if command.guarded and not matching.match(self._handlers[command.handler], cause):
             return None
         cause_var.set(cause)
-        return self._invoker.invoke(prepared, command.attempt, cause.kwargs, cause.logger, results=results)
+        prepared, invoke = self._prepared_handlers[command.handler], self._invoker.invoke
+        return (await invoke(prepared, command.attempt, cause.kwargs, cause.logger, results=results)).outcome
 
-    def call_change_handler(
-        self,
-        command: bridge.CallChangeHandler,
-        cycle: CycleContext,
-        change: Change,
-        results: Results,
+    def _call_change_handler(
+        self, command: bridge.CallChangeHandler, activation: Activation, cycle: CycleContext, results: Results
     ) -> Awaitable[bridge.Outcome]:
         """Call a change handler."""
         prepared: PreparedHandler = (
@@ -97,28 +114,30 @@ class CommandExecutor:
         attempt = attempt_for(
             command.attempt, prepared.handler, self._handlers[command.handler], self._settings
         )
-        cause = cycle.cause_for(_require_change(change), prepared.handler)
+        cause = cycle.cause_for(_change_of(activation), prepared.handler)
         subrefs_var.set(())
         return subhandlers.call(self._invoker, prepared, attempt, cause, cause.kwargs, cycle.logger, results)
 
-    def filter_daemons(self, command: bridge.FilterDaemons, cycle: CycleContext) -> list[tuple[bool, bool]]:
+    async def _filter_daemons(
+        self, command: bridge.FilterDaemons, activation: Activation, cycle: CycleContext, results: Results
+    ) -> list[tuple[bool, bool]]:
         """Evaluate the filters of daemons and timers."""
         cause = cycle.spawning_cause()
         matched = [matching.match(self._handlers[index], cause) for index in command.handlers]
         return [(matches, matches) for matches in matched]
 
-    def filter_handlers(
-        self, command: bridge.FilterHandlers, cycle: CycleContext, change: Change
+    async def _filter_handlers(
+        self, command: bridge.FilterHandlers, activation: Activation, cycle: CycleContext, results: Results
     ) -> list[tuple[bool, bool]]:
         """Evaluate the filters of change handlers: without the change, and with it."""
-        cause = cycle.changing_cause(_require_change(change))
+        cause = cycle.changing_cause(_change_of(activation))
         return [matching.evaluate(self._handlers[index], cause) for index in command.handlers]
 
-    def select_handlers(
-        self, command: bridge.SelectHandlers, cycle: CycleContext, change: Change
+    async def _select_handlers(
+        self, command: bridge.SelectHandlers, activation: Activation, cycle: CycleContext, results: Results
     ) -> list[int]:
         """Let the user's lifecycle select the handlers to be called."""
-        cause = cycle.changing_cause(_require_change(change))
+        cause = cycle.changing_cause(_change_of(activation))
         candidates = {index: self._handlers[index] for index, _ in command.handlers}
         chosen = invocation.select_handlers(self._lifecycle, candidates, state=command.states, **cause.kwargs)
         for index, handler in chosen:
@@ -126,8 +145,20 @@ class CommandExecutor:
                 cycle.replaced_handlers[index] = PreparedHandler(handler)
         return [index for index, _ in chosen]
 
+    async def _fetch_state(
+        self, command: bridge.FetchState, activation: Activation, cycle: CycleContext, results: Results
+    ) -> FetchedState:
+        """Fetch the state of the object from the user's storages."""
+        return custom_storages.fetch_state(command, cycle, self._settings)
 
-def _require_change(change: Change) -> bridge.Change:
-    if change is None:
+    async def _store_state(
+        self, command: bridge.StoreState, activation: Activation, cycle: CycleContext, results: Results
+    ) -> None:
+        """Store the state of the object in the user's storages."""
+        custom_storages.store_state(command, cycle, self._settings)
+
+
+def _change_of(activation: Activation) -> bridge.Change:
+    if activation.change is None:
         raise RuntimeError("The command needs a change, but the engine has sent none.")
-    return change
+    return activation.change

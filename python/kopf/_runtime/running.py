@@ -31,7 +31,7 @@ from kopf._objects.resources import make_resource
 from kopf._runtime import banner, handler_checks, posting
 from kopf._runtime.activities import Activities, serialize_all
 from kopf._runtime.admission import Admission, WebhookServerTask
-from kopf._runtime.bridge import Bridge, Engine, PeeringWritten, StatusServer, __version__
+from kopf._runtime.bridge import AdmissionReview, Bridge, Engine, PeeringWritten, StatusServer, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.engine_failures import Failure, to_exception
 from kopf._runtime.errors import OperationalError
@@ -335,7 +335,7 @@ class OperatorRunner:
             indices=self._indexers.indices,
             invoker=self._invoker,
         )
-        dispatcher.review = admission.receive
+        dispatcher.request_handlers[AdmissionReview] = admission.receive
         events = posting.EventQueue(engine.post)
         dispatcher.set_context(events)
         bridge.open()

@@ -16,7 +16,7 @@ from kopf._intents.registries import ChangingRegistry
 from kopf._intents.selectors import NamespacePattern
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
-from kopf._runtime import bridge, custom_selectors, custom_storages
+from kopf._runtime import bridge, custom_selectors
 from kopf._runtime.command_executor import CommandExecutor, Results
 from kopf._runtime.context import (
     event_queue_loop_var,
@@ -85,14 +85,14 @@ class TaskDispatcher:
         """Whether `cancel` does not wait for the tasks."""
         self._tracker = work_tracker_var.get()
         self._loop = asyncio.get_running_loop()
-        self._executor = CommandExecutor(
+        self._command_functions = CommandExecutor(
             handlers=handlers,
             prepared_handlers=self.prepared_handlers,
             settings=settings,
             lifecycle=lifecycle,
             indexers=indices,
             invoker=invoker,
-        )
+        ).functions()
         self._daemons = Daemons(
             handlers=handlers,
             prepared_handlers=self.prepared_handlers,
@@ -113,7 +113,6 @@ class TaskDispatcher:
             bridge.ObjectDeleted: self._forget_object,
             bridge.ApplyPatchFns: self._apply_patch_fns,
             bridge.Login: self._receive_login,
-            bridge.AdmissionReview: lambda review: self.review(review),
             bridge.MatchResources: functools.partial(custom_selectors.match_resources, handlers=handlers),
             bridge.Probe: self._receive_probe,
             bridge.EngineStopped: self._engine_stopped,
@@ -122,8 +121,6 @@ class TaskDispatcher:
         """The handlers of the engine's requests, by the types of the requests."""
         self.complete: Callable[[bridge.CompletableItem], None] = lambda _: None
         """Sends a host task with its reply to the engine."""
-        self.review: Callable[[bridge.AdmissionReview], None] = lambda _: None
-        """Handles an admission review."""
 
     def _make_reconcilers(
         self, memos: MemoRegistry, indices: Indexers, invoker: Invoker
@@ -216,41 +213,22 @@ class TaskDispatcher:
         results: list[Any] = []
         handling_var.set(activation)
         try:
-            event_results: Results = []
-            change_results: Results = []
+            handler_results: Results = []
+            command_type = None
             for command in activation.commands:
                 if cycle.cancelled:
                     return  # the previous handler has suppressed it, and the engine does not wait
                 if results:
                     retry_var.set(None)  # the previous command has called a handler
-                if type(command) is bridge.CallIndexers:
-                    results.append(await self._executor.call_indexers(command, cycle))
-                    continue
-                if type(command) is bridge.CallEventHandler:
-                    call = self._executor.call_event_handler(command, cycle, event_results)
-                    results.append((await call).outcome if call is not None else None)
-                    continue
-                if event_results:
-                    cycle.store_results(event_results)
-                    event_results = []
-                if type(command) is bridge.CallChangeHandler:
-                    change = activation.change
-                    outcome = self._executor.call_change_handler(command, cycle, change, change_results)
-                    results.append(await outcome)
-                elif type(command) is bridge.FilterDaemons:
-                    results.append(self._executor.filter_daemons(command, cycle))
-                elif type(command) is bridge.FilterHandlers:
-                    results.append(self._executor.filter_handlers(command, cycle, activation.change))
-                elif type(command) is bridge.SelectHandlers:
-                    results.append(self._executor.select_handlers(command, cycle, activation.change))
-                elif type(command) is bridge.FetchState:
-                    results.append(custom_storages.fetch_state(command, cycle, self._settings))
-                elif type(command) is bridge.StoreState:
-                    custom_storages.store_state(command, cycle, self._settings)
-                    results.append(None)
-            for handler_results in (event_results, change_results):
-                if handler_results:
-                    cycle.store_results(handler_results)
+                    if handler_results and type(command) is not command_type:
+                        # Filters see the patch with the results of all event handlers.
+                        cycle.store_results(handler_results)
+                        handler_results = []
+                command_type = type(command)
+                execute = self._command_functions[command_type]
+                results.append(await execute(command, activation, cycle, handler_results))
+            if handler_results:
+                cycle.store_results(handler_results)
             self._complete(activation, cycle, results, None)
         except asyncio.CancelledError as e:
             # Otherwise, the function has awaited a cancelled future: the cycle continues.

@@ -85,7 +85,7 @@ class Rig:
         admission = reviews.Admission(
             self.engine, prepared_handlers=dispatcher.prepared_handlers, indices={}, **common
         )
-        dispatcher.review = admission.receive
+        dispatcher.request_handlers[native.AdmissionReview] = admission.receive
         self.bridge = Bridge(self.engine, dispatcher.request_handlers, loop)
         dispatcher.set_context()
         self.bridge.open()
