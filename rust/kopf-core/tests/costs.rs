@@ -10,7 +10,7 @@ mod sim;
 use allocation_counter::{AllocationInfo, measure};
 use kopf_core::activation::{Command, CommandResult, Completion};
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Cycle, CycleEvent, CycleInput, Effect, EffectResult, OperatorConfig};
+use kopf_core::cycle::{Cycle, CycleInput, Effect, EffectResult, OperatorConfig, QueuedEvent};
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::handling::attempt::CallResult;
@@ -72,10 +72,9 @@ fn handled_objects_are_recognised_with_few_allocations() {
     let memory = ObjectMemory { fully_handled_once: true, ..ObjectMemory::default() };
     let info = measure(|| {
         let moment = CycleInput { now: simulation.now, entropy: 0, view_age: ViewAge::Consistent };
-        let observation =
-            CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued: false };
-        let (_, next) =
-            Cycle::open(observation, &memory, Arc::clone(&resource_handlers), Arc::clone(&config), moment);
+        let event = QueuedEvent::of(EventType::Modified, Arc::clone(&object));
+        let (resource_handlers, config) = (Arc::clone(&resource_handlers), Arc::clone(&config));
+        let (_, next) = Cycle::open(&event, memory.clone(), resource_handlers, config, moment);
         assert!(matches!(next, Effect::Done(decision) if decision.patch.is_empty()));
     });
     expect("a cycle with nothing to do", &info, 6, 700);
@@ -93,11 +92,10 @@ fn creations_are_handled_with_few_allocations() {
     let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
     let info = measure(|| {
         let moment = CycleInput { now: simulation.now, entropy: 0, view_age: ViewAge::Consistent };
-        let observation =
-            CycleEvent { event: EventType::Added, object: Arc::clone(&object), requeued: false };
+        let event = QueuedEvent::of(EventType::Added, Arc::clone(&object));
         let (resource_handlers, config) = (Arc::clone(&resource_handlers), Arc::clone(&config));
         let (mut cycle, mut next) =
-            Cycle::open(observation, &ObjectMemory::default(), resource_handlers, config, moment);
+            Cycle::open(&event, ObjectMemory::default(), resource_handlers, config, moment);
         loop {
             let Effect::Run(script) = next else { break };
             let results = script.commands.iter().map(|command| match command {

@@ -24,6 +24,7 @@ mod final_progress;
 mod foreign_write;
 mod handle;
 mod obstacle;
+mod queued_event;
 mod rejected;
 mod reversals;
 #[cfg(test)]
@@ -53,17 +54,7 @@ use crate::time::Timestamp;
 use std::sync::Arc;
 
 pub use obstacle::ChangeObstacle;
-
-/// The event that a cycle decides about.
-#[derive(Debug)]
-pub struct CycleEvent {
-    /// The type of the watch event.
-    pub event: EventType,
-    /// The state of the object.
-    pub object: Arc<Object>,
-    /// There is no new watch event: a delay is over, and the last known state is handled again. Event handlers are not called.
-    pub requeued: bool,
-}
+pub use queued_event::QueuedEvent;
 
 /// The handlers and the settings of the operator.
 #[derive(Clone, Debug)]
@@ -236,30 +227,30 @@ enum Phase {
 impl Cycle {
     /// Starts a cycle.
     pub fn open(
-        observation: CycleEvent,
-        memory: &ObjectMemory,
+        event: &QueuedEvent,
+        memory: ObjectMemory,
         resource_handlers: Arc<ResourceHandlers>,
         config: Arc<OperatorConfig>,
         moment: CycleInput,
     ) -> (Self, Effect) {
         let mut known_comparison = None;
-        let overlay = match observation.event {
+        let overlay = match event.kind {
             EventType::Deleted => None,
             _ => memory.overlay(
-                &observation.object,
+                &event.object,
                 moment.view_age,
                 &config.settings,
                 &resource_handlers,
                 &mut known_comparison,
             ),
         };
-        let received = Arc::clone(&observation.object);
+        let received = Arc::clone(&event.object);
         let restarted = overlay.as_ref().and_then(|overlay| overlay.restarted.clone());
         let is_restarted = restarted.is_some();
         let persistence = &config.settings.persistence;
         let known = || {
             Some(memory.pending_state.as_ref()?.observed_essences(
-                &observation.object,
+                &event.object,
                 persistence,
                 &resource_handlers,
             ))
@@ -271,22 +262,22 @@ impl Cycle {
             overlay.as_ref().and_then(|overlay| overlay.rejected_patch.clone()).map(Box::new);
         let urgent = overlay.as_ref().is_some_and(|overlay| overlay.urgent);
         let (object, missing_patch, missing_final_progress) = overlay
-            .map_or((observation.object, Map::new(), Map::new()), |it| {
+            .map_or((Arc::clone(&received), Map::new(), Map::new()), |it| {
                 (it.object, it.missing_patch, it.final_progress)
             });
         let mut cycle = Self {
-            event: observation.event,
+            event: event.kind,
             object,
             received,
-            requeued: observation.requeued,
-            memory: memory.clone(),
+            requeued: event.requeued,
+            fns: memory.remaining_fns,
+            memory,
             resource_handlers,
             config,
             moment,
             log_messages: Vec::new(),
             handling: None,
             patch: Patch::default(),
-            fns: memory.remaining_fns,
             initial_patch: None,
             finalizer: None,
             cause: None,

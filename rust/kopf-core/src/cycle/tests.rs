@@ -31,13 +31,13 @@ fn open_object(
     let resource_handlers =
         Arc::new(registry.handlers_of(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
     let config = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
-    let observation = CycleEvent { event: EventType::Added, object, requeued: false };
+    let event = QueuedEvent::of(EventType::Added, object);
     let moment = CycleInput {
         now: Timestamp::from_micros(NOW),
         entropy: 0,
         view_age: crate::persistence::consistency::ViewAge::Consistent,
     };
-    Cycle::open(observation, &ObjectMemory::default(), resource_handlers, config, moment)
+    Cycle::open(&event, ObjectMemory::default(), resource_handlers, config, moment)
 }
 
 fn complete(cycle: &mut Cycle, results: Vec<CommandResult>) -> Effect {

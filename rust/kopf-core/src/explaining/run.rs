@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Answer, Host, Question, Subject};
 use crate::activation::{Activation, Command, CommandResult, Completion, FilterResult};
 use crate::cause::EventType;
-use crate::cycle::{Cycle, CycleEvent, CycleInput, Effect, EffectResult, OperatorConfig};
+use crate::cycle::{Cycle, CycleInput, Effect, EffectResult, OperatorConfig, QueuedEvent};
 use crate::daemon::{self, DesiredDaemons};
 use crate::handler::filters::{FilterVerdict, on_object};
 use crate::handler::registry::ResourceHandlers;
@@ -53,9 +53,9 @@ impl<'r> Run<'r> {
         if !handlers.changing.is_empty() {
             memory.observe(&subject.object, &*config.settings, handlers);
         }
-        let event = CycleEvent { event: subject.event, object: Arc::clone(&subject.object), requeued: false };
+        let event = QueuedEvent::of(subject.event, Arc::clone(&subject.object));
         let input = CycleInput { now: subject.now, entropy: 0, view_age: ViewAge::Consistent };
-        let (cycle, next) = Cycle::open(event, &memory, Arc::clone(handlers), Arc::clone(config), input);
+        let (cycle, next) = Cycle::open(&event, memory, Arc::clone(handlers), Arc::clone(config), input);
         Self {
             subject,
             handlers,

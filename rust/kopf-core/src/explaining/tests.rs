@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::activation::{Activation, Command, CommandResult, Completion, FilterResult};
-use crate::cycle::{Cycle, CycleEvent, CycleInput, Effect, EffectResult};
+use crate::cycle::{Cycle, CycleInput, Effect, EffectResult, QueuedEvent};
 use crate::daemon::{self, DaemonDiff};
 use crate::handler::filters::obstacle::Filter;
 use crate::handler::lifecycle::Lifecycle;
@@ -101,9 +101,9 @@ impl Situation {
         memory.observe(&object, &*config.settings, &handlers);
         let now = Timestamp::from_micros(NOW);
         let registry = Arc::clone(&config.registry);
-        let event = CycleEvent { event: self.event, object, requeued: false };
+        let event = QueuedEvent::of(self.event, object);
         let input = CycleInput { now, entropy: 0, view_age: ViewAge::Consistent };
-        let (mut cycle, mut effect) = Cycle::open(event, &memory, handlers, config, input);
+        let (mut cycle, mut effect) = Cycle::open(&event, memory, handlers, config, input);
         let host = self.host();
         let mut called = Vec::new();
         loop {

@@ -32,39 +32,13 @@ use crate::persistence::memory::{Accepted, ObjectMemory};
 use crate::time::Timestamp;
 use std::sync::Arc;
 
+pub use crate::cycle::QueuedEvent;
 pub use log::{WorkerLog, WorkerMessage};
 pub use queue::{NextAction, OperatorState, Reaction, SleepKind, Transition};
 pub use running::{CycleEffect, RunningCycle};
 pub use write_result::{DecidedWrite, DecisionResult, Finished};
 
 use queue::Queue;
-
-/// An event in the queue of its object.
-#[derive(Clone, Debug)]
-pub struct QueuedEvent {
-    /// The type of the event.
-    pub kind: EventType,
-    /// The new state, as received.
-    pub object: Arc<Object>,
-    /// Not a watch event: a delay is over, and the last state is handled again.
-    pub requeued: bool,
-    /// The indices already contain the object.
-    pub indexed: bool,
-    /// When it was received, if it could not be handled at once.
-    pub arrived: Option<Timestamp>,
-}
-
-impl QueuedEvent {
-    /// A watch event.
-    pub fn of(kind: EventType, object: Arc<Object>) -> Self {
-        Self { kind, object, requeued: false, indexed: false, arrived: None }
-    }
-
-    /// The state of an object to be handled again without a watch event.
-    pub fn requeued(object: Arc<Object>) -> Self {
-        Self { requeued: true, ..Self::of(EventType::Modified, object) }
-    }
-}
 
 /// Whether the derived label selector of the watch matches an object.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use super::{CycleStart, ObjectWorker, QueuedEvent};
 use crate::activation::log::LogMessage;
 use crate::activation::{Activation, Command, CommandResult, Completion};
 use crate::cause::Reason;
-use crate::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
+use crate::cycle::{Cycle, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
 use crate::daemon::DesiredDaemons;
 use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::handling::cause_id::Handling;
@@ -56,9 +56,7 @@ impl RunningCycle {
     ) -> Self {
         let CycleStart { event, memory, view_age, index_pass } = start;
         let moment = CycleInput { now, entropy: id, view_age };
-        let observation =
-            CycleEvent { event: event.kind, object: Arc::clone(&event.object), requeued: event.requeued };
-        let (cycle, next) = Cycle::open(observation, &memory, resource_handlers, config, moment);
+        let (cycle, next) = Cycle::open(&event, memory, resource_handlers, config, moment);
         Self {
             id,
             cycle,

@@ -5,7 +5,7 @@ use super::LAST;
 use crate::activation::log::LogMessage;
 use crate::activation::{Command, CommandResult, Completion};
 use crate::cause::EventType;
-use crate::cycle::{Cycle, CycleEvent, CycleInput, Decision, Effect, EffectResult, OperatorConfig};
+use crate::cycle::{Cycle, CycleInput, Decision, Effect, EffectResult, OperatorConfig, QueuedEvent};
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::Registry;
 use crate::handling::attempt::CallResult;
@@ -128,13 +128,13 @@ impl Scene {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
         let now = self.now;
         let input = CycleInput { now, entropy: 0, view_age: self.view_age };
-        let observation = CycleEvent { event: EventType::Modified, object: Arc::clone(&object), requeued };
+        let event = QueuedEvent { requeued, ..QueuedEvent::of(EventType::Modified, Arc::clone(&object)) };
         let settings = Arc::clone(&self.config.settings);
         let temporary = |delay| CallResult::Temporary { message: "boo".to_owned(), delay: Some(delay) };
         let raised = self.fails.map_or(CallResult::Nothing, temporary);
         self.memory.observe(&object, &settings, &self.handlers);
         let (handlers, config) = (Arc::clone(&self.handlers), Arc::clone(&self.config));
-        let (mut cycle, mut next) = Cycle::open(observation, &self.memory, handlers, config, input);
+        let (mut cycle, mut next) = Cycle::open(&event, self.memory.clone(), handlers, config, input);
         let object = Arc::clone(cycle.object());
         loop {
             next = match next {
