@@ -445,7 +445,7 @@ class CallReconciler:
     def started(self) -> int: ...
     @property
     def runtime(self) -> float: ...
-    def answer(
+    def reply(
         self,
         result: str,
         delay: float | None = None,
@@ -800,7 +800,7 @@ class Engine:
     ) -> Engine: ...
     def start(self) -> None: ...
     def configure(self, settings: dict[str, Any]) -> None: ...
-    def client(self) -> Client:
+    def client(self) -> ApiClient:
         """The API client with the engine's connections; it ends with the engine."""
 
     def cache(self, number: int) -> CacheReader:
@@ -842,7 +842,7 @@ class Engine:
     def post(self, events: list[tuple[dict[str, Any], str, str, str, list[float]]]) -> None: ...
 
 @final
-class Request:
+class ApiRequest:
     """A request of the API client."""
 
     def __new__(
@@ -858,7 +858,7 @@ class Request:
         query: list[tuple[str, str]] = ...,
         guarded: bool = False,
         metadata_only: bool = False,
-    ) -> Request: ...
+    ) -> ApiRequest: ...
     @staticmethod
     def raw(
         method: str,
@@ -867,11 +867,11 @@ class Request:
         body: Any = None,
         content_type: str | None = None,
         accept: str | None = None,
-    ) -> Request: ...
+    ) -> ApiRequest: ...
     @staticmethod
-    def resolve(kind: str) -> Request: ...
+    def resolve(kind: str) -> ApiRequest: ...
     @staticmethod
-    def resources() -> Request: ...
+    def resources() -> ApiRequest: ...
     @staticmethod
     def access(
         verb: str,
@@ -880,9 +880,9 @@ class Request:
         namespace: str | None = None,
         *,
         subresource: str | None = None,
-    ) -> Request: ...
+    ) -> ApiRequest: ...
     @staticmethod
-    def apply_children(owner: Any, children: list[Any], options: dict[str, Any]) -> Request: ...
+    def apply_children(owner: Any, children: list[Any], options: dict[str, Any]) -> ApiRequest: ...
 
 @final
 class AppliedChildren:
@@ -916,7 +916,7 @@ class RequestOptions:
     ) -> RequestOptions: ...
 
 @final
-class Response:
+class ApiResponse:
     """A response."""
 
     @property
@@ -1045,7 +1045,7 @@ class ComputeKeys:
     def complete(self, computed: list[tuple[str, list[Any]]]) -> None: ...
 
 @final
-class Client:
+class ApiClient:
     """The API client."""
 
     @staticmethod
@@ -1056,18 +1056,18 @@ class Client:
         credentials: list[tuple[str, dict[str, Any]]] | None = None,
         kubeconfig: str | None = None,
         context: str | None = None,
-    ) -> Client: ...
-    def execute(self, request: Request, options: RequestOptions) -> Any:
+    ) -> ApiClient: ...
+    def execute(self, request: ApiRequest, options: RequestOptions) -> Any:
         """Block the thread until the outcome."""
 
     def start(
-        self, request: Request, options: RequestOptions, queue: ResponseQueue, ticket: int
+        self, request: ApiRequest, options: RequestOptions, queue: ResponseQueue, ticket: int
     ) -> RunningCall: ...
     def watch(
-        self, request: Request, options: RequestOptions, *, initial: bool, timeout: float | None = None
+        self, request: ApiRequest, options: RequestOptions, *, initial: bool, timeout: float | None = None
     ) -> UserStream | CallFailure: ...
     def logs(
-        self, request: Request, options: RequestOptions, *, timestamps: bool
+        self, request: ApiRequest, options: RequestOptions, *, timestamps: bool
     ) -> UserStream | CallFailure: ...
     def take_logs(self) -> list[Log]: ...
     def close(self) -> None: ...

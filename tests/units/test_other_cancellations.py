@@ -35,10 +35,8 @@ class Call:
     def take_object(self):
         return self.object
 
-    def answer(self, *args):
+    def reply(self, *args):
         self.answers.append(args)
-
-    reply = answer
 
 
 async def fn(**_):

@@ -30,7 +30,7 @@ class Job:
         self.object = bridge.Object.decode(TEXT)
         self.answers = []
 
-    def answer(self, *args):
+    def reply(self, *args):
         self.answers.append(args)
 
 

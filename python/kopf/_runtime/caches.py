@@ -361,13 +361,13 @@ class OperatorCaches:
         """The handlers of the engine's requests, by the types of the requests."""
         return {bridge.ComputeKeys: self._compute_keys}
 
-    def _compute_keys(self, job: bridge.ComputeKeys) -> None:
+    def _compute_keys(self, host_task: bridge.ComputeKeys) -> None:
         """Call the functions that compute keys of an object; a failed one computes none."""
-        declaration = self._declarations[job.cache - self._first]
+        declaration = self._declarations[host_task.cache - self._first]
         inspected = InspectedObject(
-            job.object,
-            uid=job.object.uid or "",
-            resource=job.resource,
+            host_task.object,
+            uid=host_task.object.uid or "",
+            resource=host_task.resource,
             memos=self._memos,
             settings=self._settings,
             indices=self._indices,
@@ -376,21 +376,27 @@ class OperatorCaches:
         computed: list[tuple[str, list[Any]]] = []
         for name, source in declaration.by.items():
             if callable(source):
-                computed.append((name, self._call(job, declaration.id, name, source, kwargs)))
+                computed.append((name, self._call(host_task, declaration.id, name, source, kwargs)))
         inspected.close()
-        job.complete(computed)
+        host_task.complete(computed)
 
     def _call(
-        self, job: bridge.ComputeKeys, id: str, name: str, fn: Callable[..., Any], kwargs: Mapping[str, Any]
+        self,
+        host_task: bridge.ComputeKeys,
+        id: str,
+        name: str,
+        fn: Callable[..., Any],
+        kwargs: Mapping[str, Any],
     ) -> list[Any]:
-        failure = (job.cache, name, job.object.uid)
+        failure = (host_task.cache, name, host_task.object.uid)
         try:
             keys = bridge.json_copy(_listed(fn(**kwargs)))
         except ENDING_ERRORS:
             raise
         except BaseException as e:
             if self._failures.add(failure):
-                key = f"{name!r} of {full_name(job.object.namespace, job.object.name)} in the cache {id!r}"
+                object_name = full_name(host_task.object.namespace, host_task.object.name)
+                key = f"{name!r} of {object_name} in the cache {id!r}"
                 logger.exception(f"The key {key} cannot be computed: {message_of(e)}")
             return []
         self._failures.discard(failure)

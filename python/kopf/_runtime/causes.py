@@ -147,7 +147,7 @@ class LazyDaemonCause(_LazyCause, DaemonCause):
 class LazyReconcilingCause(LazyDaemonCause):
     """The cause of one call of a reconciler."""
 
-    run: Any = LazyAttribute("job", convert=attrgetter("run"))
+    run: Any = LazyAttribute("host_task", convert=attrgetter("run"))
 
     def arguments(self) -> dict[str, Any]:
         """Make the arguments of the function, with those that only reconcilers have."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kopf._intents import serialization
 from kopf._intents.settings import OperatorSettings
-from kopf._runtime.bridge import Client, Engine, __version__
+from kopf._runtime.bridge import ApiClient, Engine, __version__
 from kopf._runtime.causes import LazyReconcilingCause
 from kopf._runtime.context import cause_var
 
@@ -49,7 +49,7 @@ class OperatorApi:
         self._settings = settings
         self._authenticate = authenticate
         self._engine: Engine | None = None
-        self._client: Client | None = None
+        self._client: ApiClient | None = None
         self._lock = threading.Lock()
 
     def attach(self, engine: Engine) -> None:
@@ -108,11 +108,11 @@ class OperatorApi:
             run=cause.run if isinstance(cause, LazyReconcilingCause) else None,
         )
 
-    async def _open(self) -> Client:
+    async def _open(self) -> ApiClient:
         if self._engine is not None:
             return self._engine.client()
         iterated: serialization.Iterated = {}
-        return Client.connect(
+        return ApiClient.connect(
             agent=f"kopf/{__version__}",
             settings=serialization.serialize_settings(self._settings, iterated),
             credentials=await self._authenticate(),

@@ -46,60 +46,62 @@ class ObjectInspector:
         self._indices = indices
         self._failures = RepeatedFailures()
 
-    def inspect(self, job: InspectObject) -> None:
+    def inspect(self, host_task: InspectObject) -> None:
         """Call the functions of a declaration: filters, `changed`, `map`."""
-        prepared = self._prepared_handlers[job.handler]
+        prepared = self._prepared_handlers[host_task.handler]
         handler = prepared.handler
         assert isinstance(handler, ReconcilingHandler)
         inspected = InspectedObject(
-            job.object,
-            uid=job.object.uid or "",
-            resource=job.resource,
+            host_task.object,
+            uid=host_task.object.uid or "",
+            resource=host_task.resource,
             memos=self._memos,
             settings=self._settings,
             indices=self._indices,
         )
         with contextlib.closing(inspected):
             cause = inspected.spawning_cause()
-            related = None if job.related is None else (*handler.owns, *handler.watches)[job.related]
+            related = None
+            if host_task.related is not None:
+                related = (*handler.owns, *handler.watches)[host_task.related]
             declared = handler if related is None else filters_of(related)
             try:
                 matches = matching.match(declared, cause)
             except ENDING_ERRORS:
                 raise
             except BaseException as e:
-                self._report(job, f"A filter of {handler} has failed: {message_of(e)}", e)
-                return job.complete(None, [])
+                self._report(host_task, f"A filter of {handler} has failed: {message_of(e)}", e)
+                return host_task.complete(None, [])
             changed = handler.changed if related is None else related.changed
             functions, error = hash_values(changed, cause.kwargs)
             if error is None:
-                self._failures.discard(_failure_key(job))
+                self._failures.discard(_failure_key(host_task))
             else:
                 self._report(
-                    job, f"A function in changed= of {handler} has failed: {message_of(error)}", error
+                    host_task, f"A function in changed= of {handler} has failed: {message_of(error)}", error
                 )
             if not isinstance(related, Watched) or related.map is None or not matches:
-                return job.complete(matches, functions)
+                return host_task.complete(matches, functions)
             try:
                 mapped = related.map(**cause.kwargs)
                 if mapped is EVERYTHING:
-                    return job.complete(matches, functions, everything=True)
-                job.complete(matches, functions, list(primaries_of(mapped, job.object.namespace)))
+                    return host_task.complete(matches, functions, everything=True)
+                host_task.complete(matches, functions, list(primaries_of(mapped, host_task.object.namespace)))
             except ENDING_ERRORS:
                 raise
             except BaseException as e:
                 inspected.logger.exception(f"The map of {handler} has failed: {message_of(e)}")
-                job.complete(matches, functions)
+                host_task.complete(matches, functions)
 
-    def _report(self, job: InspectObject, text: str, error: BaseException) -> None:
+    def _report(self, host_task: InspectObject, text: str, error: BaseException) -> None:
         """Log an error of a declaration's function, once per object."""
-        if self._failures.add(_failure_key(job)):
-            logger = ObjectLogger(body=Body(job.object), settings=self._settings)
+        if self._failures.add(_failure_key(host_task)):
+            logger = ObjectLogger(body=Body(host_task.object), settings=self._settings)
             logger.error(FrameworkMessage(text), exc_info=error)
 
 
-def _failure_key(job: InspectObject) -> tuple[int, int | None, str | None]:
-    return (job.handler, job.related, job.object.uid)
+def _failure_key(host_task: InspectObject) -> tuple[int, int | None, str | None]:
+    return (host_task.handler, host_task.related, host_task.object.uid)
 
 
 def hash_values(

@@ -57,7 +57,7 @@ class ReconcilerCall:
 
     def __init__(
         self,
-        job: bridge.CallReconciler,
+        host_task: bridge.CallReconciler,
         prepared: PreparedHandler,
         *,
         settings: OperatorSettings,
@@ -69,11 +69,11 @@ class ReconcilerCall:
         handler = prepared.handler
         assert isinstance(handler, ReconcilingHandler)
         self.handler = handler
-        self.job = job
+        self.host_task = host_task
         self.prepared = prepared
-        self.resource = job.resource
-        self.object = job.object
-        self.body = Body(job.object)
+        self.resource = host_task.resource
+        self.object = host_task.object
+        self.body = Body(host_task.object)
         self.indices = indices
         self.logger = ObjectLogger(body=self.body, settings=settings)
         self.patch = Patch(None, body=self.body)
@@ -88,12 +88,12 @@ class ReconcilerCall:
         self._memos = memos
         self.children: Children | None = None
         if handler.reads_children:
-            self.children = Children(handler.owns, readers, job.uid, job.object.namespace)
+            self.children = Children(handler.owns, readers, host_task.uid, host_task.object.namespace)
 
     @property
     def memo(self) -> Any:
         """The memo of the object."""
-        return self._memos.get(self.job.uid)
+        return self._memos.get(self.host_task.uid)
 
     @property
     def stopped(self) -> Any:
@@ -102,12 +102,12 @@ class ReconcilerCall:
 
     def add_arguments(self, arguments: dict[str, Any]) -> None:
         """Add the arguments that only reconcilers have, and those of the attempt."""
-        job = self.job
+        host_task = self.host_task
         arguments["param"] = self.handler.param
-        arguments["retry"] = job.retry
-        arguments["started"] = EPOCH + datetime.timedelta(0, 0, job.started)
-        arguments["runtime"] = datetime.timedelta(0, job.runtime)
-        arguments["deleting"] = job.deleting
+        arguments["retry"] = host_task.retry
+        arguments["started"] = EPOCH + datetime.timedelta(0, 0, host_task.started)
+        arguments["runtime"] = datetime.timedelta(0, host_task.runtime)
+        arguments["deleting"] = host_task.deleting
         arguments["conditions"] = self.conditions
         if self.children is not None:
             arguments["children"] = self.children
@@ -166,24 +166,24 @@ class Reconcilers:
         tasks = {call.task for call in self._calls.values() if call.task is not None}
         self._invoker.pool.abandon(tasks)
 
-    def _call_reconciler(self, job: bridge.CallReconciler) -> None:
+    def _call_reconciler(self, host_task: bridge.CallReconciler) -> None:
         tracker = self._tracker
         waiter = None
-        prepared = self._prepared_handlers[job.handler]
-        name = f"{prepared.label} of {full_name(job.object.namespace, job.object.name)}"
+        prepared = self._prepared_handlers[host_task.handler]
+        name = f"{prepared.label} of {full_name(host_task.object.namespace, host_task.object.name)}"
         if tracker is not None:
-            tracker.work_started(job.run, name)
+            tracker.work_started(host_task.run, name)
             if tracker.clock is not None:
-                report = functools.partial(self._report_running, job.run, name)
-                waiter = VirtualWait(tracker, tracker.clock, job.run, report)
-        call = self._calls[job.run] = ReconcilerCall(
-            job,
+                report = functools.partial(self._report_running, host_task.run, name)
+                waiter = VirtualWait(tracker, tracker.clock, host_task.run, report)
+        call = self._calls[host_task.run] = ReconcilerCall(
+            host_task,
             prepared,
             settings=self._settings,
             memos=self._memos,
             indices=self._indices,
             waiter=waiter,
-            readers=self._invoker.children.get(job.handler, ()),
+            readers=self._invoker.children.get(host_task.handler, ()),
         )
         context = contextvars.copy_context()
         context.run(cause_var.set, call.cause)
@@ -224,7 +224,7 @@ class Reconcilers:
             kwargs = call.cause.arguments()
             if invoker.api is not None and "api" not in kwargs:
                 kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
-            invoker.enter_call(prepared, call.job.retry)
+            invoker.enter_call(prepared, call.host_task.retry)
             fn = invoker.begin_call(prepared)
             invoker.running[call] = (call.handler, call.logger, time.monotonic())
             if prepared.is_async:
@@ -348,23 +348,23 @@ class Reconcilers:
         patch = call.patch
         if patch or conditions is not None:
             changed = _without_equal(patch, call.body) or None
-            call.job.answer(result, delay, changed, bool(patch.fns), conditions)
+            call.host_task.reply(result, delay, changed, bool(patch.fns), conditions)
         else:
-            call.job.answer(result, delay)
+            call.host_task.reply(result, delay)
         call.is_answered = True
         call.task = None
-        self._complete(call.job)
+        self._complete(call.host_task)
         if self._tracker is not None:
-            self._tracker.reply_sent(call.job.run)
+            self._tracker.reply_sent(call.host_task.run)
 
-    def _stop_reconciler(self, job: bridge.StopReconciler) -> None:
-        call = self._calls.get(job.run)
+    def _stop_reconciler(self, host_task: bridge.StopReconciler) -> None:
+        call = self._calls.get(host_task.run)
         if call is None or call.is_answered:
             return
-        call.stopper.set(DaemonStoppingReason(job.reasons))
-        if job.cancel is not None:
-            call.cancellation = job.cancel
-            if job.cancel == "timeout" and not call.prepared.is_async:
+        call.stopper.set(DaemonStoppingReason(host_task.reasons))
+        if host_task.cancel is not None:
+            call.cancellation = host_task.cancel
+            if host_task.cancel == "timeout" and not call.prepared.is_async:
                 # The call ends with its thread, which may never end.
                 text = f"{call.prepared.label} failed temporarily: {self._timeout_error(call)}"
                 rest = " Its thread cannot be stopped: the object is reconciled again after its end."
@@ -372,14 +372,14 @@ class Reconcilers:
             if call.task is not None:
                 call.task.cancel()
 
-    def _end_call(self, job: bridge.ReconcilerEnded) -> None:
-        call = self._calls.pop(job.run, None)
+    def _end_call(self, host_task: bridge.ReconcilerEnded) -> None:
+        call = self._calls.pop(host_task.run, None)
         if call is not None:
             call.stopper.set(DaemonStoppingReason.DONE)
             call.close()
         if self._tracker is not None:
-            self._tracker.work_finished(job.run)
-            self._tracker.daemon_waiting(job.run)
+            self._tracker.work_finished(host_task.run)
+            self._tracker.daemon_waiting(host_task.run)
 
 
 def _reason_of(error: BaseException) -> str:

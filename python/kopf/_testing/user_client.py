@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kopf._objects.credentials import ConnectionInfo
 
 if TYPE_CHECKING:
-    from kopf._runtime.bridge import Client
+    from kopf._runtime.bridge import ApiClient
     from kopf._runtime.client.api import Api
     from kopf._runtime.client.sync_api import SyncApi
 
@@ -20,9 +20,9 @@ class UserClient:
     def __init__(self, info: ConnectionInfo) -> None:
         super().__init__()
         self._info = info
-        self._client: Client | None = None
+        self._client: ApiClient | None = None
 
-    def _open(self) -> Client:
+    def _open(self) -> ApiClient:
         from kopf._runtime.client.connecting import open_client
 
         if self._client is None:

@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 
 /// One call of an index function.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct IndexerCall {
     /// Whether its callable filters are evaluated first. If they do not match, the function is not called.
     pub guarded: bool,
     /// The attempt of the function, with its limits.
@@ -29,7 +29,7 @@ pub struct Call {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IndexPass {
     /// The functions to call, in this order.
-    pub calls: Vec<Call>,
+    pub calls: Vec<IndexerCall>,
     /// The functions whose indices drop the object, unless another function with the same id is called.
     pub excluded: Vec<usize>,
 }
@@ -74,7 +74,7 @@ impl Indexing {
         for &index in &resource_handlers.indexing {
             let Some(handler) = handlers.get(index) else { continue };
             // A function is called once per id. A guarded call may turn out to be skipped, so it does not count.
-            let is_same = |call: &Call| {
+            let is_same = |call: &IndexerCall| {
                 let called = handlers.get(call.attempt.handler);
                 !call.guarded && called.is_some_and(|one| one.key == handler.key && one.id == handler.id)
             };
@@ -87,7 +87,7 @@ impl Indexing {
                 }
                 verdict => {
                     let attempt = self.attempt(index, handler, settings, now);
-                    pass.calls.push(Call { guarded: verdict == FilterVerdict::Ask, attempt });
+                    pass.calls.push(IndexerCall { guarded: verdict == FilterVerdict::Ask, attempt });
                 }
             }
         }

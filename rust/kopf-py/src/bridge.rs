@@ -40,7 +40,7 @@ pub(crate) enum HostItem {
     /// A log record.
     Log(LogRecord),
     /// The engine has ended; with a failure, unless it was stopped. It is the last item.
-    Finished(Option<Failure>),
+    EngineStopped(Option<Failure>),
 }
 
 impl HostItem {
@@ -53,8 +53,9 @@ impl HostItem {
             HostTask::GetInitialDelay(task) => Some(Arc::clone(&task.object)),
             HostTask::ApplyPatchFns(task) => Some(Arc::clone(&task.object)),
             HostTask::ObjectUpdated { object, .. } => Some(Arc::clone(object)),
-            HostTask::Reconcile(task) => task.object().cloned(),
-            HostTask::CacheKeys(task) => Some(Arc::clone(&task.object)),
+            HostTask::CallReconciler(task) => Some(Arc::clone(&task.object)),
+            HostTask::InspectObject(task) => Some(Arc::clone(&task.object)),
+            HostTask::ComputeKeys(task) => Some(Arc::clone(&task.object)),
             _ => None,
         }
     }
@@ -237,8 +238,8 @@ impl Host for HostQueue {
     }
 
     /// Adds the last item.
-    fn finished(&self, failure: Option<Failure>) {
-        self.put(HostItem::Finished(failure));
+    fn engine_stopped(&self, failure: Option<Failure>) {
+        self.put(HostItem::EngineStopped(failure));
     }
 }
 

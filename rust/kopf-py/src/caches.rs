@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use kopf_core::caches::{CacheChangeKind, Query};
 use kopf_core::json::path::FieldPath;
 use kopf_core::json::value::Value;
-use kopf_core::object::Object;
-use kopf_engine::caches::{Cache, CacheChanges, NotReady};
+use kopf_core::object;
+use kopf_engine::caches::{self, Cache, NotReady};
 use kopf_engine::operator::Operator;
 use pyo3::exceptions::{PyLookupError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -19,7 +19,7 @@ use crate::client::response_queue::{ResponseQueue, RunningCall};
 use crate::convert::{python_to_value, value_to_python};
 use crate::errors::misuse;
 use crate::runtime::runtime;
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// A cache of a running operator.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -46,9 +46,9 @@ impl CacheReader {
 #[pymethods]
 impl CacheReader {
     /// The object of this name. Without a namespace, of any.
-    fn get(&self, py: Python<'_>, name: &str, namespace: Option<&str>) -> PyResult<Option<Py<ObjectView>>> {
+    fn get(&self, py: Python<'_>, name: &str, namespace: Option<&str>) -> PyResult<Option<Py<Object>>> {
         let found = self.cache()?.get(namespace, name).map_err(not_ready)?;
-        found.map(|object| Py::new(py, ObjectView::new(object))).transpose()
+        found.map(|object| Py::new(py, Object::new(object))).transpose()
     }
 
     /// The object of this name, if it has the owner with this uid. The namespace is that of namespaced kinds.
@@ -58,13 +58,13 @@ impl CacheReader {
         name: &str,
         namespace: Option<&str>,
         owner: &str,
-    ) -> PyResult<Option<Py<ObjectView>>> {
+    ) -> PyResult<Option<Py<Object>>> {
         let found = self.cache()?.get_owned(namespace, name, owner).map_err(not_ready)?;
-        found.map(|object| Py::new(py, ObjectView::new(object))).transpose()
+        found.map(|object| Py::new(py, Object::new(object))).transpose()
     }
 
     /// The objects of this name in all namespaces.
-    fn named(&self, py: Python<'_>, name: &str) -> PyResult<Vec<Py<ObjectView>>> {
+    fn named(&self, py: Python<'_>, name: &str) -> PyResult<Vec<Py<Object>>> {
         views(py, self.cache()?.named(name).map_err(not_ready)?)
     }
 
@@ -79,7 +79,7 @@ impl CacheReader {
         fields: Fields<'_>,
         owner: Option<String>,
         by: Vec<(String, Bound<'_, PyAny>)>,
-    ) -> PyResult<Vec<Py<ObjectView>>> {
+    ) -> PyResult<Vec<Py<Object>>> {
         let field = |(path, value): (Vec<String>, Bound<'_, PyAny>)| -> PyResult<(FieldPath, Value)> {
             Ok((FieldPath::from_keys(path), python_to_value(&value)?))
         };
@@ -167,9 +167,9 @@ impl CacheReader {
     }
 
     /// The changes of the cache; with `initial`, the present objects first.
-    fn changes(&self, initial: bool) -> PyResult<CacheChangeStream> {
-        let changes = CacheChanges::new(self.cache()?, !initial, self.operator.closing());
-        Ok(CacheChangeStream(Mutex::new(Some(Arc::new(changes)))))
+    fn changes(&self, initial: bool) -> PyResult<CacheChanges> {
+        let changes = caches::CacheChanges::new(self.cache()?, !initial, self.operator.closing());
+        Ok(CacheChanges(Mutex::new(Some(Arc::new(changes)))))
     }
 }
 
@@ -183,23 +183,23 @@ fn not_ready(error: NotReady) -> PyErr {
     PyLookupError::new_err(error.to_string())
 }
 
-fn views(py: Python<'_>, objects: Vec<Arc<Object>>) -> PyResult<Vec<Py<ObjectView>>> {
-    objects.into_iter().map(|object| Py::new(py, ObjectView::new(object))).collect()
+fn views(py: Python<'_>, objects: Vec<Arc<object::Object>>) -> PyResult<Vec<Py<Object>>> {
+    objects.into_iter().map(|object| Py::new(py, Object::new(object))).collect()
 }
 
 /// The changes of a cache. They end when this is closed or collected.
-#[pyclass(frozen, name = "CacheChanges", module = "kopf._kopf")]
-pub(crate) struct CacheChangeStream(Mutex<Option<Arc<CacheChanges>>>);
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct CacheChanges(Mutex<Option<Arc<caches::CacheChanges>>>);
 
-impl CacheChangeStream {
-    fn open(&self) -> PyResult<Arc<CacheChanges>> {
+impl CacheChanges {
+    fn open(&self) -> PyResult<Arc<caches::CacheChanges>> {
         let changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         changes.clone().ok_or_else(|| misuse("The iterator of changes is closed."))
     }
 }
 
 #[pymethods]
-impl CacheChangeStream {
+impl CacheChanges {
     /// Waits for changes: the queue gets an outcome.
     fn start_wait(&self, queue: &Bound<'_, ResponseQueue>, ticket: u64) -> PyResult<RunningCall> {
         let (ready, queue) = (self.open()?.ready_owned(), queue.get().queue());
@@ -221,7 +221,7 @@ impl CacheChangeStream {
                 CacheChangeKind::Modified => Some("MODIFIED"),
                 CacheChangeKind::Deleted => Some("DELETED"),
             };
-            let view = |object: Arc<Object>| Py::new(py, ObjectView::new(object));
+            let view = |object: Arc<object::Object>| Py::new(py, Object::new(object));
             let old = change.old.map(view).transpose()?;
             list.append((kind, view(change.object)?, old))?;
         }

@@ -1,6 +1,5 @@
 //! `Engine`: one operator's engine, as Python drives it: start, poll, complete, stop.
 
-use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::process;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,44 +7,32 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::k8s_event::K8sEvent;
-use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::discovery::namespaces::NamespaceScope;
-use kopf_engine::host::{Host, HostTask};
+use kopf_engine::host::Host;
 use kopf_engine::operator::commands::Command;
 use kopf_engine::operator::{Config, Operator};
 use kopf_engine::status::{HostLoad, Threads};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
-use pythonize::{depythonize, pythonize};
+use pythonize::depythonize;
 
-use crate::bridge::{HostItem, HostQueue};
+use crate::bridge::HostQueue;
 use crate::caches::CacheReader;
 use crate::client::ApiClient;
-use crate::commands::activation::ActivationView;
-use crate::commands::caching::ComputeKeys;
-use crate::commands::daemons::{CallDaemon, DaemonEnded, GetInitialDelay, ObjectUpdated, StopDaemons};
-use crate::commands::login::{Login, read_credentials};
-use crate::commands::matching::{MatchNamespaces, MatchResources};
-use crate::commands::notifications::{
-    CancelCycle, CycleClosed, EngineStopped, ObjectDeleted, PeeringWritten,
-};
-use crate::commands::patch_fns::ApplyPatchFns;
-use crate::commands::probe::Probe;
+use crate::commands::login::read_credentials;
 use crate::commands::reconcile;
 use crate::commands::reply::Reply;
-use crate::commands::review::{self, AdmissionReview};
+use crate::commands::review;
 use crate::convert::{python_to_map, python_to_value, read_handler};
 use crate::errors::{declaration, misuse, system};
+use crate::item_converter::ItemConverter;
 use crate::leadership::Election;
-use crate::logging::Log;
 use crate::runtime::{check_process, runtime};
 use crate::status::StatusServer;
 use crate::time::{clock, now};
 use crate::trace;
-use crate::unconverted::unconverted;
-use crate::views::ObjectView;
 
 /// The engine of one operator.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -54,16 +41,9 @@ pub(crate) struct Engine {
     admission_router: Arc<AdmissionRouter>,
     config: Mutex<Option<Config>>,
     operator: OnceLock<Operator>,
-    make_resource: Py<PyAny>,
-    resources: Mutex<Resources>,
+    item_converter: ItemConverter,
     process_id: u32,
 }
-
-/// The resources already converted to Python, by the address of the native resource, which is kept alive with them.
-type Resources = HashMap<usize, (Arc<Resource>, Py<PyAny>)>;
-
-/// Each rediscovery creates new native resources; the old ones are dropped above this number.
-const MAX_RESOURCES: usize = 4096;
 
 #[pymethods]
 impl Engine {
@@ -137,8 +117,7 @@ impl Engine {
             admission_router,
             config: Mutex::new(Some(config)),
             operator: OnceLock::new(),
-            make_resource,
-            resources: Mutex::default(),
+            item_converter: ItemConverter::new(make_resource),
             process_id: process::id(),
         })
     }
@@ -233,10 +212,7 @@ impl Engine {
         let list = PyList::empty(py);
         let items = self.host_queue.take();
         for item in items {
-            let object = item.object();
-            // An item that cannot be converted must not affect the others of the batch.
-            let item = self.item_to_python(py, item).or_else(|error| unconverted(py, object, &error))?;
-            list.append(item)?;
+            list.append(self.item_converter.convert(py, item)?)?;
         }
         Ok(list)
     }
@@ -256,7 +232,7 @@ impl Engine {
         let hint = (webhook.as_deref(), reason.as_deref());
         let py = request.py();
         review::open(&self.admission_router, request, hint, (headers, sslpeer), |resource| {
-            self.resource(py, resource)
+            self.item_converter.resource(py, resource)
         })
     }
 
@@ -333,88 +309,5 @@ impl Engine {
     #[cfg(feature = "testing")]
     pub(crate) fn host_queue(&self) -> &Arc<HostQueue> {
         &self.host_queue
-    }
-
-    fn item_to_python(&self, py: Python<'_>, item: HostItem) -> PyResult<Py<PyAny>> {
-        Ok(match item {
-            HostItem::Finished(failure) => Py::new(py, EngineStopped::new(failure))?.into_any(),
-            HostItem::Log(entry) => Py::new(py, Log::new(py, entry)?)?.into_any(),
-            HostItem::Task(HostTask::Activation(task)) => {
-                let resource = self.resource(py, &task.resource);
-                Py::new(py, ActivationView::new(py, task, resource)?)?.into_any()
-            }
-            HostItem::Task(HostTask::CallDaemon(task)) => {
-                let resource = self.resource(py, &task.resource);
-                Py::new(py, CallDaemon::new(py, task, resource)?)?.into_any()
-            }
-            HostItem::Task(HostTask::GetInitialDelay(task)) => {
-                let resource = self.resource(py, &task.resource)?;
-                Py::new(py, GetInitialDelay::new(py, task, resource)?)?.into_any()
-            }
-            HostItem::Task(HostTask::StopDaemons(task)) => Py::new(py, StopDaemons::new(task))?.into_any(),
-            HostItem::Task(HostTask::ObjectUpdated { runs, object }) => {
-                let object = Py::new(py, ObjectView::new(object))?;
-                Py::new(py, ObjectUpdated { runs, object })?.into_any()
-            }
-            HostItem::Task(HostTask::DaemonEnded { run, reasons }) => {
-                Py::new(py, DaemonEnded { run, reasons: reasons.bits() })?.into_any()
-            }
-            HostItem::Task(HostTask::ApplyPatchFns(task)) => {
-                Py::new(py, ApplyPatchFns::new(py, task)?)?.into_any()
-            }
-            HostItem::Task(HostTask::CycleClosed { cycle, keep_fns }) => {
-                Py::new(py, CycleClosed { cycle, keep_fns })?.into_any()
-            }
-            HostItem::Task(HostTask::ObjectDeleted(uid)) => {
-                Py::new(py, ObjectDeleted { uid: uid.to_string() })?.into_any()
-            }
-            HostItem::Task(HostTask::PeeringWritten { resource, namespace, name }) => {
-                let resource = self.resource(py, &resource)?;
-                Py::new(py, PeeringWritten { resource, namespace, name })?.into_any()
-            }
-            HostItem::Task(HostTask::Login(task)) => Py::new(py, Login::new(task))?.into_any(),
-            HostItem::Task(HostTask::AdmissionReview(task)) => {
-                let resource = self.resource(py, &task.review.resource)?;
-                Py::new(py, AdmissionReview::received(py, *task, resource)?)?.into_any()
-            }
-            HostItem::Task(HostTask::MatchResources(task)) => {
-                let resources = task.resources.iter().map(|resource| self.resource(py, resource));
-                let resources = resources.collect::<PyResult<_>>()?;
-                Py::new(py, MatchResources::new(task, resources))?.into_any()
-            }
-            HostItem::Task(HostTask::Probe(task)) => Py::new(py, Probe::new(task))?.into_any(),
-            HostItem::Task(HostTask::MatchNamespaces(task)) => {
-                Py::new(py, MatchNamespaces::new(task))?.into_any()
-            }
-            HostItem::Task(HostTask::CancelCycle(task)) => Py::new(py, CancelCycle::new(task))?.into_any(),
-            HostItem::Task(HostTask::CacheKeys(task)) => {
-                let resource = self.resource(py, &task.resource)?;
-                Py::new(py, ComputeKeys::new(py, *task, resource)?)?.into_any()
-            }
-            HostItem::Task(HostTask::Reconcile(task)) => {
-                let resource = task.resource().map(|resource| self.resource(py, resource));
-                reconcile::to_python(py, task, resource)?
-            }
-        })
-    }
-
-    /// The Python object of a resource; the same one for the same native resource.
-    fn resource(&self, py: Python<'_>, resource: &Arc<Resource>) -> PyResult<Py<PyAny>> {
-        let address = Arc::as_ptr(resource).addr();
-        if let Some((_, known)) = self.resources().get(&address) {
-            return Ok(known.clone_ref(py));
-        }
-        let fields = pythonize(py, &**resource).map_err(|error| declaration("resource", error))?;
-        let converted = self.make_resource.call1(py, (fields,))?;
-        let mut resources = self.resources();
-        if resources.len() >= MAX_RESOURCES {
-            resources.clear();
-        }
-        resources.insert(address, (Arc::clone(resource), converted.clone_ref(py)));
-        Ok(converted)
-    }
-
-    fn resources(&self) -> std::sync::MutexGuard<'_, Resources> {
-        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,9 +9,9 @@ use kopf_core::explaining::{Answer, Host, Question, Subject, explain as explain_
 use kopf_core::handler::filters::obstacle::{Filter, Obstacle};
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
-use kopf_core::handling::change::Change;
+use kopf_core::handling::change;
 use kopf_core::json::path::FieldPath;
-use kopf_core::object::Object;
+use kopf_core::object;
 use kopf_core::persistence::progress::Record;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
@@ -21,12 +21,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use pythonize::depythonize;
 
-use crate::commands::change::ChangeView;
+use crate::commands::change::Change;
 use crate::commands::handler_state::handler_states;
 use crate::commands::storage::{FetchState, fetched_state};
 use crate::convert::value_to_python;
 use crate::errors::{declaration, decoding};
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// Explains the decision about an object, given as JSON. The handlers are those of the resource. The event is `listed`, `added`,
 /// `modified` or `deleted`, the time is in microseconds since the epoch.
@@ -56,7 +56,7 @@ pub(crate) fn explain<'py>(
     let registry = Arc::new(Registry { handlers });
     let selected = Arc::new(registry.handlers_of(&Arc::new(resource), &|_| true));
     let config = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
-    let object = Arc::new(Object::decode(object).map_err(decoding)?);
+    let object = Arc::new(object::Object::decode(object).map_err(decoding)?);
     let subject = Subject { object, event: event_type(event)?, now: Timestamp::from_micros(now) };
     let mut functions = Functions { host, view: None, error: None };
     let explanation = explain_object(&subject, &selected, &config, &mut functions);
@@ -82,29 +82,29 @@ type Reply = (String, Option<String>, Option<String>, bool);
 /// The functions of the handlers, in Python.
 struct Functions<'py> {
     host: Bound<'py, PyAny>,
-    view: Option<Py<ObjectView>>,
+    view: Option<Py<Object>>,
     /// The first error of the host itself.
     error: Option<PyErr>,
 }
 
 impl Functions<'_> {
-    fn view(&mut self, object: &Arc<Object>) -> PyResult<Py<ObjectView>> {
+    fn view(&mut self, object: &Arc<object::Object>) -> PyResult<Py<Object>> {
         let py = self.host.py();
         if let Some(known) = &self.view {
             return Ok(known.clone_ref(py));
         }
-        let made = Py::new(py, ObjectView::new(Arc::clone(object)))?;
+        let made = Py::new(py, Object::new(Arc::clone(object)))?;
         self.view = Some(made.clone_ref(py));
         Ok(made)
     }
 
-    fn change(&self, change: Option<&Arc<Change>>) -> PyResult<Option<Py<ChangeView>>> {
-        change.map(|change| Py::new(self.host.py(), ChangeView::new(Arc::clone(change)))).transpose()
+    fn change(&self, change: Option<&Arc<change::Change>>) -> PyResult<Option<Py<Change>>> {
+        change.map(|change| Py::new(self.host.py(), Change::new(Arc::clone(change)))).transpose()
     }
 
     fn call_filters(
         &mut self,
-        object: &Arc<Object>,
+        object: &Arc<object::Object>,
         question: Question<'_>,
         handlers: &[usize],
     ) -> PyResult<Vec<Answer>> {
@@ -122,7 +122,7 @@ impl Functions<'_> {
 
     fn fetch_state(
         &mut self,
-        object: &Arc<Object>,
+        object: &Arc<object::Object>,
         ids: &[Arc<str>],
         extra_fields: &[FieldPath],
     ) -> PyResult<FetchedState> {
@@ -134,8 +134,8 @@ impl Functions<'_> {
 
     fn select_handlers(
         &mut self,
-        object: &Arc<Object>,
-        change: Option<&Arc<Change>>,
+        object: &Arc<object::Object>,
+        change: Option<&Arc<change::Change>>,
         handlers: &[(usize, u64)],
         records: &[(Arc<str>, Record)],
     ) -> PyResult<Vec<usize>> {
@@ -170,15 +170,20 @@ fn answer((result, filter, text, prematch): Reply) -> PyResult<Answer> {
 }
 
 impl Host for Functions<'_> {
-    fn filter(&mut self, object: &Arc<Object>, question: Question<'_>, handlers: &[usize]) -> Vec<Answer> {
+    fn filter(
+        &mut self,
+        object: &Arc<object::Object>,
+        question: Question<'_>,
+        handlers: &[usize],
+    ) -> Vec<Answer> {
         let answers = self.call_filters(object, question, handlers);
         self.report(answers).unwrap_or_else(|text| vec![Answer::Raised(text); handlers.len()])
     }
 
     fn select(
         &mut self,
-        object: &Arc<Object>,
-        change: Option<&Arc<Change>>,
+        object: &Arc<object::Object>,
+        change: Option<&Arc<change::Change>>,
         handlers: &[(usize, u64)],
         records: &[(Arc<str>, Record)],
     ) -> Result<Vec<usize>, String> {
@@ -188,7 +193,7 @@ impl Host for Functions<'_> {
 
     fn fetch(
         &mut self,
-        object: &Arc<Object>,
+        object: &Arc<object::Object>,
         ids: &[Arc<str>],
         extra_fields: &[FieldPath],
     ) -> Result<FetchedState, String> {

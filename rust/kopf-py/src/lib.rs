@@ -19,6 +19,7 @@ mod engine;
 mod errors;
 mod explaining;
 mod inspection;
+mod item_converter;
 mod json_line;
 mod json_text;
 mod kubeconfig;
@@ -34,7 +35,6 @@ mod status;
 mod testing;
 mod time;
 mod trace;
-mod unconverted;
 mod views;
 
 /// The engine of the operator, as Python drives it. Private: its names may change at any time.
@@ -47,7 +47,7 @@ mod _kopf {
     #[pymodule_export]
     use crate::apiserver::ApiServer;
     #[pymodule_export]
-    use crate::caches::{CacheChangeStream, CacheReader};
+    use crate::caches::{CacheChanges, CacheReader};
     #[pymodule_export]
     use crate::calls::handler_call::HandlerCall;
     #[pymodule_export]
@@ -59,7 +59,7 @@ mod _kopf {
     #[pymodule_export]
     use crate::client::failure::CallFailure;
     #[pymodule_export]
-    use crate::client::outcome::ResponseView;
+    use crate::client::outcome::ApiResponse;
     #[pymodule_export]
     use crate::client::references::read_referenced_credentials;
     #[pymodule_export]
@@ -70,15 +70,15 @@ mod _kopf {
     use crate::client::stream::UserStream;
     #[pymodule_export]
     use crate::commands::activation::{
-        ActivationView, CallChangeHandler, CallEventHandler, CallIndexers, FilterDaemons, FilterHandlers,
+        Activation, CallChangeHandler, CallEventHandler, CallIndexers, FilterDaemons, FilterHandlers,
         IndexerCall, SelectHandlers,
     };
     #[pymodule_export]
-    use crate::commands::attempt::{AttemptView, OutcomeView};
+    use crate::commands::attempt::{Attempt, Outcome};
     #[pymodule_export]
     use crate::commands::caching::ComputeKeys;
     #[pymodule_export]
-    use crate::commands::change::ChangeView;
+    use crate::commands::change::Change;
     #[pymodule_export]
     use crate::commands::daemons::{CallDaemon, DaemonEnded, GetInitialDelay, ObjectUpdated, StopDaemons};
     #[pymodule_export]
@@ -104,7 +104,7 @@ mod _kopf {
     #[pymodule_export]
     use crate::commands::storage::{FetchState, StoreState};
     #[pymodule_export]
-    use crate::commands::sub_handlers::SubHandlersView;
+    use crate::commands::sub_handlers::SubHandlers;
     #[pymodule_export]
     use crate::convert::json_copy;
     #[pymodule_export]
@@ -137,13 +137,13 @@ mod _kopf {
     #[pymodule_export]
     use crate::time::VirtualTime;
     #[pymodule_export]
-    use crate::views::ObjectView;
+    use crate::views::Object;
     use pyo3::prelude::*;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("LOGGERS", crate::logging::names())?;
-        crate::convert::register_mapping::<ObjectView>(module.py())
+        crate::convert::register_mapping::<Object>(module.py())
     }
 }

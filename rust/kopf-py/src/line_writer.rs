@@ -3,7 +3,7 @@
 //! A line is written only if nothing but this log handler can observe it. The check is repeated for each line, so that log
 //! handlers, filters and agents that are installed later get the very next one. Only `logging` creates log records.
 
-use kopf_core::object::Object;
+use kopf_core::object;
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyType};
 
 use crate::json_line::JsonLine;
 use crate::line_format::{Field, LineFormat, Style, TextFormat};
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// Writes lines of one logger. Everything in it is as Python's `logging` has it.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -185,7 +185,7 @@ impl LineWriter {
     ) -> PyResult<Option<String>> {
         let py = formatter.py();
         let format = formatter.getattr(intern!(py, "line_format"))?;
-        let (Ok(format), Ok(source)) = (format.cast::<LineFormat>(), source.cast::<ObjectView>()) else {
+        let (Ok(format), Ok(source)) = (format.cast::<LineFormat>(), source.cast::<Object>()) else {
             return Ok(None);
         };
         let (format, object, text) = (format.get(), source.get().object(), text.to_str()?);
@@ -232,7 +232,7 @@ impl LineWriter {
         &self,
         py: Python<'_>,
         key: &str,
-        object: &Object,
+        object: &object::Object,
         level: i64,
         message: &[&str],
     ) -> PyResult<String> {

@@ -8,7 +8,7 @@ use kopf_core::log_level::Level;
 use kopf_engine::host::{LogRecord, Logger};
 use pyo3::prelude::*;
 
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// The number of a level in Python's `logging`.
 pub(crate) fn number(level: Level) -> u8 {
@@ -39,7 +39,7 @@ pub(crate) struct Log {
     text: String,
     /// The object of the record, if there is one.
     #[pyo3(get)]
-    object: Option<Py<ObjectView>>,
+    object: Option<Py<Object>>,
     /// Whether it may become a Kubernetes event.
     #[pyo3(get)]
     posted: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(py: Python<'_>, entry: LogRecord) -> PyResult<Self> {
         let uid = entry.object.as_ref().and_then(|object| object.uid()).unwrap_or_default();
-        let object = entry.object.as_ref().map(|object| Py::new(py, ObjectView::new(Arc::clone(object))));
+        let object = entry.object.as_ref().map(|object| Py::new(py, Object::new(Arc::clone(object))));
         Ok(Self {
             level: number(entry.level),
             logger: entry.logger.name(),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use kopf_core::object::{Found, Object};
+use kopf_core::object::{self, Found};
 use pyo3::exceptions::PyKeyError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
@@ -19,23 +19,23 @@ use crate::json_text::{SharedStrings, text_to_python};
 /// regardless of how it is accessed.
 ///
 /// Authors may store anything in the values, even what refers to this object: the garbage collector visits them.
-#[pyclass(frozen, mapping, name = "Object", module = "kopf._kopf")]
-pub(crate) struct ObjectView {
-    object: Arc<Object>,
+#[pyclass(frozen, mapping, module = "kopf._kopf")]
+pub(crate) struct Object {
+    native: Arc<object::Object>,
     /// The converted stanzas, by their keys.
     stanzas: OnceLock<Py<PyDict>>,
     /// The converted parts of stanzas that are not converted as a whole, by their paths.
     parts: OnceLock<Py<PyDict>>,
 }
 
-impl ObjectView {
-    pub(crate) fn new(object: Arc<Object>) -> Self {
-        Self { object, stanzas: OnceLock::new(), parts: OnceLock::new() }
+impl Object {
+    pub(crate) fn new(native: Arc<object::Object>) -> Self {
+        Self { native, stanzas: OnceLock::new(), parts: OnceLock::new() }
     }
 
     /// The object itself.
-    pub(crate) fn object(&self) -> &Object {
-        &self.object
+    pub(crate) fn object(&self) -> &object::Object {
+        &self.native
     }
 
     fn stanzas<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
@@ -49,7 +49,7 @@ impl ObjectView {
             return Ok(Some(known));
         }
         // A key which is not valid Unicode cannot be in JSON.
-        let Some(text) = key.to_str().ok().and_then(|key| self.object.top_level(key)) else {
+        let Some(text) = key.to_str().ok().and_then(|key| self.native.top_level(key)) else {
             return Ok(None);
         };
         let value = text_to_python(key.py(), text)?;
@@ -63,7 +63,7 @@ impl ObjectView {
     }
 }
 
-impl ObjectView {
+impl Object {
     /// Converts one part of a stanza without the rest of it.
     fn part<'py>(&self, path: &Bound<'py, PyTuple>, keys: &[&str]) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = path.py();
@@ -74,7 +74,7 @@ impl ObjectView {
                 return descend(known, path, length);
             }
         }
-        match self.object.text_at(keys) {
+        match self.native.text_at(keys) {
             Found::Text(text) => {
                 let value = text_to_python(py, text)?;
                 for (known, inner) in parts.iter() {
@@ -143,7 +143,7 @@ fn overlay(
 }
 
 #[pymethods]
-impl ObjectView {
+impl Object {
     /// No `__clear__` is needed: the collector clears the dicts.
     #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -185,7 +185,7 @@ impl ObjectView {
     /// Decodes an object from its JSON.
     #[staticmethod]
     fn decode(text: &str) -> PyResult<Self> {
-        Object::decode(text).map(|object| Self::new(Arc::new(object))).map_err(decoding)
+        object::Object::decode(text).map(|object| Self::new(Arc::new(object))).map_err(decoding)
     }
 
     fn __getitem__<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
@@ -194,11 +194,11 @@ impl ObjectView {
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
         let key = key.cast::<PyString>().ok();
-        key.and_then(|key| key.to_str().ok()).is_some_and(|key| self.object.top_level(key).is_some())
+        key.and_then(|key| key.to_str().ok()).is_some_and(|key| self.native.top_level(key).is_some())
     }
 
     fn __len__(&self) -> usize {
-        self.object.stanzas().count()
+        self.native.stanzas().count()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
@@ -234,7 +234,7 @@ impl ObjectView {
 
     /// The top-level keys, in the order of the JSON.
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.object.stanzas().map(|(key, _)| key).collect::<Vec<_>>())
+        PyTuple::new(py, self.native.stanzas().map(|(key, _)| key).collect::<Vec<_>>())
     }
 
     /// The values, in the order of the keys.
@@ -250,7 +250,7 @@ impl ObjectView {
     /// A dict of the same values, shared with this view.
     fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        for (key, _) in self.object.stanzas() {
+        for (key, _) in self.native.stanzas() {
             let key = SharedStrings::lock().key(py, key).into_any();
             let value = self.find(&key)?;
             dict.set_item(key, value)?;
@@ -275,31 +275,31 @@ impl ObjectView {
     /// The object's JSON, as received.
     #[getter]
     fn text(&self) -> &str {
-        self.object.raw()
+        self.native.raw()
     }
 
     #[getter]
     pub(crate) fn name(&self) -> Option<&str> {
-        self.object.name()
+        self.native.name()
     }
 
     #[getter]
     pub(crate) fn namespace(&self) -> Option<&str> {
-        self.object.namespace()
+        self.native.namespace()
     }
 
     #[getter]
     pub(crate) fn uid(&self) -> Option<&str> {
-        self.object.uid()
+        self.native.uid()
     }
 
     #[getter]
     fn api_version(&self) -> Option<&str> {
-        self.object.api_version()
+        self.native.api_version()
     }
 
     #[getter]
     fn kind(&self) -> Option<&str> {
-        self.object.kind()
+        self.native.kind()
     }
 }

@@ -14,7 +14,7 @@ from kopf._objects.applied import Applied, ApplyFailed, OwnedByAnother
 from kopf._objects.bodies import Body
 from kopf._objects.dicts import FieldSpec
 from kopf._objects.refs import Ref
-from kopf._runtime.bridge import AppliedChildren, CallFailure, Object, Request, __version__
+from kopf._runtime.bridge import ApiRequest, AppliedChildren, CallFailure, Object, __version__
 from kopf._runtime.client import conditions
 from kopf._runtime.client.api import Api
 from kopf._runtime.client.failures import to_exception
@@ -158,7 +158,7 @@ class _Call:
             self._namespace = document.namespace
         else:
             self._namespace = document["metadata"].get("namespace")
-        self.operation = Operation(Request.apply_children(document, documents, options), self._convert)
+        self.operation = Operation(ApiRequest.apply_children(document, documents, options), self._convert)
 
     @property
     def api_arguments(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from kopf._objects.changes import ChangeEvent
-from kopf._runtime.bridge import CallFailure, Client, UserStream
+from kopf._runtime.bridge import ApiClient, CallFailure, UserStream
 from kopf._runtime.client import operations, waiting
 from kopf._runtime.client.failures import to_exception
 from kopf._runtime.client.operations import Kind, Selector, Since
@@ -19,7 +19,7 @@ class AsyncStreams:
 
     __module__ = "kopf.client"
 
-    def __init__(self, client: Client, view: View) -> None:
+    def __init__(self, client: ApiClient, view: View) -> None:
         super().__init__()
         self._client = client
         self._view = view

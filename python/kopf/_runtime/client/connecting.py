@@ -11,7 +11,7 @@ from kopf._intents import serialization
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.credentials import ConnectionInfo
 from kopf._runtime.activities import serialize_credentials
-from kopf._runtime.bridge import Client, __version__
+from kopf._runtime.bridge import ApiClient, __version__
 from kopf._runtime.client.api import Api
 from kopf._runtime.client.options import View, log_records
 from kopf._runtime.client.sync_api import SyncApi
@@ -75,7 +75,7 @@ def open_client(
     context: str | None = None,
     kubeconfig: KubeconfigPath | None = None,
     user_agent: str | None = None,
-) -> Client:
+) -> ApiClient:
     """Create a client, which must be closed."""
     if info is not None and (context is not None or kubeconfig is not None):
         raise TypeError("Pass either the credentials, or a kubeconfig or its context, but not both.")
@@ -83,7 +83,7 @@ def open_client(
     if info is not None:
         credentials = [("connect", serialize_credentials(info))]
     iterated: serialization.Iterated = {}
-    return Client.connect(
+    return ApiClient.connect(
         agent=user_agent or f"kopf/{__version__}",
         settings=serialization.serialize_settings(OperatorSettings(), iterated),
         credentials=credentials,
@@ -92,7 +92,7 @@ def open_client(
     )
 
 
-def close_client(client: Client) -> None:
+def close_client(client: ApiClient) -> None:
     """Close the client, after its last log lines."""
     log_records(client)
     client.close()

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from kopf._objects import client_models
 from kopf._objects.bodies import Body
 from kopf._objects.resources import Resource, make_resource
-from kopf._runtime.bridge import Request, Response
+from kopf._runtime.bridge import ApiRequest, ApiResponse
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ PODS = "v1/pods"
 class Operation(NamedTuple, Generic[T]):
     """A request, and the conversion of its response."""
 
-    request: Request
+    request: ApiRequest
     convert: Callable[[Any], T]
 
 
@@ -107,12 +107,12 @@ def selection(labels: Selector | None, fields: Selector | None) -> list[tuple[st
     return [(name, text) for name, text in texts if text]
 
 
-def to_body(response: Response) -> Body:
+def to_body(response: ApiResponse) -> Body:
     """The object of a response."""
     return Body(typed(response.json(), response))
 
 
-def typed(body: dict[str, Any], response: Response) -> dict[str, Any]:
+def typed(body: dict[str, Any], response: ApiResponse) -> dict[str, Any]:
     """The object with its own kind, instead of none or that of partial objects."""
     if response.type_meta is not None and body.get("kind") in (None, "PartialObjectMetadata"):
         return {**body, "apiVersion": response.type_meta[0], "kind": response.type_meta[1]}
@@ -123,7 +123,7 @@ def get(
     kind: Kind, name: str, namespace: str | None, subresource: str | None, metadata_only: bool
 ) -> Operation[Body]:
     """Read an object."""
-    request = Request(
+    request = ApiRequest(
         "get", kind_name(kind), name, namespace, subresource=subresource, metadata_only=metadata_only
     )
     return Operation(request, to_body)
@@ -133,7 +133,9 @@ def list_page(
     kind: Kind, namespace: str | None, query: list[tuple[str, str]], metadata_only: bool
 ) -> Operation[Page]:
     """Read one page of a list."""
-    request = Request("list", kind_name(kind), namespace=namespace, query=query, metadata_only=metadata_only)
+    request = ApiRequest(
+        "list", kind_name(kind), namespace=namespace, query=query, metadata_only=metadata_only
+    )
     return Operation(request, _to_page)
 
 
@@ -145,7 +147,7 @@ class Page(NamedTuple):
     token: str
 
 
-def _to_page(response: Response) -> Page:
+def _to_page(response: ApiResponse) -> Page:
     document = response.json()
     metadata = document.get("metadata") or {}
     items = [Body(typed(item, response)) for item in document.get("items") or ()]
@@ -156,7 +158,7 @@ def create(body: Any, namespace: str | None) -> Operation[Body]:
     """Create an object."""
     plain = plain_body(body)
     metadata = plain.get("metadata") or {}
-    request = Request(
+    request = ApiRequest(
         "create",
         kind_name(plain),
         metadata.get("name"),
@@ -171,7 +173,7 @@ def replace(body: Any, namespace: str | None, subresource: str | None) -> Operat
     """Replace an object."""
     plain = plain_body(body)
     metadata = plain.get("metadata") or {}
-    request = Request(
+    request = ApiRequest(
         "replace",
         kind_name(plain),
         metadata.get("name"),
@@ -190,7 +192,7 @@ def apply(body: Any, namespace: str | None, subresource: str | None, force: bool
     # Objects as read from the server have it, but it is not accepted.
     metadata = {key: value for key, value in (plain.get("metadata") or {}).items() if key != "managedFields"}
     plain["metadata"] = metadata
-    request = Request(
+    request = ApiRequest(
         "apply",
         kind_name(plain),
         metadata.get("name"),
@@ -228,7 +230,7 @@ def patch(
         if version is not None:
             document.insert(0, test_version(version))
         guarded = any(operation.get("op") == "test" for operation in document)
-    request = Request(
+    request = ApiRequest(
         verb, kind_name(kind), name, namespace, body=document, subresource=subresource, guarded=guarded
     )
     return Operation(request, to_body)
@@ -250,7 +252,7 @@ def delete(
 ) -> Operation[Body | None]:
     """Delete an object."""
     options = _deletion(propagation, grace, uid, version)
-    request = Request(
+    request = ApiRequest(
         "delete",
         kind_name(kind),
         name,
@@ -261,7 +263,7 @@ def delete(
     return Operation(request, _to_rest)
 
 
-def _to_rest(response: Response) -> Body | None:
+def _to_rest(response: ApiResponse) -> Body | None:
     """The object, if it still exists: then it is marked as being deleted."""
     if response.status == 404:
         return None
@@ -291,7 +293,7 @@ def delete_all(
     kind: Kind, namespace: str | None, query: list[tuple[str, str]], propagation: str | None
 ) -> Operation[None]:
     """Delete all selected objects of a namespace."""
-    request = Request(
+    request = ApiRequest(
         "delete_all",
         kind_name(kind),
         namespace=namespace,
@@ -304,10 +306,10 @@ def delete_all(
 def scale(kind: Kind, name: str, replicas: int | None, namespace: str | None) -> Operation[int]:
     """Read the desired number of replicas, or set it."""
     if replicas is None:
-        request = Request("get", kind_name(kind), name, namespace, subresource="scale")
+        request = ApiRequest("get", kind_name(kind), name, namespace, subresource="scale")
     else:
         body = {"spec": {"replicas": replicas}}
-        request = Request("merge-patch", kind_name(kind), name, namespace, body=body, subresource="scale")
+        request = ApiRequest("merge-patch", kind_name(kind), name, namespace, body=body, subresource="scale")
     return Operation(request, lambda response: (response.json().get("spec") or {}).get("replicas") or 0)
 
 
@@ -321,7 +323,7 @@ def evict(
     eviction: dict[str, Any] = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     if options:
         eviction["deleteOptions"] = options
-    request = Request(
+    request = ApiRequest(
         "create", PODS, name, namespace, body=eviction, subresource="eviction", guarded=uid is not None
     )
     return Operation(request, lambda _: None)
@@ -333,10 +335,12 @@ def watch(
     query: Sequence[tuple[str, str]] = (),
     metadata_only: bool = False,
     name: str | None = None,
-) -> Request:
+) -> ApiRequest:
     """Follow the changes of objects; of one object if it is named."""
     selected = list(query) if name is None else [*query, ("fieldSelector", f"metadata.name={name}")]
-    return Request("watch", kind_name(kind), namespace=namespace, query=selected, metadata_only=metadata_only)
+    return ApiRequest(
+        "watch", kind_name(kind), namespace=namespace, query=selected, metadata_only=metadata_only
+    )
 
 
 def logs(
@@ -347,7 +351,7 @@ def logs(
     since: Since,
     tail: int | None,
     previous: bool,
-) -> Request:
+) -> ApiRequest:
     """Read the log of a container."""
     query = [("container", container)] if container is not None else []
     query += [(key, "true") for key, value in (("follow", follow), ("previous", previous)) if value]
@@ -360,7 +364,7 @@ def logs(
     elif since is not None:
         seconds = since.total_seconds() if isinstance(since, datetime.timedelta) else since
         query.append(("sinceSeconds", str(math.ceil(seconds))))
-    return Request("logs", PODS, name, namespace, subresource="log", query=query)
+    return ApiRequest("logs", PODS, name, namespace, subresource="log", query=query)
 
 
 def raw(
@@ -376,28 +380,28 @@ def raw(
         import urllib.parse
 
         path += ("&" if "?" in path else "?") + urllib.parse.urlencode(params)
-    request = Request.raw(method, path, body=body, content_type=content_type, accept=accept)
+    request = ApiRequest.raw(method, path, body=body, content_type=content_type, accept=accept)
     return Operation(request, lambda response: Answer(response.status, response.headers, response.content))
 
 
 def discover(kind: Kind) -> Operation[Resource]:
     """The resource of a kind."""
-    return Operation(Request.resolve(kind_name(kind)), lambda found: make_resource(found[0]))
+    return Operation(ApiRequest.resolve(kind_name(kind)), lambda found: make_resource(found[0]))
 
 
 def resources() -> Operation[list[Resource]]:
     """All resources."""
-    return Operation(Request.resources(), lambda found: [make_resource(fields) for fields in found])
+    return Operation(ApiRequest.resources(), lambda found: [make_resource(fields) for fields in found])
 
 
 def allowed(
     verb: str, kind: Kind, name: str | None, namespace: str | None, subresource: str | None
 ) -> Operation[bool]:
     """Whether the user may do this."""
-    request = Request.access(verb, kind_name(kind), name, namespace, subresource=subresource)
+    request = ApiRequest.access(verb, kind_name(kind), name, namespace, subresource=subresource)
     return Operation(request, bool)
 
 
 def server_version() -> Operation[dict[str, Any]]:
     """The version of the server."""
-    return Operation(Request.raw("GET", "/version"), lambda response: dict(response.json()))
+    return Operation(ApiRequest.raw("GET", "/version"), lambda response: dict(response.json()))

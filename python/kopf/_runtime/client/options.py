@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from kopf._runtime.bridge import Client, RequestOptions
+from kopf._runtime.bridge import ApiClient, RequestOptions
 
 Validation = Literal["strict", "warn", "ignore"]
 _VALIDATIONS = {"strict": "Strict", "warn": "Warn", "ignore": "Ignore"}
@@ -87,7 +87,7 @@ class View:
         return replace(self, namespace=namespace, namespace_known=True)
 
 
-def log_records(client: Client) -> None:
+def log_records(client: ApiClient) -> None:
     """Log the records of a client without an operator."""
     for record in client.take_logs():
         logging.getLogger(record.logger).log(record.level, record.text)

@@ -44,7 +44,7 @@ impl Bench {
     /// Records this outcome for all called functions.
     fn end(&mut self, object: &Object, ends: &[Option<(bool, bool, Option<f64>)>]) {
         let pass = self.pass(EventType::Modified, object).unwrap();
-        let outcome = |call: &Call, (failed, final_, delay)| Outcome {
+        let outcome = |call: &IndexerCall, (failed, final_, delay)| Outcome {
             handler: call.attempt.handler,
             at: self.now,
             final_,

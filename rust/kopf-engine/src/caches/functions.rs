@@ -9,7 +9,7 @@ use kopf_core::resource::Resource;
 
 use super::Cache;
 use super::state::{CacheState, Inspected};
-use crate::host::caching::CacheKeysTask;
+use crate::host::caching::ComputeKeysTask;
 use crate::host::{HostTask, Responder};
 
 impl Cache {
@@ -57,8 +57,8 @@ impl Cache {
                 cache.compute_keys(next, of);
             }
         });
-        let task = CacheKeysTask { cache: self.handler, resource, object, reply };
-        self.base.host.submit(HostTask::CacheKeys(Box::new(task)));
+        let task = ComputeKeysTask { cache: self.handler, resource, object, reply };
+        self.base.host.submit(HostTask::ComputeKeys(Box::new(task)));
     }
 }
 

@@ -10,7 +10,7 @@ use kopf_core::resource::Resource;
 use super::Responder;
 
 /// A request to call the functions that compute the keys of an object in a cache.
-pub struct CacheKeysTask {
+pub struct ComputeKeysTask {
     /// The index of the cache among the handlers.
     pub cache: usize,
     /// The resource of the object.
@@ -21,8 +21,8 @@ pub struct CacheKeysTask {
     pub reply: Responder<Option<ComputedKeys>>,
 }
 
-impl fmt::Debug for CacheKeysTask {
+impl fmt::Debug for ComputeKeysTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CacheKeysTask").field(&self.cache).finish()
+        f.debug_tuple("ComputeKeysTask").field(&self.cache).finish()
     }
 }

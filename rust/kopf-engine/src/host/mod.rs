@@ -28,10 +28,10 @@ use tracing::Span;
 
 use crate::error::Failure;
 use crate::host::admission::AdmissionReviewTask;
-use crate::host::caching::CacheKeysTask;
+use crate::host::caching::ComputeKeysTask;
 use crate::host::credentials::Login;
 pub use crate::host::logger::Logger;
-use crate::host::reconcile::ReconcileTask;
+use crate::host::reconcile::{CallReconcilerTask, Cancellation, InspectObjectTask};
 
 /// The number of one processing cycle of one object, unique in the process.
 pub type CycleId = u64;
@@ -71,7 +71,7 @@ pub trait Host: Send + Sync + 'static {
 
     /// The operator has ended; with a failure, unless it was stopped. The operator's task calls this as its last step: nothing
     /// more is submitted.
-    fn finished(&self, failure: Option<Failure>) {
+    fn engine_stopped(&self, failure: Option<Failure>) {
         drop(failure);
     }
 }
@@ -133,10 +133,23 @@ pub enum HostTask {
     Probe(ProbeTask),
     /// Match the namespace patterns that only the host can evaluate.
     MatchNamespaces(MatchNamespacesTask),
-    /// A task of reconcilers.
-    Reconcile(ReconcileTask),
+    /// Call a reconciler.
+    CallReconciler(Box<CallReconcilerTask>),
+    /// Set the stop flag of a call of a reconciler.
+    StopReconciler {
+        /// The call.
+        run: RunId,
+        /// The reasons to set on the flag.
+        reasons: StopReasons,
+        /// Whether to cancel the call, and why.
+        cancel: Option<Cancellation>,
+    },
+    /// The writes of a call of a reconciler have ended: drop the data kept for it.
+    ReconcilerEnded(RunId),
+    /// Call the functions of a reconciler's declaration for an object.
+    InspectObject(Box<InspectObjectTask>),
     /// Call the functions that compute keys of caches.
-    CacheKeys(Box<CacheKeysTask>),
+    ComputeKeys(Box<ComputeKeysTask>),
 }
 
 /// One activation of a cycle. The activations of a cycle share the patch.

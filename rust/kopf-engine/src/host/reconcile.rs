@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use kopf_core::conditions::ConditionChanges;
-use kopf_core::daemon::StopReasons;
 use kopf_core::json::value::{Map, Value};
 use kopf_core::object::Object;
 use kopf_core::relations::ObjectName;
@@ -12,25 +11,6 @@ use kopf_core::resource::Resource;
 use kopf_core::schedule::{ReconcileResult, Start};
 
 use super::{Responder, RunId};
-
-/// A task of reconcilers for the host.
-pub enum ReconcileTask {
-    /// Call a reconciler.
-    Call(Box<ReconcileCall>),
-    /// Set the stop flag of a call.
-    Stop {
-        /// The call.
-        run: RunId,
-        /// The reasons to set on the flag.
-        reasons: StopReasons,
-        /// Whether to cancel the call, and why.
-        cancel: Option<Cancellation>,
-    },
-    /// The writes of a call have ended: drop the data kept for it.
-    End(RunId),
-    /// Call the functions of a declaration for an object.
-    Inspect(Box<InspectTask>),
-}
 
 /// The reason for the cancellation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +22,7 @@ pub enum Cancellation {
 }
 
 /// One call of a reconciler.
-pub struct ReconcileCall {
+pub struct CallReconcilerTask {
     /// The id of the call, unique in the process, also among cycles.
     pub run: RunId,
     /// The index of the handler.
@@ -58,12 +38,12 @@ pub struct ReconcileCall {
     /// The failure series.
     pub start: Start,
     /// Receives the result; none if the call is lost.
-    pub reply: Responder<Option<ReconcileReply>>,
+    pub reply: Responder<Option<CallReconcilerReply>>,
 }
 
 /// The result of one call.
 #[derive(Debug)]
-pub struct ReconcileReply {
+pub struct CallReconcilerReply {
     /// The result.
     pub result: ReconcileResult,
     /// The merge patch for the primary.
@@ -75,7 +55,7 @@ pub struct ReconcileReply {
 }
 
 /// A request to call the functions of a declaration: filters, `changed`, and `map`.
-pub struct InspectTask {
+pub struct InspectObjectTask {
     /// The index of the handler.
     pub handler: usize,
     /// The position of the owned or watched kind; none for primaries.
@@ -117,37 +97,14 @@ pub enum PrimaryRef {
     Name(ObjectName),
 }
 
-impl ReconcileTask {
-    /// The resource of the task's object.
-    pub fn resource(&self) -> Option<&Arc<Resource>> {
-        match self {
-            Self::Call(call) => Some(&call.resource),
-            Self::Inspect(task) => Some(&task.resource),
-            Self::Stop { .. } | Self::End(_) => None,
-        }
-    }
-
-    /// The object of the task.
-    pub fn object(&self) -> Option<&Arc<Object>> {
-        match self {
-            Self::Call(call) => Some(&call.object),
-            Self::Inspect(task) => Some(&task.object),
-            Self::Stop { .. } | Self::End(_) => None,
-        }
+impl fmt::Debug for CallReconcilerTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CallReconcilerTask").field(&self.run).field(&self.handler).finish()
     }
 }
 
-impl fmt::Debug for ReconcileTask {
+impl fmt::Debug for InspectObjectTask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Call(call) => f.debug_tuple("Call").field(&call.run).field(&call.handler).finish(),
-            Self::Stop { run, reasons, cancel } => {
-                f.debug_tuple("Stop").field(run).field(reasons).field(cancel).finish()
-            }
-            Self::End(run) => f.debug_tuple("End").field(run).finish(),
-            Self::Inspect(task) => {
-                f.debug_tuple("Inspect").field(&task.handler).field(&task.related).finish()
-            }
-        }
+        f.debug_tuple("InspectObjectTask").field(&self.handler).field(&self.related).finish()
     }
 }

@@ -152,7 +152,7 @@ impl Operator {
             let outcome = outcome.unwrap_or_else(|panicked| Err(panicked.into()));
             let _ = this.outcome.set(outcome.clone());
             drop(releasing);
-            last_host.finished(outcome.err());
+            last_host.engine_stopped(outcome.err());
         });
         operator
     }

@@ -16,8 +16,8 @@ use super::Reconcilers;
 use super::effects::{Effects, Inspect};
 use super::event::described;
 use super::state::{Deadline, Reconciler, Run, State, kept};
-use crate::host::reconcile::{Cancellation, InspectTask, ReconcileCall, ReconcileReply, ReconcileTask};
-use crate::host::{LogRecord, Responder, RunId};
+use crate::host::reconcile::{CallReconcilerReply, CallReconcilerTask, Cancellation, InspectObjectTask};
+use crate::host::{HostTask, LogRecord, Responder, RunId};
 use crate::spans::reconciliation_span;
 
 /// The patch that a call has left.
@@ -103,7 +103,7 @@ impl State {
         let id = self.rules.registry.handlers.get(*handler).map_or("", |handler| &*handler.id);
         let span = reconciliation_span(run, id, &primary.resource, &primary.object);
         let replying = Arc::clone(shared);
-        effects.jobs.push(ReconcileTask::Call(Box::new(ReconcileCall {
+        effects.tasks.push(HostTask::CallReconciler(Box::new(CallReconcilerTask {
             run,
             handler: *handler,
             uid: Arc::clone(&key),
@@ -137,7 +137,7 @@ impl State {
         entry.is_stopping = true;
         let grace = self.reconcilers[entry.reconciler].options.exit_timeout;
         self.deadlines.insert((now.plus(grace), run), Deadline::Exit);
-        effects.jobs.push(ReconcileTask::Stop { run, reasons, cancel: None });
+        effects.tasks.push(HostTask::StopReconciler { run, reasons, cancel: None });
     }
 
     /// Sets the stop flags of all calls.
@@ -153,7 +153,7 @@ impl State {
         for (run, entry) in &mut self.runs {
             entry.is_cancelled = true;
             let (reasons, cancel) = (StopReasons::CANCELLED, Some(Cancellation::Stopped));
-            effects.jobs.push(ReconcileTask::Stop { run: *run, reasons, cancel });
+            effects.tasks.push(HostTask::StopReconciler { run: *run, reasons, cancel });
         }
     }
 
@@ -174,7 +174,7 @@ impl State {
                 Deadline::Exit => Cancellation::Stopped,
             };
             let reasons = StopReasons::CANCELLED;
-            effects.jobs.push(ReconcileTask::Stop { run, reasons, cancel: Some(cancel) });
+            effects.tasks.push(HostTask::StopReconciler { run, reasons, cancel: Some(cancel) });
         }
     }
 
@@ -182,7 +182,7 @@ impl State {
     fn on_reply(
         &mut self,
         run: RunId,
-        reply: Option<ReconcileReply>,
+        reply: Option<CallReconcilerReply>,
         now: Timestamp,
         effects: &mut Effects,
     ) -> Option<CallPatch> {
@@ -195,7 +195,7 @@ impl State {
             self.finish(run, ReconcileResult::Cancelled, None, now, effects);
             return None;
         };
-        let Some(ReconcileReply { result, patch, fns, conditions }) = reply else {
+        let Some(CallReconcilerReply { result, patch, fns, conditions }) = reply else {
             let text = format!("The call of {label} was lost because of an internal error. It is repeated.");
             effects.records.push(LogRecord::posted(Level::Error, &primary.object, text));
             self.finish(run, ReconcileResult::Failed(None), None, now, effects);
@@ -233,7 +233,7 @@ impl State {
     ) {
         let Some(entry) = self.runs.remove(&run) else { return };
         self.deadlines.retain(|(_, of), _| *of != run);
-        effects.jobs.push(ReconcileTask::End(run));
+        effects.tasks.push(HostTask::ReconcilerEnded(run));
         effects.has_ended = true;
         let (index, key) = (entry.reconciler, entry.uid);
         self.on_response(index, &key, latest, now);
@@ -311,7 +311,7 @@ impl State {
 
 impl Reconcilers {
     /// Takes the result of a call, in a thread of the host.
-    fn on_reply(self: &Arc<Self>, run: RunId, reply: Option<ReconcileReply>) {
+    fn on_reply(self: &Arc<Self>, run: RunId, reply: Option<CallReconcilerReply>) {
         let patch = self.with_state(|state, now, effects| state.on_reply(run, reply, now, effects));
         if let Some(patch) = patch {
             self.write(run, patch);
@@ -319,7 +319,7 @@ impl Reconcilers {
     }
 
     /// The task that calls the functions of a declaration.
-    pub(super) fn inspection(self: &Arc<Self>, inspect: Inspect) -> ReconcileTask {
+    pub(super) fn inspection(self: &Arc<Self>, inspect: Inspect) -> HostTask {
         let Inspect { reconciler, related, handler, key, resource, object } = inspect;
         let shared = Arc::clone(self);
         let reply = Responder::new(move |inspection| {
@@ -330,7 +330,7 @@ impl Reconcilers {
                 }
             });
         });
-        ReconcileTask::Inspect(Box::new(InspectTask { handler, related, resource, object, reply }))
+        HostTask::InspectObject(Box::new(InspectObjectTask { handler, related, resource, object, reply }))
     }
 }
 

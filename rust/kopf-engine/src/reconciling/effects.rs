@@ -8,13 +8,12 @@ use kopf_core::resource::Resource;
 
 use super::Reconcilers;
 use crate::daemons::ObjectOwner;
-use crate::host::reconcile::ReconcileTask;
 use crate::host::{HostTask, LogRecord};
 
 /// The effects to execute.
 #[derive(Default)]
 pub(super) struct Effects {
-    pub(super) jobs: Vec<ReconcileTask>,
+    pub(super) tasks: Vec<HostTask>,
     pub(super) records: Vec<LogRecord>,
     pub(super) edits: Vec<FinalizerEdit>,
     /// Objects whose handling cycles decide about the operator's finalizer.
@@ -55,7 +54,7 @@ impl Effects {
     pub(super) fn take_tasks(&mut self, reconcilers: &Arc<Reconcilers>) -> Vec<HostTask> {
         let inspections = self.inspections.drain(..).map(|inspect| reconcilers.inspection(inspect));
         let forgotten = self.forgotten.drain(..).map(HostTask::ObjectDeleted);
-        self.jobs.drain(..).chain(inspections).map(HostTask::Reconcile).chain(forgotten).collect()
+        self.tasks.drain(..).chain(inspections).chain(forgotten).collect()
     }
 
     /// Executes all effects. The tasks are those to be submitted now.

@@ -6,7 +6,7 @@
 //! tasks (`writing`).
 //!
 //! Lock order: the state of reconcilers is locked alone. Jobs, log records and writes are collected in `Effects`, and executed
-//! after the lock is released. The host gets the jobs in the order in which they were decided (`submissions`).
+//! after the lock is released. The host gets the tasks in the order in which they were decided (`submissions`).
 
 mod calls;
 mod consumer;

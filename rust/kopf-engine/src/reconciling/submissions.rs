@@ -45,10 +45,9 @@ impl Reconcilers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::reconcile::ReconcileTask;
 
     fn task(run: u64) -> HostTask {
-        HostTask::Reconcile(ReconcileTask::End(run))
+        HostTask::ReconcilerEnded(run)
     }
 
     fn runs(tasks: &[HostTask]) -> Vec<String> {

@@ -14,7 +14,7 @@ use tracing::{Span, field};
 
 use crate::calls::awaited::{Awaited, Input, thrown};
 use crate::calls::coroutine_attributes::{name_of, of_awaited};
-use crate::commands::attempt::{AttemptView, OutcomeView};
+use crate::commands::attempt::{Attempt, Outcome};
 use crate::errors::misuse;
 use crate::time::now;
 
@@ -26,7 +26,7 @@ use crate::time::now;
 pub(crate) struct HandlerCall {
     pub(super) invoker: Py<PyAny>,
     pub(super) prepared: Py<PyAny>,
-    pub(super) attempt: Py<AttemptView>,
+    pub(super) attempt: Py<Attempt>,
     pub(super) logger: Py<PyAny>,
     /// The results of handlers, to which the result of this one is added.
     pub(super) results: Option<Py<PyList>>,
@@ -41,7 +41,7 @@ pub(super) struct State {
     after_call: Option<Py<PyAny>>,
     /// Whether the attempt is among the running ones.
     pub(super) is_listed: bool,
-    pub(super) outcome: Option<Py<OutcomeView>>,
+    pub(super) outcome: Option<Py<Outcome>>,
     pub(super) result: Option<Py<PyAny>>,
     pub(super) error: Option<Py<PyAny>>,
     /// The span of the traces of the call.
@@ -73,7 +73,7 @@ pub(super) enum Step<'py> {
     Yielded(Awaited, Bound<'py, PyAny>),
     Returned,
     /// The function must not be called.
-    Rejected(Py<OutcomeView>),
+    Rejected(Py<Outcome>),
 }
 
 #[pymethods]
@@ -86,7 +86,7 @@ impl HandlerCall {
     fn new(
         invoker: Py<PyAny>,
         prepared: Py<PyAny>,
-        attempt: Py<AttemptView>,
+        attempt: Py<Attempt>,
         kwargs: Py<PyDict>,
         logger: Py<PyAny>,
         results: Option<Py<PyList>>,
@@ -111,13 +111,13 @@ impl HandlerCall {
     /// # Errors
     /// If there is none.
     #[getter]
-    fn outcome(&self, py: Python<'_>) -> PyResult<Py<OutcomeView>> {
+    fn outcome(&self, py: Python<'_>) -> PyResult<Py<Outcome>> {
         self.outcome_or_none(py).ok_or_else(|| misuse("The call has not ended, or was cancelled."))
     }
 
     /// The outcome; none before the end, and if the call was cancelled.
     #[getter]
-    fn outcome_or_none(&self, py: Python<'_>) -> Option<Py<OutcomeView>> {
+    fn outcome_or_none(&self, py: Python<'_>) -> Option<Py<Outcome>> {
         self.state().outcome.as_ref().map(|outcome| outcome.clone_ref(py))
     }
 
@@ -327,11 +327,11 @@ impl HandlerCall {
     }
 
     /// The outcome if a limit does not admit the call.
-    fn check_limits(&self, py: Python<'_>) -> PyResult<Option<Py<OutcomeView>>> {
+    fn check_limits(&self, py: Python<'_>) -> PyResult<Option<Py<Outcome>>> {
         let Some(outcome) = self.attempt.get().0.precheck(now()) else { return Ok(None) };
         let arguments = (&self.prepared, &self.attempt, &self.logger);
         self.invoker.bind(py).call_method1(intern!(py, "enter_prevented_call"), arguments)?;
-        Py::new(py, OutcomeView(outcome)).map(Some)
+        Py::new(py, Outcome(outcome)).map(Some)
     }
 
     /// Calls the function. All exceptions here are errors of the handler.

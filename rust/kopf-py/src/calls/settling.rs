@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyString};
 use tracing::Span;
 
 use crate::calls::handler_call::{HandlerCall, Stage, Step};
-use crate::commands::attempt::OutcomeView;
+use crate::commands::attempt::Outcome;
 use crate::time::now;
 
 /// Whether the exception ends the process or the coroutine. All others are errors of the handler, also if they are no
@@ -34,7 +34,7 @@ impl HandlerCall {
             Ok(Step::Rejected(outcome)) => (outcome, None),
             Ok(Step::Returned) => {
                 let settled = self.attempt.get().0.evaluate(&CallResult::Nothing, now());
-                (Py::new(py, OutcomeView(settled))?, None)
+                (Py::new(py, Outcome(settled))?, None)
             }
             Err(error) if error.is_instance_of::<CancelledError>(py) => {
                 self.state().span.record("outcome", "cancelled");
@@ -48,7 +48,7 @@ impl HandlerCall {
                 let error = error.into_value(py);
                 let arguments = (&self.prepared, &self.attempt, &error, &self.logger);
                 let outcome = invoker.call_method1(intern!(py, "settle_error"), arguments)?;
-                (outcome.cast::<OutcomeView>()?.clone().unbind(), Some(error.into_any()))
+                (outcome.cast::<Outcome>()?.clone().unbind(), Some(error.into_any()))
             }
             Err(error) => return Err(error),
         };
@@ -66,7 +66,7 @@ impl HandlerCall {
         Ok(())
     }
 
-    fn log(&self, py: Python<'_>, outcome: &OutcomeView) -> PyResult<()> {
+    fn log(&self, py: Python<'_>, outcome: &Outcome) -> PyResult<()> {
         let Some((level, text)) = outcome.line() else { return Ok(()) };
         let text = PyString::new(py, text);
         let log_line = self.invoker.bind(py).getattr(intern!(py, "log_line"))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kopf_core::apply::{ChildKey, ConflictPolicy, PlanOptions};
 use kopf_core::json::value::{Map, Value};
-use kopf_core::object::{Found, Object};
+use kopf_core::object::{self, Found};
 use kopf_engine::apply::{Applied, AppliedObject, ChildError, ObjectRef, Options, Request};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,7 +12,7 @@ use pyo3::types::PyList;
 
 use super::failure::CallFailure;
 use crate::convert::python_to_value;
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// The options from Python.
 #[derive(FromPyObject)]
@@ -51,7 +51,7 @@ pub(crate) fn read(
         share: options.share,
         version: options.version,
     };
-    let owner = match owner.cast::<ObjectView>() {
+    let owner = match owner.cast::<Object>() {
         Ok(view) => owner_of(view.get().object()),
         Err(_) => python_to_value(owner)?,
     };
@@ -71,7 +71,7 @@ const OWNER_METADATA: [&str; 8] = [
 ];
 
 /// The parts of an owner that matter, without the rest of the object.
-fn owner_of(object: &Object) -> Value {
+fn owner_of(object: &object::Object) -> Value {
     let metadata: Map<String, Value> = OWNER_METADATA
         .iter()
         .filter_map(|key| match object.text_at(&["metadata", key]) {
@@ -91,7 +91,7 @@ fn owner_of(object: &Object) -> Value {
 type Reference = (String, String, String, Option<String>, Option<String>);
 
 /// An applied object: kind, namespace, name, object.
-type NamedObject<'a> = (&'a str, Option<&'a str>, &'a str, Py<ObjectView>);
+type NamedObject<'a> = (&'a str, Option<&'a str>, &'a str, Py<Object>);
 
 /// The result of applying children.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -122,7 +122,7 @@ impl AppliedChildren {
     /// The applied objects.
     fn objects(&self, py: Python<'_>) -> PyResult<Vec<NamedObject<'_>>> {
         let objects = self.0.objects.iter().map(|AppliedObject { key, object }| {
-            let view = Py::new(py, ObjectView::new(Arc::clone(object)))?;
+            let view = Py::new(py, Object::new(Arc::clone(object)))?;
             Ok((key.kind.as_str(), key.namespace.as_deref(), key.name.as_str(), view))
         });
         objects.collect()

@@ -57,7 +57,7 @@ const SIGNALS: Duration = Duration::from_millis(500);
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The API client.
-#[pyclass(frozen, name = "Client", module = "kopf._kopf")]
+#[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct ApiClient {
     /// None after `close()`.
     api: Mutex<Option<Api>>,

@@ -47,7 +47,7 @@ impl From<Result<Applied, ApplyError>> for Outcome {
 impl Outcome {
     pub(crate) fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         Ok(match self {
-            Self::Response(response) => Py::new(py, ResponseView(response))?.into_any(),
+            Self::Response(response) => Py::new(py, ApiResponse(response))?.into_any(),
             Self::Resources(found) => {
                 let list = PyList::empty(py);
                 for resource in found {
@@ -65,11 +65,11 @@ impl Outcome {
 }
 
 /// A response.
-#[pyclass(frozen, name = "Response", module = "kopf._kopf")]
-pub(crate) struct ResponseView(Response);
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct ApiResponse(Response);
 
 #[pymethods]
-impl ResponseView {
+impl ApiResponse {
     /// The HTTP status.
     #[getter]
     fn status(&self) -> u16 {

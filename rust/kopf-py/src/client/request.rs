@@ -62,7 +62,7 @@ pub(crate) async fn run(
 }
 
 /// A request to the API server.
-#[pyclass(frozen, name = "Request", module = "kopf._kopf")]
+#[pyclass(frozen, module = "kopf._kopf")]
 pub(crate) struct ApiRequest {
     pub(crate) action: RequestAction,
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use kopf_core::object::Object;
+use kopf_core::object;
 use kopf_engine::user_client::{self, StreamItem};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -15,7 +15,7 @@ use super::outcome::Outcome;
 use super::response_queue::{ResponseQueue, RunningCall};
 use crate::errors::misuse;
 use crate::runtime::runtime;
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// A watch, or a log that is read. It ends when it is closed or collected.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -71,7 +71,7 @@ impl UserStream {
                 StreamItem::End(Ok(())) => self.is_finished.store(true, Ordering::Relaxed),
                 StreamItem::End(Err(error)) => list.append(Py::new(py, CallFailure::new(error))?)?,
                 StreamItem::Change(change) => {
-                    let view = |object: &Arc<Object>| Py::new(py, ObjectView::new(Arc::clone(object)));
+                    let view = |object: &Arc<object::Object>| Py::new(py, Object::new(Arc::clone(object)));
                     let old = change.old.as_ref().map(view).transpose()?;
                     list.append((change.kind.as_str(), view(&change.object)?, old))?;
                 }

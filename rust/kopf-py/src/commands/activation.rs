@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
-use kopf_core::activation::{Activation, Command, CommandResult, Completion, FilterResult};
-use kopf_core::handling::attempt::Outcome;
+use kopf_core::activation::{self, Command, CommandResult, Completion, FilterResult};
+use kopf_core::handling::attempt;
 use kopf_core::handling::cause_id::Handling;
-use kopf_core::indexing::Call;
+use kopf_core::indexing;
 use kopf_core::json::value::Value;
-use kopf_core::object::Object;
+use kopf_core::object;
 use kopf_engine::host::{ActivationTask, Responder};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use tracing::Span;
 
-use crate::commands::attempt::{AttemptView, OutcomeView};
-use crate::commands::change::ChangeView;
+use crate::commands::attempt::{Attempt, Outcome};
+use crate::commands::change::Change;
 use crate::commands::handler_state::handler_states;
 use crate::commands::pending_reply::PendingReply;
 use crate::commands::storage::{FetchState, StoreState, fetched_state};
 use crate::convert::{python_to_map, value_to_python};
 use crate::errors::misuse;
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// Call index functions; `excluded` are handlers whose indices the object leaves, unless another one of the same id is called.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -40,7 +40,7 @@ pub(crate) struct IndexerCall {
     #[pyo3(get)]
     guarded: bool,
     #[pyo3(get)]
-    attempt: Py<AttemptView>,
+    attempt: Py<Attempt>,
 }
 
 /// Call an `on.event` handler. If guarded, its filters are called first.
@@ -51,7 +51,7 @@ pub(crate) struct CallEventHandler {
     #[pyo3(get)]
     guarded: bool,
     #[pyo3(get)]
-    attempt: Py<AttemptView>,
+    attempt: Py<Attempt>,
 }
 
 /// Call the filters of change handlers.
@@ -85,12 +85,12 @@ pub(crate) struct CallChangeHandler {
     #[pyo3(get)]
     handler: usize,
     #[pyo3(get)]
-    attempt: Py<AttemptView>,
+    attempt: Py<Attempt>,
 }
 
 /// The commands for one object.
-#[pyclass(frozen, name = "Activation", module = "kopf._kopf")]
-pub(crate) struct ActivationView {
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Activation {
     /// The id of the cycle.
     #[pyo3(get)]
     cycle: u64,
@@ -102,7 +102,7 @@ pub(crate) struct ActivationView {
     event: Option<&'static str>,
     /// The object.
     #[pyo3(get)]
-    object: Py<ObjectView>,
+    object: Py<Object>,
     /// The resource of the object.
     #[pyo3(get)]
     resource: Py<PyAny>,
@@ -111,7 +111,7 @@ pub(crate) struct ActivationView {
     commands: Py<PyTuple>,
     /// The change that the change handlers are called for.
     #[pyo3(get)]
-    change: Option<Py<ChangeView>>,
+    change: Option<Py<Change>>,
     /// The initial patch, from the rules of the core.
     #[pyo3(get)]
     initial_patch: Option<Py<PyAny>>,
@@ -130,7 +130,7 @@ pub(crate) struct ActivationView {
     reply: PendingReply<Completion>,
 }
 
-impl ActivationView {
+impl Activation {
     /// Converts the commands for one object.
     ///
     /// # Errors
@@ -156,13 +156,13 @@ impl ActivationView {
     fn convert(
         py: Python<'_>,
         task: &ActivationTask,
-        activation: Activation,
+        activation: activation::Activation,
         resource: Py<PyAny>,
     ) -> PyResult<Self> {
         let kinds = activation.commands.iter().map(CommandKind::of).collect();
         let task_name = task_name(&activation.commands, &task.object);
         let commands = commands_to_python(py, activation.commands, &task.span)?;
-        let change = activation.change.map(|change| Py::new(py, ChangeView::new(change))).transpose()?;
+        let change = activation.change.map(|change| Py::new(py, Change::new(change))).transpose()?;
         let initial_patch = activation
             .initial_patch
             .map(|initial_patch| value_to_python(py, &Value::Object(initial_patch)))
@@ -171,7 +171,7 @@ impl ActivationView {
             cycle: task.cycle,
             uid: task.uid.to_string(),
             event: task.event.as_str(),
-            object: Py::new(py, ObjectView::new(Arc::clone(&task.object)))?,
+            object: Py::new(py, Object::new(Arc::clone(&task.object)))?,
             resource,
             commands,
             change,
@@ -192,7 +192,7 @@ impl ActivationView {
 }
 
 #[pymethods]
-impl ActivationView {
+impl Activation {
     /// Authors' functions get its values, and may store in them what refers to it: see `Object`.
     #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -238,7 +238,7 @@ impl ActivationView {
 }
 
 /// The first handler that the commands call, if any, and the object.
-fn task_name(commands: &[Command], object: &Object) -> String {
+fn task_name(commands: &[Command], object: &object::Object) -> String {
     let label = commands.iter().find_map(|command| match command {
         Command::CallEventHandler { attempt, .. } | Command::CallChangeHandler { attempt } => {
             Some(&attempt.label)
@@ -267,7 +267,7 @@ fn command_to_python(py: Python<'_>, command: Command, span: &Span) -> PyResult<
             Py::new(py, CallIndexers { calls, excluded: pass.excluded })?.into_any()
         }
         Command::CallEventHandler { handler, guarded, attempt } => {
-            let attempt = Py::new(py, AttemptView::new_in(attempt, span.clone()))?;
+            let attempt = Py::new(py, Attempt::new_in(attempt, span.clone()))?;
             Py::new(py, CallEventHandler { handler, guarded, attempt })?.into_any()
         }
         Command::FilterDaemons { handlers } => Py::new(py, FilterDaemons { handlers })?.into_any(),
@@ -282,15 +282,15 @@ fn command_to_python(py: Python<'_>, command: Command, span: &Span) -> PyResult<
         Command::StoreState(request) => Py::new(py, StoreState::new(py, request)?)?.into_any(),
         Command::CallChangeHandler { attempt } => {
             let handler = attempt.handler;
-            let attempt = Py::new(py, AttemptView::new_in(attempt, span.clone()))?;
+            let attempt = Py::new(py, Attempt::new_in(attempt, span.clone()))?;
             Py::new(py, CallChangeHandler { handler, attempt })?.into_any()
         }
     })
 }
 
-fn indexer_call(py: Python<'_>, call: Call, span: &Span) -> PyResult<Py<IndexerCall>> {
+fn indexer_call(py: Python<'_>, call: indexing::IndexerCall, span: &Span) -> PyResult<Py<IndexerCall>> {
     let handler = call.attempt.handler;
-    let attempt = Py::new(py, AttemptView::new_in(call.attempt, span.clone()))?;
+    let attempt = Py::new(py, Attempt::new_in(call.attempt, span.clone()))?;
     Py::new(py, IndexerCall { handler, guarded: call.guarded, attempt })
 }
 
@@ -342,6 +342,6 @@ impl CommandKind {
 }
 
 /// The outcome of an attempt; none if the handler was not called.
-fn outcome(reply: &Bound<'_, PyAny>) -> PyResult<Option<Outcome>> {
-    Ok(if reply.is_none() { None } else { Some(reply.cast::<OutcomeView>()?.get().outcome()) })
+fn outcome(reply: &Bound<'_, PyAny>) -> PyResult<Option<attempt::Outcome>> {
+    Ok(if reply.is_none() { None } else { Some(reply.cast::<Outcome>()?.get().outcome()) })
 }

@@ -5,7 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use kopf_core::handler::ErrorsMode;
-use kopf_core::handling::attempt::{Attempt, AttemptResult, CallResult, Limit, Outcome};
+use kopf_core::handling::attempt::{self, AttemptResult, CallResult, Limit};
 use kopf_core::time::Timestamp;
 use kopf_engine::metrics::outcome_name;
 use pyo3::exceptions::PyValueError;
@@ -20,12 +20,12 @@ use crate::logging::number;
 use crate::time::now;
 
 /// One attempt of one handler.
-#[pyclass(frozen, name = "Attempt", module = "kopf._kopf")]
-pub(crate) struct AttemptView(pub(crate) Attempt, Mutex<Span>);
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Attempt(pub(crate) attempt::Attempt, Mutex<Span>);
 
-impl AttemptView {
+impl Attempt {
     /// An attempt of the engine, with the span in which its call is traced.
-    pub(crate) fn new_in(attempt: Attempt, span: Span) -> Self {
+    pub(crate) fn new_in(attempt: attempt::Attempt, span: Span) -> Self {
         Self(attempt, Mutex::new(span))
     }
 
@@ -36,7 +36,7 @@ impl AttemptView {
 }
 
 #[pymethods]
-impl AttemptView {
+impl Attempt {
     /// An attempt outside of the engine's cycles, such as of an activity's handler.
     #[new]
     #[pyo3(signature = (*, label, errors, backoff, started, retry=0, timeout=None, retries=None, handler=0))]
@@ -54,7 +54,7 @@ impl AttemptView {
         let errors = errors_mode(errors)?;
         let started = Timestamp::from_micros(started);
         let label = label.into();
-        let attempt = Attempt { handler, label, errors, timeout, retries, backoff, started, retry };
+        let attempt = attempt::Attempt { handler, label, errors, timeout, retries, backoff, started, retry };
         Ok(Self::new_in(attempt, Span::none()))
     }
 
@@ -105,21 +105,15 @@ impl AttemptView {
     }
 
     /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
-    fn precheck(&self) -> Option<OutcomeView> {
-        self.0.precheck(now()).map(OutcomeView)
+    fn precheck(&self) -> Option<Outcome> {
+        self.0.precheck(now()).map(Outcome)
     }
 
     /// The outcome of the call: after an exception of this kind, or after success.
     ///
     /// `message` is stored on the object; `shown` is logged if the message is empty.
     #[pyo3(signature = (kind, message="", delay=None, shown=None))]
-    fn settle(
-        &self,
-        kind: u8,
-        message: &str,
-        delay: Option<f64>,
-        shown: Option<&str>,
-    ) -> PyResult<OutcomeView> {
+    fn settle(&self, kind: u8, message: &str, delay: Option<f64>, shown: Option<&str>) -> PyResult<Outcome> {
         let text = shown.unwrap_or(message).to_owned();
         let result = match kind {
             NONE => CallResult::Nothing,
@@ -133,7 +127,7 @@ impl AttemptView {
         if shown.is_some() && settled.outcome.message.as_deref() == shown {
             settled.outcome.message = Some(message.to_owned());
         }
-        Ok(OutcomeView(settled))
+        Ok(Outcome(settled))
     }
 }
 
@@ -183,11 +177,11 @@ pub(crate) const SUBHANDLERS: u8 = 3;
 pub(crate) const UNEXPECTED: u8 = 4;
 
 /// The outcome of an attempt, with its log line.
-#[pyclass(frozen, name = "Outcome", module = "kopf._kopf")]
-pub(crate) struct OutcomeView(pub(crate) AttemptResult);
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Outcome(pub(crate) AttemptResult);
 
-impl OutcomeView {
-    pub(crate) fn outcome(&self) -> Outcome {
+impl Outcome {
+    pub(crate) fn outcome(&self) -> attempt::Outcome {
         self.0.outcome.clone()
     }
 
@@ -203,7 +197,7 @@ impl OutcomeView {
 }
 
 #[pymethods]
-impl OutcomeView {
+impl Outcome {
     /// The same outcome, with the ids of sub-handlers at any depth.
     fn with_subrefs(&self, subrefs: Vec<String>) -> Self {
         let mut settled = self.0.clone();

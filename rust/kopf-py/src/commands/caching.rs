@@ -5,12 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use kopf_core::caches::ComputedKeys;
 use kopf_core::json::value::Value;
 use kopf_engine::host::Responder;
-use kopf_engine::host::caching::CacheKeysTask;
+use kopf_engine::host::caching::ComputeKeysTask;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::convert::python_to_value;
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// Call the functions that compute the keys of an object.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -23,13 +23,13 @@ pub(crate) struct ComputeKeys {
     resource: Py<PyAny>,
     /// The object.
     #[pyo3(get)]
-    object: Py<ObjectView>,
+    object: Py<Object>,
     reply: Mutex<Option<Responder<Option<ComputedKeys>>>>,
 }
 
 impl ComputeKeys {
-    pub(crate) fn new(py: Python<'_>, task: CacheKeysTask, resource: Py<PyAny>) -> PyResult<Self> {
-        let object = Py::new(py, ObjectView::new(task.object))?;
+    pub(crate) fn new(py: Python<'_>, task: ComputeKeysTask, resource: Py<PyAny>) -> PyResult<Self> {
+        let object = Py::new(py, Object::new(task.object))?;
         Ok(Self { cache: task.cache, resource, object, reply: Mutex::new(Some(task.reply)) })
     }
 }

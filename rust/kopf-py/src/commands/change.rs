@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use kopf_core::handling::change::Change;
+use kopf_core::handling::change;
 use kopf_core::json::diff::{DiffItem, Op, reduce};
 use kopf_core::json::path::{FieldPath, resolve};
 use kopf_core::json::value::Value;
@@ -18,22 +18,22 @@ use crate::json_text::text_to_python;
 type Essences<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyList>);
 
 /// A change of one object.
-#[pyclass(frozen, name = "Change", module = "kopf._kopf")]
-pub(crate) struct ChangeView {
-    change: Arc<Change>,
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct Change {
+    native: Arc<change::Change>,
     old: OnceLock<Py<PyAny>>,
     new: OnceLock<Py<PyAny>>,
     diff: OnceLock<Py<PyList>>,
 }
 
-impl ChangeView {
-    pub(crate) fn new(change: Arc<Change>) -> Self {
-        Self { change, old: OnceLock::new(), new: OnceLock::new(), diff: OnceLock::new() }
+impl Change {
+    pub(crate) fn new(native: Arc<change::Change>) -> Self {
+        Self { native, old: OnceLock::new(), new: OnceLock::new(), diff: OnceLock::new() }
     }
 }
 
 #[pymethods]
-impl ChangeView {
+impl Change {
     /// Authors may store anything in the values, even what refers to this change: see `Object`.
     #[expect(clippy::needless_pass_by_value, reason = "the signature of pyo3")]
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -45,25 +45,25 @@ impl ChangeView {
     /// The reason, such as `create`.
     #[getter]
     fn reason(&self) -> &'static str {
-        self.change.reason.as_str()
+        self.native.reason.as_str()
     }
 
     /// Whether the object was found at the operator's start.
     #[getter]
     fn initial(&self) -> bool {
-        self.change.initial
+        self.native.initial
     }
 
     /// The essence at the last completed handling.
     #[getter]
     fn old<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.old, self.change.old_text(), || self.change.old())
+        lazily(py, &self.old, self.native.old_text(), || self.native.old())
     }
 
     /// The current essence.
     #[getter(new)]
     fn new_<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        lazily(py, &self.new, self.change.new_text(), || self.change.new_())
+        lazily(py, &self.new, self.native.new_text(), || self.native.new_())
     }
 
     /// The diff, as tuples of the operation, the path, the old and the new value.
@@ -72,8 +72,8 @@ impl ChangeView {
         if let Some(known) = self.diff.get() {
             return Ok(known.bind(py).clone());
         }
-        let diff = if self.change.has_old() {
-            items(py, self.change.diff(), &self.old(py)?, &self.new_(py)?)?
+        let diff = if self.native.has_old() {
+            items(py, self.native.diff(), &self.old(py)?, &self.new_(py)?)?
         } else {
             addition(&self.new_(py)?)?
         };
@@ -83,15 +83,15 @@ impl ChangeView {
     /// The old value, the new value and the diff of one field only.
     fn reduced<'py>(&self, py: Python<'py>, field: Vec<String>) -> PyResult<Essences<'py>> {
         let field = FieldPath::from_keys(field);
-        let old = match scalar(py, &self.old, self.change.old_text(), &field)? {
+        let old = match scalar(py, &self.old, self.native.old_text(), &field)? {
             Some(old) => old,
             None => walk(py, self.old(py)?, &field)?,
         };
-        let new = match scalar(py, &self.new, self.change.new_text(), &field)? {
+        let new = match scalar(py, &self.new, self.native.new_text(), &field)? {
             Some(new) => new,
             None => walk(py, self.new_(py)?, &field)?,
         };
-        let diff = items(py, &reduce(self.change.diff(), &field), &old, &new)?;
+        let diff = items(py, &reduce(self.native.diff(), &field), &old, &new)?;
         Ok((old, new, diff))
     }
 
@@ -100,7 +100,7 @@ impl ChangeView {
         let field = FieldPath::from_keys(field);
         let present =
             |value: Option<&Value>| value.is_some_and(|value| resolve(value, field.keys()).is_some());
-        (present(self.change.old()), present(self.change.new_()))
+        (present(self.native.old()), present(self.native.new_()))
     }
 }
 

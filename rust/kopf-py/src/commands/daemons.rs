@@ -3,18 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::handling::attempt::CallResult;
-use kopf_core::object::Object;
+use kopf_core::object;
 use kopf_engine::host::{CallDaemonReply, CallDaemonTask, GetInitialDelayTask, Responder, StopDaemonsTask};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::commands::attempt::{AttemptView, OutcomeView};
+use crate::commands::attempt::{Attempt, Outcome};
 use crate::commands::pending_reply::PendingReply;
 use crate::convert::python_to_map;
 use crate::errors::misuse;
 use crate::time::now;
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// One call of a daemon or a timer.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -30,12 +30,12 @@ pub(crate) struct CallDaemon {
     resource: Py<PyAny>,
     /// The attempt, with its limits.
     #[pyo3(get)]
-    attempt: Py<AttemptView>,
+    attempt: Py<Attempt>,
     /// Whether to keep the transformation functions of the previous call.
     #[pyo3(get)]
     keep_fns: bool,
     uid: Arc<str>,
-    object: Mutex<Option<Arc<Object>>>,
+    object: Mutex<Option<Arc<object::Object>>>,
     reply: PendingReply<CallDaemonReply>,
 }
 
@@ -61,7 +61,7 @@ impl CallDaemon {
             run: task.run,
             handler: task.attempt.handler,
             resource,
-            attempt: Py::new(py, AttemptView::new_in(task.attempt, task.span))?,
+            attempt: Py::new(py, Attempt::new_in(task.attempt, task.span))?,
             keep_fns: task.keep_fns,
             uid: task.uid,
             object: Mutex::new(Some(task.object)),
@@ -87,9 +87,9 @@ impl CallDaemon {
     ///
     /// # Errors
     /// If it was taken already.
-    fn take_object(&self) -> PyResult<ObjectView> {
+    fn take_object(&self) -> PyResult<Object> {
         let object = self.object.lock().unwrap_or_else(PoisonError::into_inner).take();
-        object.map(ObjectView::new).ok_or_else(|| misuse("The object of the run is taken already."))
+        object.map(Object::new).ok_or_else(|| misuse("The object of the run is taken already."))
     }
 
     /// Drops the current object: for a run whose object Python has already.
@@ -104,7 +104,7 @@ impl CallDaemon {
     #[pyo3(signature = (outcome=None, patch=None, fns=false))]
     fn reply(
         &self,
-        outcome: Option<PyRef<'_, OutcomeView>>,
+        outcome: Option<PyRef<'_, Outcome>>,
         patch: Option<&Bound<'_, PyDict>>,
         fns: bool,
     ) -> PyResult<()> {
@@ -131,7 +131,7 @@ pub(crate) struct GetInitialDelay {
     resource: Py<PyAny>,
     /// The current object.
     #[pyo3(get)]
-    object: Py<ObjectView>,
+    object: Py<Object>,
     reply: Mutex<Option<Responder<Option<f64>>>>,
 }
 
@@ -142,7 +142,7 @@ impl GetInitialDelay {
             handler: task.handler,
             uid: task.uid.to_string(),
             resource,
-            object: Py::new(py, ObjectView::new(task.object))?,
+            object: Py::new(py, Object::new(task.object))?,
             reply: Mutex::new(Some(task.reply)),
         })
     }
@@ -191,7 +191,7 @@ impl StopDaemons {
 pub(crate) struct ObjectUpdated {
     /// The runs of daemons and timers that share the object.
     pub(crate) runs: Vec<u64>,
-    pub(crate) object: Py<ObjectView>,
+    pub(crate) object: Py<Object>,
 }
 
 /// A daemon or a timer has ended.

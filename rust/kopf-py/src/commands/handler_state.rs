@@ -11,8 +11,8 @@ use crate::commands::attempt::{datetime, duration};
 use crate::time::now;
 
 /// The state of a handler.
-#[pyclass(frozen, name = "HandlerState", module = "kopf._kopf")]
-pub(crate) struct HandlerStateView {
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct HandlerState {
     record: Record,
     started: Timestamp,
 }
@@ -25,13 +25,13 @@ pub(crate) fn handler_states<'py, 'r>(
     let states = PyDict::new(py);
     for (id, record) in records {
         let started = record.started.unwrap_or_else(now);
-        states.set_item(&**id, HandlerStateView { record: record.clone(), started })?;
+        states.set_item(&**id, HandlerState { record: record.clone(), started })?;
     }
     Ok(states)
 }
 
 #[pymethods]
-impl HandlerStateView {
+impl HandlerState {
     /// The time of the first selection of the handler.
     #[getter]
     fn started<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::commands::reply_sender::ReplySender;
 use crate::convert::python_to_value;
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// Apply the functions of a cycle's patch to an object.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -17,13 +17,13 @@ pub(crate) struct ApplyPatchFns {
     #[pyo3(get)]
     cycle: u64,
     #[pyo3(get)]
-    object: Py<ObjectView>,
+    object: Py<Object>,
     reply: ReplySender<Result<Value, String>>,
 }
 
 impl ApplyPatchFns {
     pub(crate) fn new(py: Python<'_>, task: ApplyPatchFnsTask) -> PyResult<Self> {
-        let object = Py::new(py, ObjectView::new(Arc::clone(&task.object)))?;
+        let object = Py::new(py, Object::new(Arc::clone(&task.object)))?;
         Ok(Self { cycle: task.cycle, object, reply: ReplySender::new(task.reply) })
     }
 }

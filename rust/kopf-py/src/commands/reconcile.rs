@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kopf_core::conditions::{ConditionChange, ConditionChanges, changed_conditions};
+use kopf_core::daemon::StopReasons;
 use kopf_core::json::value::Value;
 use kopf_core::relations::ObjectName;
 use kopf_core::schedule::ReconcileResult;
 use kopf_engine::host::Responder;
 use kopf_engine::host::reconcile::{
-    Cancellation, InspectTask, Inspection, Mapped, PrimaryRef, ReconcileCall, ReconcileReply, ReconcileTask,
+    CallReconcilerReply, CallReconcilerTask, Cancellation, InspectObjectTask, Inspection, Mapped, PrimaryRef,
 };
 use kopf_engine::operator::Operator;
 use kopf_engine::reconciling::PrimaryName;
@@ -22,28 +23,7 @@ use crate::commands::pending_reply::PendingReply;
 use crate::convert::{python_to_map, python_to_value, value_to_python};
 use crate::errors::declaration;
 use crate::time::now;
-use crate::views::ObjectView;
-
-/// Converts a task of reconcilers. `resource` is the resource of the task's object, if it has one.
-pub(crate) fn to_python(
-    py: Python<'_>,
-    task: ReconcileTask,
-    resource: Option<PyResult<Py<PyAny>>>,
-) -> PyResult<Py<PyAny>> {
-    let resource = resource.transpose()?.unwrap_or_else(|| py.None());
-    Ok(match task {
-        ReconcileTask::Call(call) => Py::new(py, CallReconciler::new(py, *call, resource)?)?.into_any(),
-        ReconcileTask::Inspect(task) => Py::new(py, InspectObject::new(py, *task, resource)?)?.into_any(),
-        ReconcileTask::Stop { run, reasons, cancel } => {
-            let cancel = cancel.map(|cancel| match cancel {
-                Cancellation::TimedOut => "timeout",
-                Cancellation::Stopped => "stop",
-            });
-            Py::new(py, StopReconciler { run, reasons: reasons.bits(), cancel })?.into_any()
-        }
-        ReconcileTask::End(run) => Py::new(py, ReconcilerEnded { run })?.into_any(),
-    })
-}
+use crate::views::Object;
 
 /// Call a reconciler.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -62,7 +42,7 @@ pub(crate) struct CallReconciler {
     resource: Py<PyAny>,
     /// The primary.
     #[pyo3(get)]
-    object: Py<ObjectView>,
+    object: Py<Object>,
     /// Whether the primary is being deleted.
     #[pyo3(get)]
     deleting: bool,
@@ -75,17 +55,17 @@ pub(crate) struct CallReconciler {
     /// Seconds since then.
     #[pyo3(get)]
     runtime: f64,
-    reply: PendingReply<ReconcileReply>,
+    reply: PendingReply<CallReconcilerReply>,
 }
 
 impl CallReconciler {
-    fn new(py: Python<'_>, call: ReconcileCall, resource: Py<PyAny>) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, call: CallReconcilerTask, resource: Py<PyAny>) -> PyResult<Self> {
         Ok(Self {
             run: call.run,
             handler: call.handler,
             uid: call.uid.to_string(),
             resource,
-            object: Py::new(py, ObjectView::new(call.object))?,
+            object: Py::new(py, Object::new(call.object))?,
             deleting: call.is_deleting,
             retry: call.start.retry,
             started: call.start.started.micros(),
@@ -95,7 +75,7 @@ impl CallReconciler {
     }
 
     /// Takes the prepared reply and its sender.
-    pub(crate) fn take(&self) -> Option<(Responder<Option<ReconcileReply>>, ReconcileReply)> {
+    pub(crate) fn take(&self) -> Option<(Responder<Option<CallReconcilerReply>>, CallReconcilerReply)> {
         self.reply.take()
     }
 }
@@ -115,7 +95,7 @@ impl CallReconciler {
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
     #[pyo3(signature = (result, delay=None, patch=None, fns=false, conditions=None))]
-    fn answer(
+    fn reply(
         &self,
         result: &str,
         delay: Option<f64>,
@@ -136,7 +116,7 @@ impl CallReconciler {
             changes: changes.into_iter().map(condition_change).collect(),
             generation,
         });
-        self.reply.prepare(ReconcileReply { result, patch, fns, conditions })
+        self.reply.prepare(CallReconcilerReply { result, patch, fns, conditions })
     }
 }
 
@@ -148,10 +128,20 @@ pub(crate) struct StopReconciler {
     cancel: Option<&'static str>,
 }
 
+impl StopReconciler {
+    pub(crate) fn new(run: u64, reasons: StopReasons, cancel: Option<Cancellation>) -> Self {
+        let cancel = cancel.map(|cancel| match cancel {
+            Cancellation::TimedOut => "timeout",
+            Cancellation::Stopped => "stop",
+        });
+        Self { run, reasons: reasons.bits(), cancel }
+    }
+}
+
 /// A call has ended with its writes.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
 pub(crate) struct ReconcilerEnded {
-    run: u64,
+    pub(crate) run: u64,
 }
 
 /// Call the functions of a reconciler's declaration for an object: filters, `changed`, `map`.
@@ -168,17 +158,17 @@ pub(crate) struct InspectObject {
     resource: Py<PyAny>,
     /// The object.
     #[pyo3(get)]
-    object: Py<ObjectView>,
+    object: Py<Object>,
     reply: Mutex<Option<Responder<Option<Inspection>>>>,
 }
 
 impl InspectObject {
-    fn new(py: Python<'_>, task: InspectTask, resource: Py<PyAny>) -> PyResult<Self> {
+    pub(crate) fn new(py: Python<'_>, task: InspectObjectTask, resource: Py<PyAny>) -> PyResult<Self> {
         Ok(Self {
             handler: task.handler,
             related: task.related,
             resource,
-            object: Py::new(py, ObjectView::new(task.object))?,
+            object: Py::new(py, Object::new(task.object))?,
             reply: Mutex::new(Some(task.reply)),
         })
     }

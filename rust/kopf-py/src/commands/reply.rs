@@ -1,11 +1,11 @@
 //! The replies of completed items, in one batch.
 
 use kopf_core::activation::Completion;
-use kopf_engine::host::reconcile::ReconcileReply;
+use kopf_engine::host::reconcile::CallReconcilerReply;
 use kopf_engine::host::{CallDaemonReply, Responder};
 use pyo3::prelude::*;
 
-use crate::commands::activation::ActivationView;
+use crate::commands::activation::Activation;
 use crate::commands::daemons::{CallDaemon, StopDaemons};
 use crate::commands::reconcile::CallReconciler;
 
@@ -14,20 +14,20 @@ pub(crate) enum Reply {
     Activation(Responder<Option<Completion>>, Completion),
     CallDaemon(Responder<Option<CallDaemonReply>>, CallDaemonReply),
     StopDaemons(Responder<()>),
-    Reconcile(Responder<Option<ReconcileReply>>, ReconcileReply),
+    CallReconciler(Responder<Option<CallReconcilerReply>>, CallReconcilerReply),
 }
 
 impl Reply {
     /// Takes the prepared reply of an item; none if there is none.
     pub(crate) fn take(item: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
-        if let Ok(activation) = item.cast::<ActivationView>() {
+        if let Ok(activation) = item.cast::<Activation>() {
             return Ok(activation.get().take().map(|(responder, reply)| Self::Activation(responder, reply)));
         }
         if let Ok(call) = item.cast::<CallDaemon>() {
             return Ok(call.get().take().map(|(responder, reply)| Self::CallDaemon(responder, reply)));
         }
         if let Ok(call) = item.cast::<CallReconciler>() {
-            return Ok(call.get().take().map(|(responder, reply)| Self::Reconcile(responder, reply)));
+            return Ok(call.get().take().map(|(responder, reply)| Self::CallReconciler(responder, reply)));
         }
         Ok(item.cast::<StopDaemons>()?.get().take().map(Self::StopDaemons))
     }
@@ -38,7 +38,7 @@ impl Reply {
             Self::Activation(responder, reply) => responder.send(Some(reply)),
             Self::CallDaemon(responder, reply) => responder.send(Some(reply)),
             Self::StopDaemons(responder) => responder.send(()),
-            Self::Reconcile(responder, reply) => responder.send(Some(reply)),
+            Self::CallReconciler(responder, reply) => responder.send(Some(reply)),
         }
     }
 }

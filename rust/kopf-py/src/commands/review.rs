@@ -6,7 +6,7 @@ use kopf_core::admission::{
     Denial, ErrorPrecedence, Request, ReviewError, ReviewFilter, Verdict, admission_response, operations,
 };
 use kopf_core::json::value::Value;
-use kopf_core::object::Object;
+use kopf_core::object;
 use kopf_engine::admission::AdmissionRouter;
 use kopf_engine::host::admission::Rejection;
 use kopf_engine::host::admission::{AdmissionReviewTask, Review as OpenReview};
@@ -18,7 +18,7 @@ use pyo3::types::{PyDict, PyNone};
 use crate::commands::reply_sender::ReplySender;
 use crate::convert::{headers_to_python, peer_to_python};
 use crate::convert::{python_to_map, python_to_value, value_to_python};
-use crate::views::ObjectView;
+use crate::views::Object;
 
 /// Call the handlers of an admission review.
 #[pyclass(frozen, module = "kopf._kopf")]
@@ -34,13 +34,13 @@ pub(crate) struct AdmissionReview {
     resource: Py<PyAny>,
     /// The object under review.
     #[pyo3(get)]
-    object: Py<ObjectView>,
+    object: Py<Object>,
     /// The old object.
     #[pyo3(get)]
-    old: Option<Py<ObjectView>>,
+    old: Option<Py<Object>>,
     /// The new object.
     #[pyo3(get)]
-    new: Option<Py<ObjectView>>,
+    new: Option<Py<Object>>,
     /// The user info of the request.
     #[pyo3(get)]
     userinfo: Py<PyAny>,
@@ -74,7 +74,7 @@ impl AdmissionReview {
         reply: Option<ReplySender<Result<Vec<u8>, Rejection>>>,
     ) -> PyResult<Self> {
         let OpenReview { request, candidates, opened, .. } = review;
-        let view = |object: &Arc<Object>| Py::new(py, ObjectView::new(Arc::clone(object)));
+        let view = |object: &Arc<object::Object>| Py::new(py, Object::new(Arc::clone(object)));
         let new = request.new.as_ref().map(view).transpose()?;
         let old = request.old.as_ref().map(view).transpose()?;
         let object = match new.as_ref().or(old.as_ref()) {

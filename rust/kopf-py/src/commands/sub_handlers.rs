@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::cause::Reason;
-use kopf_core::handling::sub_handlers::{SubHandler, SubHandlers};
+use kopf_core::handling::sub_handlers::{self, SubHandler};
 use kopf_core::json::value::Value;
 use kopf_core::persistence::progress::Record;
 use pyo3::exceptions::{PyIndexError, PyValueError};
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tracing::Span;
 
-use crate::commands::attempt::{AttemptView, OutcomeView, errors_mode};
+use crate::commands::attempt::{Attempt, Outcome, errors_mode};
 use crate::commands::handler_state::handler_states;
 use crate::convert::{python_to_value, value_to_python};
 use crate::time::now;
@@ -20,20 +20,20 @@ use crate::time::now;
 type SubHandlerTuple = (String, String, String, Option<f64>, Option<u64>, f64);
 
 /// The sub-handlers that are executed together.
-#[pyclass(frozen, name = "SubHandlers", module = "kopf._kopf")]
-pub(crate) struct SubHandlersView {
-    sub_handlers: Mutex<SubHandlers>,
+#[pyclass(frozen, module = "kopf._kopf")]
+pub(crate) struct SubHandlers {
+    sub_handlers: Mutex<sub_handlers::SubHandlers>,
     malformed: Vec<(String, String)>,
 }
 
-impl SubHandlersView {
-    fn sub_handlers(&self) -> MutexGuard<'_, SubHandlers> {
+impl SubHandlers {
+    fn sub_handlers(&self) -> MutexGuard<'_, sub_handlers::SubHandlers> {
         self.sub_handlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[pymethods]
-impl SubHandlersView {
+impl SubHandlers {
     /// Starts the sub-handlers: with the reason, the progress records on the object by the ids of the sub-handlers, and the sub-handlers
     /// selected for this change.
     #[new]
@@ -56,7 +56,10 @@ impl SubHandlersView {
             Ok(SubHandler { id: id.into(), label: label.into(), errors, timeout, retries, backoff })
         });
         let children = children.collect::<PyResult<_>>()?;
-        Ok(Self { sub_handlers: Mutex::new(SubHandlers::open(reason, found, children, now())), malformed })
+        Ok(Self {
+            sub_handlers: Mutex::new(sub_handlers::SubHandlers::open(reason, found, children, now())),
+            malformed,
+        })
     }
 
     /// The records that cannot be decoded and are ignored: the ids with the errors.
@@ -77,16 +80,16 @@ impl SubHandlersView {
     }
 
     /// The next attempt of the sub-handler at this position.
-    fn attempt(&self, index: usize) -> PyResult<AttemptView> {
+    fn attempt(&self, index: usize) -> PyResult<Attempt> {
         let attempt = self.sub_handlers().attempt(index);
         // Its span is inside that of the parent's call, which calls it.
         attempt
-            .map(|attempt| AttemptView::new_in(attempt, Span::none()))
+            .map(|attempt| Attempt::new_in(attempt, Span::none()))
             .ok_or_else(|| PyIndexError::new_err("There is no such sub-handler."))
     }
 
     /// Records the outcome of an attempt.
-    fn record_outcome(&self, outcome: &Bound<'_, OutcomeView>) {
+    fn record_outcome(&self, outcome: &Bound<'_, Outcome>) {
         self.sub_handlers().record_outcome(&outcome.get().outcome());
     }
 

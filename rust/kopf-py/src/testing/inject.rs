@@ -8,7 +8,7 @@ use kopf_core::cause::{EventType, Reason};
 use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::Attempt;
 use kopf_core::handling::change::Change;
-use kopf_core::indexing::{Call, IndexPass};
+use kopf_core::indexing::{IndexPass, IndexerCall};
 use kopf_core::json::value::Value;
 use kopf_core::log_level::Level;
 use kopf_core::object::Object;
@@ -169,7 +169,7 @@ impl Injection<'_> {
                 .collect(),
             "index" => {
                 let calls = each
-                    .map(|handler| Call {
+                    .map(|handler| IndexerCall {
                         guarded: true,
                         attempt: limits.attempt(handler, ErrorsMode::Ignored),
                     })
