@@ -1,6 +1,6 @@
 """The dependency rules of the architecture, and a negative test for each check.
 
-Crates depend only on the crates in the table; only one crate depends on PyO3; only one Python module imports
+Crates depend only on the crates in the table; only one crate depends on PyO3; two Python modules import
 the extension; Python packages import only from the layers below. Every check first asserts how many files it
 has read, since a check of no files always passes.
 """
@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -154,10 +155,24 @@ def importers(package: pathlib.Path) -> tuple[int, set[str]]:
     return len(modules), found
 
 
-def test_one_module_imports_the_compiled_one():
+def test_two_modules_import_the_compiled_one():
     count, found = importers(PACKAGE)
     assert count > 30
-    assert found == {"_runtime/bridge.py"}
+    assert found == {"_runtime/bridge.py", "_testing/bindings.py"}
+
+
+def test_operators_do_not_import_the_bindings_of_the_testing_kit():
+    module = (ROOT / "rust/kopf-py/src/lib.rs").read_text()
+    exported = set(re.findall(r"use crate::testing_kit::\w+::(\w+);", module))
+    assert exported == {"ApiServer", "VirtualTime"}
+    imported = {
+        alias.name
+        for node in ast.walk(ast.parse((PACKAGE / "_runtime/bridge.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "kopf._kopf"
+        for alias in node.names
+    }
+    assert len(imported) > 30
+    assert not imported & exported
 
 
 @pytest.mark.parametrize(

@@ -268,7 +268,7 @@ def test_a_sleep_whose_time_has_come_is_busy_until_it_ends(monkeypatch):
         def observe(self):
             return [], [], []
 
-    monkeypatch.setattr(clock.bridge, "VirtualTime", Native)
+    monkeypatch.setattr(clock, "VirtualTime", Native)
     virtual = clock.VirtualClock()
     with virtual._register_sleeper(5, lambda: None, lambda: None):
         assert virtual.observe() == ([], [], [])

@@ -1,6 +1,7 @@
 """Batches of host tasks from the engine, and of their completions to the engine.
 
-Only this module imports the compiled one; other modules import its names from here.
+Only this module imports the compiled one, apart from the bindings of the testing kit
+(`kopf._testing.bindings`); other modules import its names from here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from kopf._kopf import (
     ApiClient,
     ApiRequest,
     ApiResponse,
-    ApiServer,
     AppliedChildren,
     ApplyPatchFns,
     Attempt,
@@ -70,7 +70,6 @@ from kopf._kopf import (
     TaskCoroutine,
     Term,
     UserStream,
-    VirtualTime,
     WebhookRequest,
     WebhookServer,
     __version__,
@@ -101,7 +100,6 @@ __all__ = [
     "ApiClient",
     "ApiRequest",
     "ApiResponse",
-    "ApiServer",
     "AppliedChildren",
     "ApplyPatchFns",
     "Attempt",
@@ -157,7 +155,6 @@ __all__ = [
     "TaskCoroutine",
     "Term",
     "UserStream",
-    "VirtualTime",
     "WebhookRequest",
     "WebhookServer",
     "__version__",

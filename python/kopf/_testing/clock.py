@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from kopf._runtime import bridge
+from kopf._testing.bindings import VirtualTime
 
 # Real seconds without any activity that count as idle where it is not known for certain.
 QUIET_PERIOD = 0.05
@@ -58,7 +58,7 @@ class VirtualClock:
 
     def __init__(self) -> None:
         super().__init__()
-        self._native = bridge.VirtualTime()
+        self._native = VirtualTime()
         self._changed = threading.Condition()
         self._sleepers: dict[int, tuple[int, Callable[[], None], Callable[[], None]]] = {}
         self._numbers = itertools.count()

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from kopf._objects.credentials import ConnectionInfo
-from kopf._runtime.bridge import ApiServer
 from kopf._testing.api import ClusterApi, has_no_finalizers
 from kopf._testing.async_twins import AsyncCluster
+from kopf._testing.bindings import ApiServer
 from kopf._testing.client import ApiError, Client, read_kubeconfig
 from kopf._testing.control_plane import ClusterUnavailableError, ControlPlane, find_assets
 from kopf._testing.discovery import CRDS, NAMESPACES, ResourceMapping, mappings_of

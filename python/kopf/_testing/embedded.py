@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kopf._runtime.bridge import ApiServer
+from kopf._testing.bindings import ApiServer
 from kopf._testing.client import USER_AGENT
 from kopf._testing.clock import ClockControl
 from kopf._testing.durations import Duration, to_seconds

@@ -2,13 +2,11 @@
 //!
 //! This crate contains no rules, and it is the only one that uses pyo3. The engine's threads never attach to the interpreter,
 //! not even at the end of the operator: they use the queue of `bridge`. So they cannot disturb an interpreter that is exiting.
-//! Only the awaitables of the testing kit attach in other threads (`asyncio_bridge`), and they end before the interpreter is
+//! Only the awaitables of the testing kit attach in other threads (`testing_kit::asyncio_bridge`), and they end before the interpreter is
 //! finalised.
 
 mod admission;
 mod allocator;
-mod apiserver;
-mod asyncio_bridge;
 mod bridge;
 mod caches;
 mod calls;
@@ -33,6 +31,7 @@ mod runtime;
 mod status;
 #[cfg(feature = "testing")]
 mod testing;
+mod testing_kit;
 mod time;
 mod trace;
 mod views;
@@ -44,8 +43,6 @@ mod _kopf {
     use crate::admission::certificates::{build_certificate, describe_certificate};
     #[pymodule_export]
     use crate::admission::server::{WebhookRequest, WebhookServer};
-    #[pymodule_export]
-    use crate::apiserver::ApiServer;
     #[pymodule_export]
     use crate::caches::{CacheChanges, CacheReader};
     #[pymodule_export]
@@ -135,7 +132,9 @@ mod _kopf {
     #[pymodule_export]
     use crate::testing::inject::{InjectedWork, inject, inject_review};
     #[pymodule_export]
-    use crate::time::VirtualTime;
+    use crate::testing_kit::apiserver::ApiServer;
+    #[pymodule_export]
+    use crate::testing_kit::virtual_time::VirtualTime;
     #[pymodule_export]
     use crate::views::Object;
     use pyo3::prelude::*;

@@ -12,10 +12,10 @@ use pyo3::exceptions::{PyLookupError, PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use crate::asyncio_bridge::awaitable;
 use crate::convert::{python_to_value, value_to_python};
 use crate::errors::misuse;
 use crate::runtime::{check_process, runtime, runtime_unless_exiting};
+use crate::testing_kit::asyncio_bridge::awaitable;
 
 /// An API server embedded in this process.
 #[pyclass(frozen, module = "kopf._kopf")]
