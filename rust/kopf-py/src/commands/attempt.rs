@@ -104,11 +104,6 @@ impl Attempt {
         add(arguments, intern!(py, "started"), || datetime(py, started))
     }
 
-    /// The outcome without calling the function, if it must not be called: after a timeout or too many retries.
-    fn precheck(&self) -> Option<Outcome> {
-        self.0.precheck(now()).map(Outcome)
-    }
-
     /// The outcome of the call: after an exception of this kind, or after success.
     ///
     /// `message` is stored on the object; `shown` is logged if the message is empty.

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use kopf_core::handling::change;
 use kopf_core::json::diff::{DiffItem, Op, reduce};
-use kopf_core::json::path::{FieldPath, resolve};
+use kopf_core::json::path::FieldPath;
 use kopf_core::json::value::Value;
 use kopf_core::object::{Found, text_at};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -93,14 +93,6 @@ impl Change {
         };
         let diff = items(py, &reduce(self.native.diff(), &field), &old, &new)?;
         Ok((old, new, diff))
-    }
-
-    /// Whether the field is present in the old and in the new essence: `None` as a value differs from absence.
-    fn presence(&self, field: Vec<String>) -> (bool, bool) {
-        let field = FieldPath::from_keys(field);
-        let present =
-            |value: Option<&Value>| value.is_some_and(|value| resolve(value, field.keys()).is_some());
-        (present(self.native.old()), present(self.native.new_()))
     }
 }
 
