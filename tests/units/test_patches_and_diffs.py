@@ -5,7 +5,7 @@ import random
 
 import kopf
 import pytest
-from kopf._objects import jsonpatch
+from kopf._objects import rules
 from kopf._objects.diffs import diff, reduce
 
 
@@ -75,6 +75,11 @@ def test_operations_need_a_body():
         kopf.Patch({"spec": {"a": 1}}).as_json_patch({"spec": None})
 
 
+def test_operations_are_only_for_json():
+    with pytest.raises(TypeError, match=r"set is not JSON serializable \(at spec.a\)"):
+        kopf.Patch({"spec": {"a": {1}}}).as_json_patch({})
+
+
 def apply(doc, operations):
     doc = {"": copy.deepcopy(doc)}
     for operation in operations:
@@ -111,7 +116,7 @@ def some_document(rnd, depth=3):
 def test_operations_lead_from_one_document_to_another(seed):
     rnd = random.Random(seed)
     old, new = some_document(rnd), some_document(rnd)
-    result = apply(old, jsonpatch.operations(old, new))
+    result = apply(old, rules.json_patch(old, new))
     assert repr(sort(result)) == repr(sort(new))
 
 

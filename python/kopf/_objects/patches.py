@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
-from kopf._objects import dicts, jsonpatch
+from kopf._objects import dicts
 from kopf._objects.bodies import Body
 from kopf._objects.typedefs import RawBody
 from kopf._objects.views import MutableMappingView
@@ -135,7 +135,8 @@ class Patch(dict[str, Any]):
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Express the patch as RFC 6902 operations on the body: the given one or the one of the patch.
 
-        Changes that change nothing vanish. Without any body, a non-empty patch raises `ValueError`.
+        Changes that change nothing vanish. Without any body, a non-empty patch raises `ValueError`; so do
+        values that are not JSON, or they raise `TypeError`.
 
         Args:
             body: The object; by default, that of the patch.
@@ -150,7 +151,9 @@ class Patch(dict[str, Any]):
         self._apply(new, (), self)
         for fn in self._fns:
             fn(new)  # type: ignore[arg-type]
-        return jsonpatch.operations(old, new)
+        from kopf._objects import rules
+
+        return rules.json_patch(old, new)
 
     def _apply(self, target: dict[str, Any], path: dicts.FieldPath, value: Any) -> None:
         if value is None:

@@ -27,6 +27,7 @@ mod line_writer;
 mod logging;
 #[cfg(feature = "testing")]
 mod panics;
+mod rules;
 mod runtime;
 mod status;
 #[cfg(feature = "testing")]
@@ -126,6 +127,10 @@ mod _kopf {
     #[cfg(feature = "testing")]
     #[pymodule_export]
     use crate::panics::inject_panics;
+    #[pymodule_export]
+    use crate::rules::{
+        is_exact_namespace, json_patch, match_namespace, select_resources, unmatched_namespaces,
+    };
     #[pymodule_export]
     use crate::status::StatusServer;
     #[cfg(feature = "testing")]

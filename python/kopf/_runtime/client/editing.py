@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kopf._objects import jsonpatch
+from kopf._objects import rules
 from kopf._objects.bodies import Body
 from kopf._runtime.bridge import json_copy
 from kopf._runtime.client import operations
@@ -35,7 +35,7 @@ class Edit:
 
     def patch(self, document: Mapping[str, Any]) -> Operation[Body] | None:
         """Send the difference; `None` if there is none."""
-        difference = jsonpatch.operations(json_copy(self.body), json_copy(document))
+        difference = rules.json_patch(self.body, document)
         if not difference:
             return None
         kind, name, namespace, subresource = self._target

@@ -7,6 +7,8 @@ use crate::json::path;
 use crate::json::value::{Map, Value};
 
 /// The `add`, `remove` and `replace` operations that turn `from` into `to`. `1`, `1.0` and `true` are different here.
+///
+/// Those of a mapping are, as in Kopf: removals, additions, changes of what both documents have.
 pub fn operations(from: &Value, to: &Value) -> Vec<Value> {
     let mut found = Vec::new();
     compare(&mut found, &mut String::new(), from, to);
@@ -120,11 +122,13 @@ fn compare_mappings(found: &mut Vec<Value>, at: &mut String, a: &Map<String, Val
     for key in a.keys().filter(|key| !b.contains_key(*key)) {
         within(at, key, |at| found.push(json!({"op": "remove", "path": *at})));
     }
+    for (key, new) in b.iter().filter(|(key, _)| !a.contains_key(*key)) {
+        within(at, key, |at| found.push(json!({"op": "add", "path": *at, "value": new})));
+    }
     for (key, new) in b {
-        within(at, key, |at| match a.get(key) {
-            Some(old) => compare(found, at, old, new),
-            None => found.push(json!({"op": "add", "path": *at, "value": new})),
-        });
+        if let Some(old) = a.get(key) {
+            within(at, key, |at| compare(found, at, old, new));
+        }
     }
 }
 
@@ -198,6 +202,13 @@ mod tests {
             operations(&json!({"a/b~c": 1}), &json!({"a/b~c": 1.0})),
             [json!({"op": "replace", "path": "/a~1b~0c", "value": 1.0})]
         );
+    }
+
+    #[test]
+    fn removals_precede_additions_and_changes() {
+        let (from, to) = (json!({"changed": 1, "gone": 1}), json!({"changed": 2, "new": 1}));
+        let found: Vec<_> = operations(&from, &to).iter().map(|found| found["op"].clone()).collect();
+        assert_eq!(found, ["remove", "add", "replace"]);
     }
 
     #[test]
