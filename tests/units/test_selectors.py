@@ -1,8 +1,12 @@
 """The forms of resource selectors, and the resources that they select."""
 
+import re
+
 import kopf
 import pytest
-from kopf._intents.selectors import EVERYTHING, Selector, SelectorMapping, match_namespace
+from kopf._intents.causes import ChangingCause
+from kopf._intents.registries import ChangingRegistry, resource_handlers
+from kopf._intents.selectors import EVERYTHING, Selector, SelectorMapping, is_served, match_namespace
 from kopf._objects.resources import Resource
 
 PODS = Resource("", "v1", "pods", kind="Pod", singular="pod", shortcuts=frozenset({"po"}))
@@ -62,6 +66,20 @@ def test_core_resources_win_over_the_same_named_ones():
     assert set(Selector(EVERYTHING).select([PODS, METRICS])) == {PODS, METRICS}
 
 
+def test_a_name_of_several_resources_is_ambiguous():
+    others = [METRICS, Resource("example.com", "v1", "pods")]
+    assert Selector("pods").is_ambiguous(Selector("pods").select(others))
+    assert not Selector("pods").is_ambiguous(Selector("pods").select([PODS, *others]))
+    assert not Selector(EVERYTHING).is_ambiguous(others)
+
+
+def test_functions_select_among_the_resources_of_their_groups_and_versions():
+    seen = []
+    selector = Selector(lambda resource: seen.append(resource) or resource.group == "")
+    assert set(selector.select([PODS, METRICS, EVENTS])) == {PODS}
+    assert seen == [PODS, METRICS]
+
+
 def test_events_are_selected_only_when_named():
     assert not Selector(EVERYTHING).check(EVENTS)
     assert not Selector(lambda resource: True).check(EVENTS)
@@ -72,6 +90,21 @@ def test_versions_that_are_not_preferred_are_selected_only_when_named_or_by_func
     assert not Selector("deployments").check(OLD)
     assert Selector("deployments.v1beta1").check(OLD)
     assert Selector(lambda resource: True).check(OLD)
+
+
+def test_handlers_of_a_call_are_for_its_resource_if_they_have_selectors():
+    registry, source = ChangingRegistry(), kopf.OperatorRegistry()
+    kopf.on.field("pods", field="spec", id="named", registry=source)(print)
+    kopf.on.field("deployments", field="spec", id="other", registry=source)(print)
+    for handler in resource_handlers(source):
+        registry.append(handler)
+    assert [handler.id for handler in registry.get_resource_handlers(PODS)] == ["named/spec"]
+    body, patch = kopf.Body({"spec": {"x": 1}}), kopf.Patch()
+    cause = ChangingCause(
+        logger=None, indices={}, memo=None, resource=PODS, patch=patch, body=body, initial=False,
+        reason=kopf.Reason.CREATE, new=body,
+    )  # fmt: skip
+    assert [handler.id for handler in registry.get_handlers(cause)] == ["named/spec"]
 
 
 def test_mappings_accept_anything_that_selects():
@@ -99,6 +132,12 @@ def test_mappings_accept_anything_that_selects():
 )
 def test_namespace_patterns(name, pattern, expected):
     assert match_namespace(name, pattern) is expected
+
+
+def test_all_namespaces_are_served_without_patterns():
+    assert is_served("ns", [])
+    assert is_served("ns", ["other", re.compile("n.")])
+    assert not is_served("ns", ["other", re.compile("n")])
 
 
 def test_selector_is_not_public():

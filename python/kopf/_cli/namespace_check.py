@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from kopf._intents.selectors import is_exact_namespace, match_namespace
+from kopf._intents.selectors import is_exact_namespace
+from kopf._objects import rules
 from kopf._objects.apierrors import Forbidden, NotFound
-from kopf._objects.suggestions import did_you_mean
 from kopf._runtime.client.sync_api import SyncApi
 
 
@@ -19,13 +19,9 @@ def describe_unmatched(api: SyncApi, patterns: Collection[str]) -> Iterator[str]
     try:
         names = {body["metadata"]["name"] for body in api.list("namespaces", metadata_only=True)}
     except Forbidden:
-        missing = [name for name in patterns if is_exact_namespace(name) and _is_missing(api, name)]
-        yield from (f"No namespace matches {name!r} yet." for name in missing)
-        return
-    for pattern in patterns:
-        if not any(match_namespace(name, pattern) for name in names):
-            hint = did_you_mean(pattern, names) if is_exact_namespace(pattern) else "."
-            yield f"No namespace matches {pattern!r} yet{hint}"
+        patterns = [name for name in patterns if is_exact_namespace(name) and _is_missing(api, name)]
+        names = set()
+    yield from rules.unmatched_namespaces(list(patterns), names)
 
 
 def _is_missing(api: SyncApi, name: str) -> bool:

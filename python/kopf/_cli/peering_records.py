@@ -9,11 +9,12 @@ import click
 
 from kopf._cli.cluster_session import Session
 from kopf._cli.inspected_kinds import listed_scopes
-from kopf._intents.selectors import match_namespace
+from kopf._intents.selectors import is_served
 from kopf._objects.apierrors import Forbidden, NotFound
 from kopf._objects.bodies import Body
 from kopf._objects.resources import Resource
 from kopf._runtime import bridge
+from kopf._runtime.loggers import full_name
 
 PLURALS = ("clusterkopfpeerings", "kopfpeerings")
 
@@ -54,9 +55,8 @@ def find_objects(
                     warn_unreadable(resource.plural, error)
                 continue
             for body in found:
-                namespace = body.metadata.namespace or ""
-                is_everywhere = not (namespace and namespaces)
-                if is_everywhere or any(match_namespace(namespace, one) for one in namespaces):
+                namespace = body.metadata.namespace
+                if not namespace or is_served(namespace, namespaces):
                     yield resource, body
 
 
@@ -74,7 +74,7 @@ def find_live(
     """
     found = []
     for _, body in find_objects(session, namespaces, warn=warn):
-        place = "/".join(text for text in (body.metadata.namespace, body.metadata.name) if text)
+        place = full_name(body.metadata.namespace, body.metadata.name)
         live = bridge.live_peers(dict(body.get("status") or {}), now)
         found += [LivePeer(place, *peer) for peer in live]
     return found

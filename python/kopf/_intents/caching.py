@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from kopf._intents.caching_settings import CachingSettings
+from kopf._intents.causes import ChangingCause, WatchingCause, WebhookCause
 from kopf._intents.filters import MetaFilterToken
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.namespaces import Namespaces, parse_namespaces, serialize_namespaces
 from kopf._intents.reconciling import Owned
 from kopf._intents.registries import OperatorRegistry, index_ids
-from kopf._intents.selectors import Selector
-from kopf._intents.serialization import serialize_selector
+from kopf._intents.selectors import Selector, selector_of, serialize_selector
 from kopf._objects.dicts import FieldPath, FieldSpec, parse_field
 
 Labels = Mapping[str, str | Collection[str] | MetaFilterToken]
@@ -31,46 +31,11 @@ _PATH = re.compile(r"[^\[\]*]+(\[\*\][^\[\]*]*)*")
 _LABEL_KEY = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _SELECT_ARGUMENTS = frozenset({"self", "namespace", "labels", "fields", "owner"})
-_ARGUMENTS = frozenset(
-    [
-        "annotations",
-        "api",
-        "body",
-        "children",
-        "conditions",
-        "deleting",
-        "diff",
-        "dryrun",
-        "event",
-        "headers",
-        "labels",
-        "logger",
-        "memo",
-        "meta",
-        "name",
-        "namespace",
-        "new",
-        "old",
-        "operation",
-        "param",
-        "patch",
-        "reason",
-        "resource",
-        "retry",
-        "runtime",
-        "settings",
-        "spec",
-        "sslpeer",
-        "started",
-        "status",
-        "stopped",
-        "subresource",
-        "type",
-        "uid",
-        "userinfo",
-        "warnings",
-    ]
-)
+_ARGUMENTS = {
+    *(WatchingCause._arguments | ChangingCause._arguments | WebhookCause._arguments),
+    *("api", "children", "conditions", "deleting", "param", "retry"),
+    *("runtime", "settings", "started", "stopped"),
+}
 _IDENTITY: tuple[FieldPath, ...] = (
     ("apiVersion",),
     ("kind",),
@@ -98,10 +63,7 @@ class CacheDeclaration:
 
 def make_declaration(options: Mapping[str, Any]) -> CacheDeclaration:
     """Make the declaration of a cache; wrong options raise `TypeError` or `ValueError`."""
-    names = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
-    selector = Selector(
-        options["arg1"], options["arg2"], options["arg3"], **{name: options[name] for name in names}
-    )
+    selector = selector_of(options)
     if not selector.is_specific:
         raise ValueError(f"A cache has objects of a single kind. Got {selector!r}.")
     drop = None if options["drop"] is None else _parse_drop(options["drop"])

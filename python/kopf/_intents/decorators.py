@@ -21,7 +21,7 @@ from kopf._intents.handlers import (
     WebhookHandler,
 )
 from kopf._intents.registries import OperatorRegistry, add_handler, generate_id
-from kopf._intents.selectors import Selector
+from kopf._intents.selectors import selector_of
 from kopf._objects.dicts import parse_field
 from kopf._objects.reasons import Activity, Reason, WebhookType
 from kopf._objects.suggestions import did_you_mean
@@ -37,7 +37,6 @@ _ACTIVITIES = {
 }
 _REASONS = {"create": Reason.CREATE, "update": Reason.UPDATE, "delete": Reason.DELETE}
 _RETRY_OPTIONS = ("param", "errors", "timeout", "retries", "backoff")
-_SELECTOR_OPTIONS = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
 _FILTER_OPTIONS = ("labels", "annotations", "when", "value")
 
 
@@ -195,12 +194,7 @@ def _resource_kwargs(fn: Fn, options: Options, *, field_in_id: bool = True) -> d
     return {
         "id": generate_id(fn, options["id"], suffix=suffix),
         **common,
-        "selector": Selector(
-            options["arg1"],
-            options["arg2"],
-            options["arg3"],
-            **{name: options[name] for name in _SELECTOR_OPTIONS},
-        ),
+        "selector": selector_of(options),
     }
 
 

@@ -16,7 +16,7 @@ from kopf._intents.handlers import ReconcilingHandler
 from kopf._intents.namespaces import Namespaces, parse_namespaces
 from kopf._intents.reconciling_settings import Backoff
 from kopf._intents.registries import OperatorRegistry, generate_id
-from kopf._intents.selectors import Selector
+from kopf._intents.selectors import Selector, selector_of
 from kopf._objects.dicts import FieldPath, FieldSpec, parse_field
 from kopf._objects.refs import Kind
 from kopf._objects.resources import Resource
@@ -234,10 +234,7 @@ def _parse_part(part: Any) -> Any:
 
 def make_handler(fn: Callable[..., Any], options: Mapping[str, Any]) -> ReconcilingHandler:
     """Make the handler of `on.reconcile`; wrong options raise `TypeError` or `ValueError`."""
-    names = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
-    selector = Selector(
-        options["arg1"], options["arg2"], options["arg3"], **{name: options[name] for name in names}
-    )
+    selector = selector_of(options)
     _reject_events(selector)
     verify_filters(
         labels=options["labels"],

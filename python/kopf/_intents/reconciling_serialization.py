@@ -11,7 +11,8 @@ from kopf._intents.handlers import ReconcilingHandler
 from kopf._intents.namespaces import serialize_namespaces
 from kopf._intents.reconciling import Owned, Watched, needs_only_metadata
 from kopf._intents.reconciling_settings import Backoff, ReconcilingSettings
-from kopf._intents.serialization import serialize_common, serialize_filter, serialize_selector
+from kopf._intents.selectors import serialize_selector
+from kopf._intents.serialization import serialize_common, serialize_filter
 
 
 def serialize_reconciler(handler: ReconcilingHandler, settings: ReconcilingSettings) -> dict[str, Any]:

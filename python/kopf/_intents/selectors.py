@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import enum
-import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import InitVar, dataclass, fields
 from typing import Any, Final, TypeVar
 
 from kopf._objects.dataclass_methods import FrozenDataclassMethods
-from kopf._objects.resources import Resource
+from kopf._objects.resources import Resource, serialize_resource
 
 V = TypeVar("V")
 
@@ -79,38 +78,38 @@ class Selector(FrozenDataclassMethods):
         names = [self.kind, self.shortcut, self.plural, self.singular]
         return any(names) or (self.any_name is not None and self.any_name is not EVERYTHING)
 
+    def is_ambiguous(self, selected: Collection[Resource]) -> bool:
+        """Whether one kind is meant, and several are selected: then none of them is served."""
+        return self.is_specific and len(selected) > 1
+
     def check(self, resource: Resource) -> bool:
         """Whether the resource is among those that are selected."""
-        # Events are too many, and handling of events produces events: they must be asked for explicitly.
-        if (self.any_name is EVERYTHING or self.fn is not None) and _is_event(resource):
-            return False
-        version_matches = (
-            self.version == resource.version
-            if self.version is not None
-            else self.fn is not None or resource.preferred
-        )
-        return (
-            version_matches
-            and (self.group is None or self.group == resource.group)
-            and (self.kind is None or self.kind == resource.kind)
-            and (self.plural is None or self.plural == resource.plural)
-            and (self.singular is None or self.singular == resource.singular)
-            and (self.category is None or self.category in resource.categories)
-            and (self.shortcut is None or self.shortcut in resource.shortcuts)
-            and (
-                self.any_name is None
-                or self.any_name is EVERYTHING
-                or self.any_name in (resource.kind, resource.plural, resource.singular)
-                or self.any_name in resource.shortcuts
-            )
-            and (self.fn is None or bool(self.fn(resource)))
-        )
+        return bool(self.select([resource]))
 
     def select(self, resources: Collection[Resource]) -> Collection[Resource]:
         """Pick the resources; of the same-named ones, the core ones win over those of other groups."""
-        result = {resource for resource in resources if self.check(resource)}
-        core = {resource for resource in result if resource.group == ""}
-        return core if self.is_specific and core else result
+        from kopf._objects import rules
+
+        listed = list(resources)
+        positions = rules.select_resources(serialize_selector(self), [serialize_resource(r) for r in listed])
+        return {listed[i] for i in positions if self.fn is None or self.fn(listed[i])}
+
+
+_NAMES = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
+
+
+def selector_of(options: Mapping[str, Any]) -> Selector:
+    """The selector in the options of a decorator; wrong ones raise `TypeError`."""
+    positional = (options["arg1"], options["arg2"], options["arg3"])
+    return Selector(*positional, **{name: options[name] for name in _NAMES})
+
+
+def serialize_selector(selector: Selector) -> dict[str, Any]:
+    """Describe a selector of resources."""
+    return {name: getattr(selector, name) for name in _NAMES} | {
+        "any_name": {"everything": True} if selector.any_name is EVERYTHING else selector.any_name,
+        "callable": selector.fn is not None,
+    }
 
 
 def _parse_args(arg1: Any, arg2: Any, arg3: Any, argN: Any) -> dict[str, Any]:
@@ -138,12 +137,6 @@ def _parse_args(arg1: Any, arg2: Any, arg3: Any, argN: Any) -> dict[str, Any]:
         name, group = arg1.split(".", 1)
         return {"any_name": name, "group": group}
     return {} if arg1 is None else {"any_name": arg1}
-
-
-def _is_event(resource: Resource) -> bool:
-    in_core = resource.group == "" and resource.version == "v1"
-    in_events = resource.group == "events.k8s.io" and resource.preferred
-    return resource.plural == "events" and (in_core or in_events)
 
 
 class SelectorMapping(MutableMapping[Selector, V]):
@@ -196,19 +189,20 @@ def match_namespace(name: str, pattern: NamespacePattern) -> bool:
     The first glob selects; later ones exclude (with a leading `!`), or take back in what was excluded. A list
     that begins with a negation means "all but".
     """
+    from kopf._objects import rules
+
     if isinstance(pattern, re.Pattern):
         return bool(pattern.fullmatch(name))
-    globs = [glob.strip() for glob in pattern.split(",")]
-    selected = globs[0].startswith("!") or fnmatch.fnmatch(name, globs[0])
-    matches = selected
-    for glob in globs:
-        if glob.startswith("!"):
-            matches = matches and not fnmatch.fnmatch(name, glob.lstrip("!"))
-        else:
-            matches = matches or (selected and fnmatch.fnmatch(name, glob))
-    return matches
+    return rules.match_namespace(name, pattern)
+
+
+def is_served(namespace: str, patterns: Collection[NamespacePattern]) -> bool:
+    """Whether an operator with these patterns serves the namespace. Without patterns, it serves all."""
+    return not patterns or any(match_namespace(namespace, pattern) for pattern in patterns)
 
 
 def is_exact_namespace(pattern: NamespacePattern) -> bool:
     """Whether the pattern is a name of one namespace as it is."""
-    return isinstance(pattern, str) and not any(char in pattern for char in "!*?,")
+    from kopf._objects import rules
+
+    return isinstance(pattern, str) and rules.is_exact_namespace(pattern)

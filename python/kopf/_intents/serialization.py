@@ -26,7 +26,7 @@ from kopf._intents.handlers import (
     WatchingHandler,
     WebhookHandler,
 )
-from kopf._intents.selectors import EVERYTHING, Selector, SelectorMapping
+from kopf._intents.selectors import SelectorMapping, serialize_selector
 from kopf._intents.storages import diffbase, progress
 from kopf._objects.dicts import parse_field
 
@@ -183,15 +183,6 @@ def _is_json(value: Any) -> bool:
     if type(value) is dict:
         return all(type(key) is str and _is_json(item) for key, item in value.items())
     return value is None or type(value).__eq__ in _JSON_EQUALITIES
-
-
-def serialize_selector(selector: Selector) -> Json:
-    """Describe a selector of resources."""
-    names = ("group", "version", "kind", "plural", "singular", "shortcut", "category")
-    return {name: getattr(selector, name) for name in names} | {
-        "any_name": {"everything": True} if selector.any_name is EVERYTHING else selector.any_name,
-        "callable": selector.fn is not None,
-    }
 
 
 def serialize_settings(settings: settings_.OperatorSettings, iterated: Iterated | None = None) -> Json:

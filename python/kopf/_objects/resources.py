@@ -101,6 +101,11 @@ class Resource:
         return url if server is None else server.rstrip("/") + "/" + url.lstrip("/")
 
 
+def serialize_resource(resource: Resource) -> dict[str, Any]:
+    """Describe a resource to the core."""
+    return {**vars(resource), "namespaced": bool(resource.namespaced)}
+
+
 def make_resource(fields: dict[str, Any]) -> Resource:
     """Build a resource from the engine's description."""
     sets = ("shortcuts", "categories", "subresources", "verbs")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kopf._intents.handlers import ResourceHandler
-from kopf._intents.selectors import NamespacePattern, match_namespace
-from kopf._objects.resources import Resource
+from kopf._intents.selectors import NamespacePattern, is_served
 from kopf._runtime.bridge import MatchNamespaces, MatchResources
 from kopf._runtime.errors import ENDING_ERRORS, repr_of
 
@@ -14,14 +13,13 @@ from kopf._runtime.errors import ENDING_ERRORS, repr_of
 def match_resources(host_task: MatchResources, *, handlers: Sequence[ResourceHandler]) -> None:
     """Evaluate the selectors of the handlers for each resource."""
 
-    def selects(index: int, resource: Resource) -> bool:
+    def matches(index: int) -> list[bool]:
         selector = handlers[index].selector
-        return selector is None or selector.check(resource)
+        selected = host_task.resources if selector is None else selector.select(host_task.resources)
+        return [resource in selected for resource in host_task.resources]
 
     try:
-        host_task.complete(
-            [[selects(index, resource) for resource in host_task.resources] for index in host_task.handlers]
-        )
+        host_task.complete([matches(index) for index in host_task.handlers])
     except ENDING_ERRORS:
         raise
     except BaseException as e:
@@ -30,6 +28,4 @@ def match_resources(host_task: MatchResources, *, handlers: Sequence[ResourceHan
 
 def match_namespaces(host_task: MatchNamespaces, *, patterns: Sequence[NamespacePattern]) -> None:
     """Match the patterns with each namespace."""
-    host_task.complete(
-        [any(match_namespace(name, pattern) for pattern in patterns) for name in host_task.names]
-    )
+    host_task.complete([is_served(name, patterns) for name in host_task.names])

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.reconciling import parse_kind
 from kopf._intents.registries import OperatorRegistry
-from kopf._intents.serialization import serialize_selector
+from kopf._intents.selectors import serialize_selector
 from kopf._objects.refs import Kind, Ref, ref
 from kopf._runtime.bridge import Engine
 from kopf._runtime.context import subinvoker_var
