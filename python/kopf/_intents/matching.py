@@ -1,6 +1,6 @@
-"""Evaluation of filters for sub-handlers, webhooks, and filters that are functions.
+"""Evaluation of the filters of sub-handlers, and of handlers with filters that are functions.
 
-The engine evaluates the same rules for all other handlers.
+The engine evaluates the same rules for all other handlers. It selects handlers by resources and subresources.
 """
 
 from __future__ import annotations
@@ -8,16 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from kopf._intents.causes import Cause, ChangingCause, ResourceCause, WebhookCause
+from kopf._intents.causes import Cause, ChangingCause, ResourceCause
 from kopf._intents.filters import MetaFilters, MetaFilterToken
-from kopf._intents.handlers import ChangingHandler, ResourceHandler, WebhookHandler
+from kopf._intents.handlers import ChangingHandler, ResourceHandler
 from kopf._objects import dicts
-from kopf._objects.resources import Resource
-
-
-def selects(handler: ResourceHandler, resource: Resource) -> bool:
-    """Whether the handler is for the resource; sub-handlers have no selectors and are for any."""
-    return handler.selector is None or handler.selector.check(resource)
 
 
 class Mismatch(NamedTuple):
@@ -30,40 +24,25 @@ class Mismatch(NamedTuple):
     """The value of the filter; a function for those that are functions."""
 
 
-def prematch(handler: ResourceHandler, cause: Cause) -> bool:
+def prematch(handler: ResourceHandler, cause: ResourceCause) -> bool:
     """Whether the handler is for the object, regardless of what has changed in it."""
-    if not isinstance(cause, ResourceCause) or not _is_served(handler, cause):
-        return False
     return (_find_in_object(handler, cause) or _find_in_when(handler, cause)) is None
 
 
-def evaluate(handler: ResourceHandler, cause: Cause) -> tuple[bool, bool]:
+def evaluate(handler: ResourceHandler, cause: ResourceCause) -> tuple[bool, bool]:
     """Whether the handler is for the object, and also for the change. Functions are called at most once."""
     is_for_object = prematch(handler, cause)
-    is_for_change = is_for_object and isinstance(cause, ResourceCause) and not _find_in_change(handler, cause)
-    return is_for_object, is_for_change
+    return is_for_object, is_for_object and not _find_in_change(handler, cause)
 
 
-def match(handler: ResourceHandler, cause: Cause) -> bool:
+def match(handler: ResourceHandler, cause: ResourceCause) -> bool:
     """Whether the handler is for the object and for the change."""
-    if not isinstance(cause, ResourceCause) or not _is_served(handler, cause):
-        return False
     return find_mismatch(handler, cause) is None
 
 
 def find_mismatch(handler: ResourceHandler, cause: ResourceCause) -> Mismatch | None:
-    """The first filter that does not match, of a handler for the resource."""
+    """The first filter that does not match."""
     return _find_in_object(handler, cause) or _find_in_change(handler, cause) or _find_in_when(handler, cause)
-
-
-def _is_served(handler: ResourceHandler, cause: ResourceCause) -> bool:
-    return selects(handler, cause.resource) and _matches_subresource(handler, cause)
-
-
-def _matches_subresource(handler: ResourceHandler, cause: ResourceCause) -> bool:
-    if not isinstance(handler, WebhookHandler) or not isinstance(cause, WebhookCause):
-        return True
-    return handler.subresource == "*" or handler.subresource == cause.subresource
 
 
 def _find_in_object(handler: ResourceHandler, cause: ResourceCause) -> Mismatch | None:

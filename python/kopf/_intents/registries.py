@@ -67,24 +67,6 @@ class ActivityRegistry(GenericRegistry[ActivityHandler]):
 class ResourceRegistry(GenericRegistry[ResourceHandlerT]):
     """The handlers of objects."""
 
-    def has_handlers(self, resource: Resource) -> bool:
-        """Whether there are handlers of this resource."""
-        return any(matching.selects(handler, resource) for handler in self._handlers)
-
-    def get_resource_handlers(self, resource: Resource) -> Sequence[ResourceHandlerT]:
-        """The handlers of this resource, regardless of other filters."""
-        return list(deduplicated(h for h in self._handlers if matching.selects(h, resource)))
-
-    def get_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Sequence[ResourceHandlerT]:
-        """The handlers to be called for this cause: those that match it by all filters."""
-        return list(deduplicated(self.iter_handlers(cause, excluded)))
-
-    def iter_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Iterator[ResourceHandlerT]:
-        """The same as `get_handlers`, with repetitions of the same function."""
-        for handler in self._handlers:
-            if handler.id not in excluded and matching.match(handler, cause):
-                yield handler
-
 
 class IndexingRegistry(ResourceRegistry[IndexingHandler]):
     """The handlers that fill indices."""
@@ -107,10 +89,18 @@ class WebhooksRegistry(ResourceRegistry[WebhookHandler]):
 
 
 class ChangingRegistry(ResourceRegistry[ChangingHandler]):
-    """The handlers of changes."""
+    """The handlers of changes; of a call, its sub-handlers."""
+
+    def get_resource_handlers(self, resource: Resource) -> Sequence[ChangingHandler]:
+        """The handlers of this resource, regardless of other filters."""
+        return list(deduplicated(h for h in self._handlers if _selects(h, resource)))
+
+    def get_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Sequence[ChangingHandler]:
+        """The handlers to be called for this cause: those that match it by all filters."""
+        return list(deduplicated(self.iter_handlers(cause, excluded)))
 
     def iter_handlers(self, cause: Cause, excluded: Container[HandlerId] = ()) -> Iterator[ChangingHandler]:
-        """The handlers for the reason of the change, including those of the start of the operator."""
+        """The same as `get_handlers`, with repetitions of the same function."""
         assert isinstance(cause, ChangingCause)
         for handler in self._handlers:
             if handler.id in excluded:
@@ -121,8 +111,13 @@ class ChangingRegistry(ResourceRegistry[ChangingHandler]):
                 continue  # resuming is over, or has never begun
             if handler.initial and cause.reason == Reason.DELETE and not handler.deleted:
                 continue  # resuming is not for the objects that are going away
-            if matching.match(handler, cause):
+            if _selects(handler, cause.resource) and matching.match(handler, cause):
                 yield handler
+
+
+# Sub-handlers have no selectors: they are for any resource.
+def _selects(handler: ChangingHandler, resource: Resource) -> bool:
+    return handler.selector is None or handler.selector.check(resource)
 
 
 class OperatorRegistry:
