@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 from kopf._intents import compatibility
 from kopf._intents.causes import ActivityCause
-from kopf._intents.errors import ErrorsMode
 from kopf._intents.handler_pool import HandlerPool
 from kopf._intents.handlers import ActivityHandler
 from kopf._intents.registries import OperatorRegistry, activity_handlers
-from kopf._intents.serialization import whole_limit
 from kopf._intents.settings import OperatorSettings
 from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
@@ -27,7 +25,7 @@ from kopf._runtime.bridge import Attempt, Outcome
 from kopf._runtime.context import cause_var
 from kopf._runtime.errors import OperationalError
 from kopf._runtime.given_credentials import GivenCredentials
-from kopf._runtime.invocation import Invoker, PreparedHandler
+from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_limits
 from kopf._runtime.login import has_broken_library, login_with_kubeconfig, login_with_service_account
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -122,10 +120,8 @@ class Activities:
                 if item.next_attempt_at > Attempt.now():
                     continue
                 cause_var.set(cause)
-                retries = 1 if self._is_single_attempt else whole_limit(item.handler.retries)
-                attempt = item.attempt(self._settings.execution.default_backoff, retries)
                 call = await self._invoker.invoke(
-                    item.prepared, attempt, cause.kwargs, activity_logger, keep_error=True
+                    item.prepared, self._attempt(item), cause.kwargs, activity_logger, keep_error=True
                 )
                 item.retry += 1
                 item.next_attempt_at = Attempt.now() + int((call.outcome.delay or 0) * 1_000_000)
@@ -143,6 +139,12 @@ class Activities:
                     "One or more handlers failed.", outcomes=outcomes, activity=activity
                 ) from last.exception
         return {id: last.result for id, last in outcomes.items() if last.result is not None}
+
+    def _attempt(self, item: _Pending) -> Attempt:
+        limits = attempt_limits(item.handler, self._settings)
+        if self._is_single_attempt:
+            limits = limits._replace(retries=1)
+        return Attempt(**limits._asdict(), started=item.started, retry=item.retry)
 
     def _is_detached(self, handler: ActivityHandler) -> bool:
         # A client library waits for its exec plugin without a limit, and the exit must not wait for both.
@@ -194,18 +196,6 @@ class _Pending:
         self.prepared = PreparedHandler(handler)
         self.started = self.next_attempt_at = Attempt.now()
         self.retry = 0
-
-    def attempt(self, default_backoff: float, retries: int | None) -> Attempt:
-        handler = self.handler
-        return Attempt(
-            label=str(handler),
-            errors=(handler.errors or ErrorsMode.TEMPORARY).name.lower(),
-            backoff=default_backoff if handler.backoff is None else handler.backoff,
-            started=self.started,
-            retry=self.retry,
-            timeout=handler.timeout,
-            retries=retries,
-        )
 
 
 def serialize_all(found: Mapping[Any, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -12,7 +12,7 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from kopf._intents import compatibility
 from kopf._intents.causes import Cause
@@ -303,21 +303,29 @@ def select_handlers(
     return list(chosen.items())
 
 
+class AttemptLimits(NamedTuple):
+    """The options of a handler for its attempts, with the defaults."""
+
+    label: str
+    errors: str
+    timeout: float | None
+    retries: int | None
+    backoff: float
+
+
+def attempt_limits(handler: Handler, settings: OperatorSettings) -> AttemptLimits:
+    """The limits of a handler's attempts."""
+    errors = (handler.errors or ErrorsMode.TEMPORARY).name.lower()
+    backoff = handler.backoff if handler.backoff is not None else settings.execution.default_backoff
+    return AttemptLimits(str(handler), errors, handler.timeout, whole_limit(handler.retries), backoff)
+
+
 def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings: OperatorSettings) -> Attempt:
     """The attempt of a handler that a lifecycle has returned instead of the declared one."""
     if handler is declared:
         return attempt
-    backoff = handler.backoff if handler.backoff is not None else settings.execution.default_backoff
-    return Attempt(
-        label=str(handler),
-        errors=(handler.errors or ErrorsMode.TEMPORARY).name.lower(),
-        backoff=backoff,
-        started=attempt.started,
-        retry=attempt.retry,
-        timeout=handler.timeout,
-        retries=whole_limit(handler.retries),
-        handler=attempt.handler,
-    )
+    limits = attempt_limits(handler, settings)._asdict()
+    return Attempt(**limits, started=attempt.started, retry=attempt.retry, handler=attempt.handler)
 
 
 def classify_error(attempt: Attempt, error: BaseException, compatible: Compatibility) -> Outcome:

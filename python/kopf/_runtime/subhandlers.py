@@ -7,19 +7,16 @@ has what needs the context of the parent: filters, the lifecycle, the calls, and
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kopf._intents import lifecycles
 from kopf._intents.causes import Cause, ChangingCause
 from kopf._intents.decorators import make_subhandler
-from kopf._intents.errors import ErrorsMode, HandlerChildrenRetry
+from kopf._intents.errors import HandlerChildrenRetry
 from kopf._intents.handlers import ChangingHandler
 from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
 from kopf._intents.registries import ChangingRegistry, generate_id
-from kopf._intents.serialization import whole_limit
-from kopf._intents.settings import OperatorSettings
 from kopf._objects import dicts, diffs
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
@@ -36,8 +33,9 @@ from kopf._runtime.context import (
     subregistry_var,
     subsettings_var,
 )
+from kopf._runtime.custom_storages import fetch_records, warn_of_record
 from kopf._runtime.cycle_context import store_results
-from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for, select_handlers
+from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for, attempt_limits, select_handlers
 
 EMPTY_SELECTION_DELAY = 1.0
 """Seconds until the next attempt if a user's lifecycle selects no handlers though some are due."""
@@ -176,17 +174,17 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
     storage = settings.persistence.progress_storage
     declared = registry.get_resource_handlers(cause.resource)
     selected: Sequence[Any] = registry.get_handlers(cause)
-    records = _fetch_records([handler.id for handler in declared], cause, settings)
+    records = fetch_records([handler.id for handler in declared], cause.body, settings, cause.logger)
     # Of those that are not for this change, the records are to be removed with the parent's.
     for subrefs in subrefs_var.get(()):
         subrefs.update(records, (handler.id for handler in selected))
     sub_handlers = SubHandlers(
         cause.reason.value,
         records,
-        [_retry_options(handler, settings) for handler in selected],
+        [(handler.id, *attempt_limits(handler, settings)) for handler in selected],
     )
     for id, problem in sub_handlers.malformed:
-        _warn_of_record(cause, f"the record of {id}: {problem}")
+        warn_of_record(cause.logger, id, problem)
     due = sub_handlers.due()
     picked = _select(selected, due, sub_handlers, lifecycle, cause)
     results: list[tuple[HandlerId, Any]] = []
@@ -218,33 +216,6 @@ async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: Ch
 def _parent_context() -> list[tuple[Any, Any]]:
     variables = (cause_var, handler_var, subregistry_var, subexecuted_var, subrefs_var)
     return [(retry_var, retry_var.get(None)), *((var, var.get()) for var in variables)]
-
-
-def _fetch_records(
-    ids: Iterable[HandlerId], cause: ChangingCause, settings: OperatorSettings
-) -> dict[str, Any]:
-    records: dict[str, Any] = {}
-    for id in ids:
-        try:
-            record = settings.persistence.progress_storage.fetch(key=id, body=cause.body)
-        except json.JSONDecodeError as e:
-            _warn_of_record(cause, f"the record of {id}: {e}")
-            continue
-        if record is not None:
-            records[id] = record
-    return records
-
-
-def _warn_of_record(cause: ChangingCause, problem: str) -> None:
-    cause.logger.warning(f"Ignoring the state kept on the object, as it cannot be read: {problem}")
-
-
-def _retry_options(
-    handler: ChangingHandler, settings: OperatorSettings
-) -> tuple[str, str, str, float | None, int | None, float]:
-    errors = (handler.errors or ErrorsMode.TEMPORARY).name.lower()
-    backoff = handler.backoff if handler.backoff is not None else settings.execution.default_backoff
-    return handler.id, str(handler), errors, handler.timeout, whole_limit(handler.retries), backoff
 
 
 def _select(
