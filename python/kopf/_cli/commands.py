@@ -12,6 +12,7 @@ import click
 from kopf._cli import gc_tuning, object_commands
 from kopf._cli.manifest_command import manifests
 from kopf._cli.options import (
+    NO_SOURCES,
     CLIControls,
     FileParamType,
     PathParamType,
@@ -27,6 +28,7 @@ from kopf._cli.options import (
     namespaces_option,
     option,
     output_option,
+    selected_sources,
     status_address_option,
 )
 from kopf._cli.project_commands import check, completion, doctor, init, show_help
@@ -128,7 +130,7 @@ def run(
     namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
     namespaces = (*namespaces, legacy) if legacy else tuple(namespaces)
     check_scope(namespaces, clusterwide)
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
+    paths, modules = selected_sources(paths, modules, None)
 
     from kopf._cli.event_loop import event_loop
     from kopf._runtime import loaders, operator, shutdown
@@ -137,7 +139,7 @@ def run(
     compatible = compatibility.of_environment()
     # In other processes, such as tests, the handlers may be declared already.
     if controls.is_process and not paths and not modules and not compatible.accepts_any_arguments:
-        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+        raise click.UsageError(NO_SOURCES)
     if controls.registry is not None:
         set_default_registry(controls.registry)
     gc_tuning.freeze_and_enable_gc()
@@ -342,9 +344,7 @@ def develop(
     """
     from kopf._cli import dev
 
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
-    if not paths and not modules:
-        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    paths, modules = selected_sources(paths, modules)
     flags = {"--verbose": verbose, "--debug": debug, "--quiet": quiet}
     options = [flag for flag, is_set in flags.items() if is_set]
     options += [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]

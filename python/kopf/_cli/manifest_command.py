@@ -11,12 +11,12 @@ from kopf._cli.options import (
     ExistingFileParamType,
     PathParamType,
     all_namespaces_option,
-    check_scope,
     cluster_options,
-    drop_overridden,
     handlers_options,
     namespaces_option,
     option,
+    selected_namespaces,
+    selected_sources,
 )
 
 if TYPE_CHECKING:
@@ -128,12 +128,9 @@ def manifests(
     if output_format == "kustomize" and output is None and check is None:
         raise click.UsageError("A base for kustomize has several files: use --output or --check.")
     _check_networks(api_servers)
-    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
-    check_scope(namespaces, clusterwide)
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
-    if not paths and not modules:
-        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
-    operator = manifests.Operator(tuple(paths), tuple(modules), tuple(namespaces), name, home, image, startup)
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules)
+    operator = manifests.Operator(paths, modules, namespaces, name, home, image, startup)
     parts = manifests.Parts(monitor, rules, dashboard, api_servers or None, monitoring, crds, extra_rules)
     scale = manifests.Scale(replicas, leader_elect)
     documents = (

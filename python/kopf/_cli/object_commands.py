@@ -10,12 +10,12 @@ import click
 from kopf._cli.options import (
     ExistingFileParamType,
     all_namespaces_option,
-    check_scope,
     cluster_options,
-    drop_overridden,
     handlers_options,
     namespaces_option,
     option,
+    selected_namespaces,
+    selected_sources,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kopf._cli.explanation import Event
     from kopf._cli.explanation import Output as ExplanationOutput
     from kopf._cli.status import Output
+
+NO_KINDS = "Name the kinds (-k), or the files with the handlers, or their modules (-m)."
 
 kinds_option = option(
     "-k",
@@ -168,7 +170,7 @@ def status(
     from kopf._cli import status as implementation
 
     namespaces = selected_namespaces(namespaces, clusterwide)
-    paths, modules = selected_sources(paths, modules, kinds)
+    paths, modules = selected_sources(paths, modules, None if kinds else NO_KINDS)
     if watch and fail_on:
         raise click.UsageError("Either --watch or --fail-on can be used, not both.")
     options = implementation.Options(
@@ -230,13 +232,11 @@ def explain(
     kind, separator, name = object.partition("/")
     if not (kind and separator and name) or "/" in name:
         raise click.UsageError(f"{object!r} is not an object: specify KIND/NAME, such as sites/home.")
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
-    if not paths and not modules:
-        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
+    paths, modules = selected_sources(paths, modules)
     options = explanation.Options(
         kind, name, namespace, event, changes, not no_callables, output, coordination
     )
-    raise SystemExit(explanation.run(tuple(paths), tuple(modules), options))
+    raise SystemExit(explanation.run(paths, modules, options))
 
 
 @click.command(name="release-finalizers")
@@ -272,7 +272,7 @@ def release_finalizers(
     from kopf._cli import release_finalizers as implementation
 
     namespaces = selected_namespaces(namespaces, clusterwide)
-    paths, modules = selected_sources(paths, modules, kinds)
+    paths, modules = selected_sources(paths, modules, None if kinds else NO_KINDS)
     options = implementation.Options(
         tuple(kinds), namespaces, finalizer, purge, apply, force, output, coordination
     )
@@ -308,23 +308,6 @@ def uninstall(
     from kopf._cli.release_finalizers import Options
 
     namespaces = selected_namespaces(namespaces, clusterwide)
-    paths, modules = selected_sources(paths, modules, ())
+    paths, modules = selected_sources(paths, modules, NO_KINDS)
     options = Options((), namespaces, None, purge, apply, force, "table", coordination)
     raise SystemExit(implementation.run(paths, modules, options))
-
-
-def selected_namespaces(namespaces: Collection[str], clusterwide: bool) -> tuple[str, ...]:
-    """The patterns of the namespaces; none for all."""
-    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
-    check_scope(namespaces, clusterwide)
-    return tuple(namespaces)
-
-
-def selected_sources(
-    paths: Collection[str], modules: Collection[str], kinds: Collection[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The files and the modules of the operator; there must be some, or kinds."""
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
-    if not paths and not modules and not kinds:
-        raise click.UsageError("Name the kinds (-k), or the files with the handlers, or their modules (-m).")
-    return tuple(paths), tuple(modules)

@@ -175,6 +175,26 @@ def drop_overridden(**values: Any) -> tuple[Any, ...]:
     return tuple(values.values())
 
 
+NO_SOURCES = "Name the files with the handlers, or their modules (-m)."
+
+
+def selected_sources(
+    paths: Collection[str], modules: Collection[str], missing: str | None = NO_SOURCES
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The files and the modules of the operator. `missing` is the error if there are none; None: no error."""
+    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
+    if missing is not None and not paths and not modules:
+        raise click.UsageError(missing)
+    return tuple(paths), tuple(modules)
+
+
+def selected_namespaces(namespaces: Collection[str], clusterwide: bool) -> tuple[str, ...]:
+    """The patterns of the namespaces; none for all."""
+    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
+    check_scope(namespaces, clusterwide)
+    return tuple(namespaces)
+
+
 def _with_address(text: str) -> str:
     from kopf._cli.message_addresses import address_line  # only failed commands need it
 

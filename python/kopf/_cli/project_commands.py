@@ -9,15 +9,16 @@ import click
 
 from kopf._cli.object_commands import coordination_options
 from kopf._cli.options import (
+    NO_SOURCES,
     PathParamType,
     all_namespaces_option,
-    check_scope,
     cluster_options,
-    drop_overridden,
     handlers_options,
     namespaces_option,
     option,
     output_option,
+    selected_namespaces,
+    selected_sources,
 )
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def check(
     """
     from kopf._cli import check as implementation
 
-    namespaces = _selected_namespaces(namespaces, clusterwide)
-    paths, modules = _selected_handlers(paths, modules)
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules)
     code = implementation.check(
         paths, modules, namespaces, offline=offline, output=output, coordination=coordination
     )
@@ -89,13 +90,10 @@ def doctor(
     """
     from kopf._cli import doctor as implementation
 
-    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
-    check_scope(namespaces, clusterwide)
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
-    if as_manifest and not paths and not modules:
-        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
-    options = implementation.Options(tuple(namespaces), as_manifest, strict, output, coordination)
-    raise SystemExit(implementation.run(tuple(paths), tuple(modules), options))
+    namespaces = selected_namespaces(namespaces, clusterwide)
+    paths, modules = selected_sources(paths, modules, NO_SOURCES if as_manifest else None)
+    options = implementation.Options(namespaces, as_manifest, strict, output, coordination)
+    raise SystemExit(implementation.run(paths, modules, options))
 
 
 @click.command()
@@ -143,18 +141,3 @@ def completion(context: click.Context, shell: str) -> None:
     if script is None:
         raise click.UsageError(f"There is no completion for {shell}.")
     click.echo(script(context.find_root().command, {}, "kopf", "_KOPF_COMPLETE").source())
-
-
-def _selected_namespaces(namespaces: Collection[str], clusterwide: bool) -> tuple[str, ...]:
-    namespaces, clusterwide = drop_overridden(namespaces=tuple(namespaces), clusterwide=clusterwide)
-    check_scope(namespaces, clusterwide)
-    return tuple(namespaces)
-
-
-def _selected_handlers(
-    paths: Collection[str], modules: Collection[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    paths, modules = drop_overridden(paths=tuple(paths), modules=tuple(modules))
-    if not paths and not modules:
-        raise click.UsageError("Name the files with the handlers, or their modules (-m).")
-    return tuple(paths), tuple(modules)
