@@ -5,7 +5,7 @@ import pickle
 
 import kopf
 import pytest
-from kopf._cli import check
+from kopf._cli import permissions
 from kopf._intents.reconciling_serialization import serialize_reconciler
 from kopf._intents.reconciling_settings import ReconcilingSettings
 from kopf._objects.conditions import Conditions, changes_of
@@ -170,10 +170,10 @@ def test_5_the_permissions_are_those_of_the_primary_and_of_related_kinds(registr
 
     resources = [resource("example.com", "shops", "status"), resource("", "secrets"), resource("", "pods")]
     declared(registry, owns=["pods"], watches=[kopf.watch("secrets", by="spec.secret")])
-    resolved = check.resolve(registry, resources)
+    resolved = permissions.resolve(registry, resources)
     found = {
         (item.verb, item.resource)
-        for item in check.required_permissions(resolved, ["ns"], kopf.OperatorSettings())
+        for item in permissions.required_permissions(resolved, ["ns"], kopf.OperatorSettings())
     }
     assert {(verb, "shops") for verb in ("list", "watch", "patch")} | {("patch", "shops/status")} <= found
     assert {(verb, plural) for verb in ("list", "watch") for plural in ("pods", "secrets")} <= found

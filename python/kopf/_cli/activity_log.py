@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from kopf._objects import dicts
 from kopf._testing.client import ApiError
 from kopf._testing.cluster import Cluster
 from kopf._testing.embedded import Request
@@ -46,7 +47,7 @@ def describe(request: Request, find: Callable[[str], Any] = lambda path: None) -
     fields, dropped = _patched_fields(request) if request.method == "PATCH" else ([], [])
     if dropped:
         stored = find(_object_path(request))
-        dropped = [path for path in dropped if stored is not None and not _is_in(stored, path)]
+        dropped = [path for path in dropped if stored is not None and not _has(stored, path)]
     lost = [".".join(path) for path in dropped]
     kept = [field for field in fields if field not in lost]
     text = f"{user_agent} {verb} {object_name}{': ' if kept else ''}{', '.join(kept)}"
@@ -55,12 +56,8 @@ def describe(request: Request, find: Callable[[str], Any] = lambda path: None) -
     return ActivityEntry(text, COLOURS[request.method])
 
 
-def _is_in(body: Any, path: Sequence[str]) -> bool:
-    for key in path:
-        if not isinstance(body, Mapping) or key not in body:
-            return False
-        body = body[key]
-    return True
+def _has(body: Any, path: tuple[str, ...]) -> bool:
+    return dicts.resolve(body, path, default=dicts.MISSING) is not dicts.MISSING
 
 
 def _object_path(request: Request) -> str:

@@ -18,16 +18,7 @@ from kopf._cli.error_report import explain
 from kopf._cli.inspection import run_inspection
 from kopf._cli.namespace_check import describe_unmatched
 from kopf._cli.output import Output, document_output, print_text
-from kopf._cli.permissions import (
-    Permission,
-    Resolved,
-    has_webhooks,
-    lease_permissions,
-    peering_permissions,
-    required_permissions,
-    resolve,
-    webhook_permissions,
-)
+from kopf._cli.permissions import Permission, Resolved, all_permissions, resolve
 from kopf._intents.registries import (
     OperatorRegistry,
     activity_handlers,
@@ -41,7 +32,7 @@ from kopf._objects.resources import Resource
 from kopf._objects.suggestions import did_you_mean
 from kopf._runtime import bridge, handler_checks, loaders
 from kopf._runtime.activities import ActivityError
-from kopf._runtime.banner import describe_handlers
+from kopf._runtime.banner import count_noun, describe_handlers
 from kopf._runtime.client.sync_api import SyncApi
 from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.handler_api import OperatorApi
@@ -96,7 +87,7 @@ def check(
         print_text(f"- {problem.text}", sys.stdout)
     if omission is not None:
         print_text(f"The cluster is not checked: {omission}", sys.stdout)
-    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}" if problems else "no problems"
+    count = count_noun(len(problems), "problem") if problems else "no problems"
     print_text(f"{summary}: {count}.", sys.stdout)
     return 1 if problems else 0
 
@@ -164,10 +155,7 @@ def _inspect(
     resolved = resolve(registry, resources)
     problems = [Problem("resource", text) for text in check_selectors(resolved, resources)]
     problems += [Problem("namespace", text) for text in describe_unmatched(api, namespaces)]
-    permissions = required_permissions(resolved, namespaces, settings, reviews=has_webhooks(registry))
-    permissions += webhook_permissions(registry, settings)
-    permissions += lease_permissions(settings)
-    permissions += peering_permissions(api, resources, namespaces, settings)
+    permissions = all_permissions(api, registry, resolved, resources, namespaces, settings)
     problems += [
         Problem("permission", item.describe(), item) for item in missing_permissions(api, permissions)
     ]

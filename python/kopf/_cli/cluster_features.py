@@ -19,6 +19,7 @@ from kopf._kits.webhooks.servers import OWN_CERTIFICATES, WebhookServer, has_own
 from kopf._kits.webhooks.shared_certificates import CertificateSecretError, SharedCertificate
 from kopf._objects.apierrors import ApiError
 from kopf._objects.resources import Resource
+from kopf._runtime.banner import count_noun
 
 EXPIRY_WARNING = 7 * 24 * 3600.0
 """Seconds before the end of a certificate from which on there is a warning."""
@@ -80,7 +81,7 @@ def check_webhooks(session: Session) -> Iterator[Finding]:
             yield from _check_service(session, webhook)
             yield from check_certificates(webhook, time.time())
     if found:
-        yield Finding("webhooks", "ok", f"{found} webhook{'' if found == 1 else 's'} in {settings.managed}")
+        yield Finding("webhooks", "ok", f"{count_noun(found, 'webhook')} in {settings.managed}")
     # At the end: the permissions to read the Secret and to list pods may be missing.
     yield from _check_secret(session)
     if has_own_certificate(settings.server) and (

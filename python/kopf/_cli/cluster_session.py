@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import email.utils
 import functools
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -19,13 +20,14 @@ from typing import TypeVar
 import click
 
 from kopf._cli.error_report import explain
+from kopf._cli.inspection import run_inspection
 from kopf._cli.message_addresses import address_line
 from kopf._intents.registries import OperatorRegistry
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.apierrors import ApiError, Forbidden
 from kopf._objects.credentials import LoginError
 from kopf._objects.resources import Resource
-from kopf._runtime import loaders, operator
+from kopf._runtime import loaders
 from kopf._runtime.activities import ActivityError
 from kopf._runtime.bridge import Attempt
 from kopf._runtime.client.sync_api import SyncApi
@@ -124,9 +126,11 @@ def in_session(
     """Load the files, if there are any; call the function between the startup and the cleanup, in a thread.
 
     The result is `None` if the command is interrupted. Errors of the API and of the login are a
-    `ClickException`. Errors of loading are raised.
+    `ClickException`. Errors of loading are raised. The output of the author's code is redirected to stderr:
+    it must not be among the results.
     """
-    loaders.preload(paths=paths, modules=modules)
+    with contextlib.redirect_stdout(sys.stderr):
+        loaders.preload(paths=paths, modules=modules)
     registry, settings = get_default_registry(), OperatorSettings()
     coordination.apply(settings)
     results: list[T] = []
@@ -144,15 +148,8 @@ def in_session(
         finally:
             interrupted.set()
 
-    coroutine = operator.run_inspection(
-        inspect,
-        registry=registry,
-        settings=settings,
-        namespaces=namespaces,
-        clusterwide=not namespaces,
-    )
-    with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(coroutine)
+    with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(click.Abort):
+        run_inspection(inspect, registry=registry, settings=settings, namespaces=namespaces)
     for error in failures:
         raise _explained(error)
     return results[0] if results else None

@@ -12,6 +12,7 @@ from kopf._cli.permissions import Resolved
 from kopf._intents.serialization import serialize_progress_storage
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.resources import Resource
+from kopf._runtime.banner import count_noun
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 DEFAULT_FINALIZER = OperatorSettings().persistence.finalizer
@@ -74,7 +75,7 @@ def check_objects(session: Session, resolved: Resolved, namespaces: Collection[s
             text = f"{resource.plural}: {_count(older)} the finalizer {DEFAULT_FINALIZER} of another operator"
             hint = f"kopf release-finalizers -k {resource.plural} --finalizer {DEFAULT_FINALIZER}"
             yield Finding("state", "warn", f"{text}, or of earlier settings of this one", hint)
-    yield Finding("state", "info", f"{count} object{'' if count == 1 else 's'}")
+    yield Finding("state", "info", count_noun(count, "object"))
 
 
 def _count(number: int) -> str:

@@ -6,7 +6,6 @@ clock of the server, CRDs and their schemas, the lease, what is stored on object
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import textwrap
@@ -36,23 +35,14 @@ from kopf._cli.manifest_files import to_json, to_yaml
 from kopf._cli.manifests import roles, rules_of
 from kopf._cli.namespace_check import describe_unmatched
 from kopf._cli.output import print_text
-from kopf._cli.permissions import (
-    Permission,
-    Resolved,
-    has_webhooks,
-    lease_permissions,
-    peering_permissions,
-    peering_plural,
-    required_permissions,
-    resolve,
-    webhook_permissions,
-)
+from kopf._cli.permissions import Permission, Resolved, all_permissions, peering_plural, resolve
 from kopf._cli.tables import WIDTH, format_age
 from kopf._intents.registries import activity_handlers
 from kopf._intents.serialization import has_leader_election
 from kopf._objects.apierrors import ApiError, Forbidden
 from kopf._objects.reasons import Activity
 from kopf._runtime import bridge
+from kopf._runtime.banner import count_noun
 
 CLOCK_WARNING = 2.0
 """Seconds of difference between the clocks for a warning."""
@@ -76,33 +66,30 @@ class Options:
 
 def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
     """Print the findings, or the roles; the exit code: 1 if anything fails."""
-    # The output of the author's code must not be among the findings.
-    stdout = sys.stdout
     sources = [*paths, *modules]
-    with contextlib.redirect_stdout(sys.stderr):
-        try:
-            result = in_session(
-                paths,
-                modules,
-                options.namespaces,
-                lambda session: _run(session, sources, options),
-                options.coordination,
-            )
-        except SessionFailure as failure:
-            if options.as_manifest:
-                raise
-            result = _render([Finding(failure.check, "fail", failure.message)], options)
+    try:
+        result = in_session(
+            paths,
+            modules,
+            options.namespaces,
+            lambda session: _run(session, sources, options),
+            options.coordination,
+        )
+    except SessionFailure as failure:
+        if options.as_manifest:
+            raise
+        result = _render([Finding(failure.check, "fail", failure.message)], options)
     if result is None:
         raise click.Abort
     text, code = result
-    print_text(text, stdout)
+    print_text(text, sys.stdout)
     return code
 
 
 def _run(session: Session, sources: Sequence[str], options: Options) -> tuple[str, int]:
     if options.as_manifest:
         resolved = resolve(session.registry, session.resources)
-        needed = find_permissions(session, resolved, options.namespaces)
+        needed = _find_permissions(session, resolved, options.namespaces)
         documents = [one for one in roles("operator", "default", needed) if "rules" in one]
         return (to_json(documents) if options.output == "json" else to_yaml(documents).rstrip("\n")), 0
     findings = [*_check_server(session), _check_login(session)]
@@ -125,7 +112,7 @@ def _render(findings: Sequence[Finding], options: Options) -> tuple[str, int]:
 
 def _summarize(failures: int, warnings: int) -> str:
     counted = [(failures, "failure"), (warnings, "warning")]
-    texts = [f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counted if count]
+    texts = [count_noun(count, noun) for count, noun in counted if count]
     return ", ".join(texts) or "no problems"
 
 
@@ -205,19 +192,14 @@ def _as_far_as_readable(check: str, find: Callable[[], Iterator[Finding]]) -> It
         yield Finding(check, "warn", f"not checked: {error}")
 
 
-def find_permissions(session: Session, resolved: Resolved, namespaces: Sequence[str]) -> list[Permission]:
-    """All permissions that the operator needs."""
-    settings = session.settings
-    return [
-        *required_permissions(resolved, namespaces, settings, reviews=has_webhooks(session.registry)),
-        *webhook_permissions(session.registry, settings),
-        *lease_permissions(settings),
-        *peering_permissions(session.api, session.resources, namespaces, settings),
-    ]
+def _find_permissions(session: Session, resolved: Resolved, namespaces: Sequence[str]) -> list[Permission]:
+    return all_permissions(
+        session.api, session.registry, resolved, session.resources, namespaces, session.settings
+    )
 
 
 def _check_access(session: Session, resolved: Resolved, namespaces: Sequence[str]) -> Iterator[Finding]:
-    needed = find_permissions(session, resolved, namespaces)
+    needed = _find_permissions(session, resolved, namespaces)
     missing = list(missing_permissions(session.api, needed))
     for permission in missing:
         source = f", needed by {permission.source}" if permission.source else ""
@@ -226,8 +208,7 @@ def _check_access(session: Session, resolved: Resolved, namespaces: Sequence[str
         detail = yaml.safe_dump(rule, default_flow_style=True, sort_keys=False, width=10**6).strip()
         yield Finding("access", "fail", f"{permission}{source}{unless}", detail)
     if not missing:
-        count = len(needed)
-        yield Finding("access", "ok", f"{count} permission{'' if count == 1 else 's'}")
+        yield Finding("access", "ok", count_noun(len(needed), "permission"))
 
 
 def _check_lease(session: Session) -> Iterator[Finding]:

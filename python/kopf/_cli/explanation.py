@@ -5,9 +5,7 @@ The engine decides, as for a running operator that receives an event of the obje
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import datetime
 import json
 import pathlib
 import sys
@@ -19,11 +17,11 @@ import click
 
 from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
 from kopf._cli.filter_calls import FilterCalls
-from kopf._cli.inspected_kinds import find_resource, to_text
+from kopf._cli.inspected_kinds import find_resource, identity, to_text
 from kopf._cli.kubeconfigs import default_namespace
 from kopf._cli.output import print_text
-from kopf._cli.tables import WIDTH, format_age, format_table
-from kopf._cli.verdicts import Verdict, with_fence, with_subhandlers
+from kopf._cli.tables import WIDTH, format_table
+from kopf._cli.verdicts import Verdict, explain_verdict, format_age_of, with_fence, with_subhandlers
 from kopf._intents import lifecycles, serialization
 from kopf._intents.handlers import (
     ChangingHandler,
@@ -38,9 +36,10 @@ from kopf._intents.registries import resource_handlers
 from kopf._intents.selectors import Selector
 from kopf._objects.apierrors import NotFound
 from kopf._objects.bodies import Body
-from kopf._objects.resources import Resource
+from kopf._objects.resources import Resource, serialize_resource
 from kopf._objects.typedefs import RawEventType
 from kopf._runtime import bridge
+from kopf._runtime.loggers import full_name
 from kopf._runtime.optional_parts import serialize_declared
 
 Event = Literal["listed", "added", "modified", "deleted"]
@@ -98,16 +97,13 @@ class Explanation:
 def run(paths: Sequence[str], modules: Sequence[str], options: Options) -> int:
     """Print the explanation; the exit code."""
     changes = _read_changes(options.changes) if options.changes is not None else {}
-    # The output of the author's code must not be among the results.
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        found = in_session(
-            paths, modules, (), lambda session: explain(session, options, changes), options.coordination
-        )
+    found = in_session(
+        paths, modules, (), lambda session: explain(session, options, changes), options.coordination
+    )
     if found is None:
         raise click.Abort
     text = _format_json(found) if options.output == "json" else "\n".join(_format_lines(found, options))
-    print_text(text, stdout)
+    print_text(text, sys.stdout)
     return 0
 
 
@@ -148,12 +144,7 @@ def explain(session: Session, options: Options, changes: Mapping[str, Any]) -> E
         to_text(body),
         settings=serialization.serialize_settings(session.settings),
         lifecycle=names[0] if names else "custom",
-        resource={
-            "group": resource.group,
-            "version": resource.version,
-            "plural": resource.plural,
-            "subresources": sorted(resource.subresources),
-        },
+        resource=serialize_resource(resource),
         handlers=[
             # They are selected already; only Python knows the functions in selectors.
             {**serialize_declared(handler, session.settings), "selector": None}
@@ -169,7 +160,7 @@ def explain(session: Session, options: Options, changes: Mapping[str, Any]) -> E
     ]
     verdicts.sort(key=lambda verdict: KINDS.index(verdict.kind))
     verdicts = with_fence(session, verdicts, now / 1e6)
-    verdicts = list(with_subhandlers(session, body, verdicts, now / 1e6))
+    verdicts = list(with_subhandlers(session, body, verdicts, now))
     verdicts += [Verdict(handler.id, _kind(handler), "no", "selector", why) for handler, why in others]
     return Explanation(resource, body, options.event, now, decision, verdicts)
 
@@ -212,7 +203,7 @@ def _select(
         selected = list(handler.selector.select(session.resources))
         if resource not in selected:
             others.append((handler, f"handles {_describe_selector(handler.selector)}"))
-        elif handler.selector.is_specific and len(selected) > 1:
+        elif handler.selector.is_ambiguous(selected):
             names = ", ".join(sorted(map(repr, selected)))
             others.append((handler, f"its kind is ambiguous: {names}"))
         else:
@@ -243,59 +234,13 @@ def _kind(handler: ResourceHandler) -> str:
 def _to_verdict(handler: ResourceHandler, found: Mapping[str, Any], reason: str | None, now: int) -> Verdict:
     names = ("verdict", "code", "attempts", "next", "stopped", "message")
     fields = {name: found[name] for name in names}
-    return Verdict(id=handler.id, kind=_kind(handler), why=_explain(handler, found, reason, now), **fields)
-
-
-def _explain(handler: ResourceHandler, found: Mapping[str, Any], reason: str | None, now: int) -> str:
-    """The reason of a verdict, as one line."""
-    message = f": {found['message']}" if found["message"] else ""
-    stopped = _age(found["stopped"], now)
-    match found["code"], found["verdict"]:
-        case None, "ask":
-            return "depends on functions in its filters, which were not called"
-        case None, _:
-            return ""
-        case "reason", _:
-            declared = handler.reason if isinstance(handler, ChangingHandler) else None
-            return f"handles {declared.value} only" if declared is not None else f"no changes: {reason}"
-        case "deleted", _:
-            return "the object is deleted" if reason == "gone" else "the object is being deleted"
-        case "initial", _:
-            return "called when the operator starts (--event listed), for objects that were handled before"
-        case "lifecycle", _:
-            return "another handler is called first"
-        case "duplicate", _:
-            return "the same function with the same id is called by another declaration"
-        case "delay", _:
-            left = _age(found["next"], now, is_future=True)
-            after = f", after: {found['message']}" if found["message"] else ""
-            return f"attempt {found['attempts'] + 1} in {left}{after}"
-        case "done", "later":
-            return "the progress of the previous handling is removed first"
-        case "done", _:
-            return f"succeeded {stopped} ago in this handling" if stopped else "succeeded in this handling"
-        case "failed", _:
-            return f"failed {stopped} ago{message}" if stopped else f"failed{message}"
-        case "limit", _:
-            return f"{found['text']}, after {found['attempts']} attempts{message}"
-        case "finalizer", "later":
-            return "the finalizer is added or removed first"
-        case "finalizer", _:
-            return "the finalizer does not block the deletion"
-        case _:
-            return str(found["text"])
-
-
-def _age(moment: str | None, now: int, *, is_future: bool = False) -> str:
-    if moment is None:
-        return ""
-    seconds = datetime.datetime.fromisoformat(moment).timestamp() - now / 1e6
-    return format_age(max(seconds if is_future else -seconds, 0))
+    why = explain_verdict(found, now, handler=handler, reason=reason)
+    return Verdict(id=handler.id, kind=_kind(handler), why=why, **fields)
 
 
 def _format_lines(found: Explanation, options: Options) -> Iterator[str]:
     metadata, resource, decision = found.body.metadata, found.resource, found.decision
-    name = "/".join(filter(None, (metadata.namespace, metadata.name)))
+    name = full_name(metadata.namespace, metadata.name)
     version = found.body.get("metadata", {}).get("resourceVersion")
     yield f"{name}  {_resource_name(resource)}  version {version}"
     yield f"reason    {decision['reason'] or 'none'}: {REASONS[decision['reason']]}"
@@ -335,7 +280,7 @@ def _describe_change(changed: Mapping[str, Any], now: int) -> str:
     text = texts.get(changed["operation"], f"{field}: {old} -> {new}")
     if not changed["manager"]:
         return text
-    age = _age(changed["time"], now)
+    age = format_age_of(changed["time"], now)
     return f"{text}   by {changed['manager']}" + (f", {age} ago" if age else "")
 
 
@@ -349,10 +294,7 @@ def _format_json(found: Explanation) -> str:
     document = {
         "version": 1,
         "object": {
-            "apiVersion": f"{resource.group}/{resource.version}".removeprefix("/"),
-            "kind": resource.kind,
-            "namespace": metadata.namespace,
-            "name": metadata.name,
+            **identity(resource, metadata.name, metadata.namespace),
             "resourceVersion": found.body.get("metadata", {}).get("resourceVersion"),
         },
         "event": found.event,

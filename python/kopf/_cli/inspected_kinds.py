@@ -22,12 +22,12 @@ from kopf._intents.handlers import (
     WebhookHandler,
 )
 from kopf._intents.registries import resource_handlers
-from kopf._intents.selectors import Selector, is_exact_namespace, match_namespace
+from kopf._intents.selectors import Selector, is_exact_namespace, is_served
 from kopf._objects.bodies import Body
-from kopf._objects.resources import Resource
+from kopf._objects.resources import Resource, serialize_resource
 from kopf._objects.suggestions import did_you_mean
 from kopf._runtime import bridge
-from kopf._runtime.custom_storages import FetchedState
+from kopf._runtime.custom_storages import FetchedState, fetch_essences
 
 CHUNK = 500
 
@@ -86,12 +86,27 @@ def _by_resource(session: Session, resources: Collection[Resource]) -> dict[Reso
 
 def _served(handler: ResourceHandler, selected: Collection[Resource]) -> list[Resource]:
     """The resources that an operator serves: of an ambiguous name none, and none that cannot be watched."""
-    if handler.selector is not None and handler.selector.is_specific and len(selected) > 1:
+    if handler.selector is not None and handler.selector.is_ambiguous(selected):
         names = ", ".join(sorted(map(repr, selected)))
         raise click.UsageError(
             f"The resource of {handler.id!r} is ambiguous: {names}. No operator serves it: specify the group."
         )
     return [resource for resource in selected if is_watchable(resource)]
+
+
+def qualified_name(resource: Resource) -> str:
+    """The plural name with the group, such as `sites.example.com`."""
+    return f"{resource.plural}.{resource.group}".removesuffix(".")
+
+
+def identity(resource: Resource, name: str | None, namespace: str | None) -> dict[str, Any]:
+    """The fields that identify an object in the output of `-o json`."""
+    return {
+        "apiVersion": f"{resource.group}/{resource.version}".removeprefix("/"),
+        "kind": resource.kind,
+        "namespace": namespace,
+        "name": name,
+    }
 
 
 def find_resource(name: str, resources: Collection[Resource]) -> Resource:
@@ -122,7 +137,7 @@ def list_pages(session: Session, kind: InspectedKind, namespaces: Collection[str
     page: list[Body] = []
     for scope in listed_scopes(resource, namespaces):
         for body in session.api.list(resource, scope, chunk=CHUNK):
-            if not resource.namespaced or _is_served(body, namespaces):
+            if not resource.namespaced or is_served(body.metadata.namespace or "", namespaces):
                 page.append(body)
             if len(page) == CHUNK:
                 yield page
@@ -139,11 +154,6 @@ def listed_scopes(resource: Resource, namespaces: Collection[str]) -> list[str |
     return list(namespaces) if is_exact else ["*"]
 
 
-def _is_served(body: Body, namespaces: Collection[str]) -> bool:
-    name = body.metadata.namespace or ""
-    return not namespaces or any(match_namespace(name, pattern) for pattern in namespaces)
-
-
 def inspect_page(
     session: Session, kind: InspectedKind, page: Sequence[Body], now: int
 ) -> list[dict[str, Any]]:
@@ -153,16 +163,10 @@ def inspect_page(
         persistence["progress_storage"]["type"],
         persistence["diffbase_storage"]["type"],
     )
-    resource = kind.resource
     return bridge.inspect(
         [(to_text(body), _fetch(session, kind, body) if is_custom else None) for body in page],
         persistence=persistence,
-        resource={
-            "group": resource.group,
-            "version": resource.version,
-            "plural": resource.plural,
-            "subresources": sorted(resource.subresources),
-        },
+        resource=serialize_resource(kind.resource),
         handlers=None if kind.handlers is None else list(_serialize(kind.handlers)),
         finalizers=list(kind.finalizers),
         now=now,
@@ -183,16 +187,12 @@ def _serialize(handlers: Sequence[ResourceHandler]) -> Iterator[dict[str, Any]]:
 
 def _fetch(session: Session, kind: InspectedKind, body: Body) -> FetchedState:
     """The state in storages that users have written."""
-    settings = session.settings.persistence
-    diffbase, progress = settings.diffbase_storage, settings.progress_storage
+    progress = session.settings.persistence.progress_storage
     handlers = kind.handlers or ()
     fields = [
         handler.field for handler in handlers if handler.field and not isinstance(handler, IndexingHandler)
     ]
-    old: Any = diffbase.fetch(body=body)
-    if old is not None:
-        old = progress.clear(essence=old)
-    new = progress.clear(essence=diffbase.build(body=body, extra_fields=fields))
+    old, new = fetch_essences(body, fields, session.settings)
     ids = [handler.id for handler in handlers if isinstance(handler, ChangingHandler)]
     records = {id: progress.fetch(key=id, body=body) for id in ids}
     return old, new, {id: record for id, record in records.items() if record is not None}

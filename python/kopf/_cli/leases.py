@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from kopf._cli.cluster_session import Session
 from kopf._cli.kubeconfigs import default_namespace
 from kopf._cli.peering_records import warn_unreadable
-from kopf._cli.tables import format_age
+from kopf._cli.tables import format_age, parse_time
 from kopf._intents.serialization import has_leader_election
 from kopf._intents.settings import OperatorSettings
 from kopf._objects.apierrors import ApiError
@@ -76,7 +75,7 @@ def find_holder(api: SyncApi, settings: OperatorSettings, now: float) -> Holder 
         namespace,
         name,
         spec.get("holderIdentity") or None,
-        now - datetime.datetime.fromisoformat(renewed).timestamp() if renewed else None,
+        now - parse_time(renewed) if renewed else None,
         float(spec.get("leaseDurationSeconds") or 0),
         spec.get("leaseTransitions"),
     )

@@ -157,7 +157,7 @@ def generate_uninstall_job(operator: Operator, scale: Scale) -> list[Document]:
         resources = api.resources()
         resolved = resolve(registry, resources)
         for kind, selected in resolved.items():
-            if kind.selector.is_specific and len(selected) > 1:
+            if kind.selector.is_ambiguous(selected):
                 raise click.ClickException(f"The resource of {kind.source} is ambiguous: specify the group.")
         permissions = list(uninstall_permissions(api, registry, resolved, namespaces, settings, home))
     sources = [f"--namespace={pattern}" for pattern in namespaces] or ["--all-namespaces"]

@@ -124,7 +124,7 @@ def required_permissions(
     served = known_namespaces(namespaces)
     found: list[Permission] = []
     for kind, selected in resolved.items():
-        if kind.selector.is_specific and len(selected) > 1:
+        if kind.selector.is_ambiguous(selected):
             continue
         for resource in sorted(selected, key=repr):
             declared = [""] if kind.namespaces == "*" else kind.namespaces or served
@@ -148,6 +148,23 @@ def required_permissions(
         found += [Permission("create", "events", "", namespace, unless) for namespace in places]
     # What several parts need is described by the first one: handlers before options.
     return list({item[:4]: item for item in reversed(found)}.values())[::-1]
+
+
+def all_permissions(
+    api: SyncApi,
+    registry: OperatorRegistry,
+    resolved: Resolved,
+    resources: Collection[Resource],
+    namespaces: Collection[str],
+    settings: OperatorSettings,
+) -> list[Permission]:
+    """All permissions that the operator needs in the cluster."""
+    return [
+        *required_permissions(resolved, namespaces, settings, reviews=has_webhooks(registry)),
+        *webhook_permissions(registry, settings),
+        *lease_permissions(settings),
+        *peering_permissions(api, resources, namespaces, settings),
+    ]
 
 
 def _writes_clusterwide(resolved: Resolved) -> bool:

@@ -5,10 +5,9 @@ Nothing is written without `--yes`. Each write depends on the version of the obj
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,16 +15,24 @@ import click
 
 from kopf._cli import peering_records
 from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
-from kopf._cli.inspected_kinds import InspectedKind, list_pages, select_kinds, to_text
+from kopf._cli.inspected_kinds import (
+    InspectedKind,
+    identity,
+    list_pages,
+    qualified_name,
+    select_kinds,
+    to_text,
+)
 from kopf._cli.leases import Holder, find_lease
 from kopf._cli.output import print_text
 from kopf._cli.peering_records import LivePeer
-from kopf._cli.tables import format_age
+from kopf._cli.tables import format_age, parse_time
 from kopf._intents import serialization
 from kopf._objects.apierrors import ApiError, Conflict, Invalid, NotFound
 from kopf._objects.bodies import Body
 from kopf._objects.resources import Resource
 from kopf._runtime import bridge
+from kopf._runtime.loggers import full_name
 
 Output = Literal["table", "wide", "json", "name"]
 Result = Literal["planned", "released", "gone", "failed"]
@@ -70,12 +77,8 @@ class Release:
 
     def to_json(self) -> dict[str, Any]:
         """The object in the output of `-o json`."""
-        resource = self.resource
         return {
-            "apiVersion": f"{resource.group}/{resource.version}".removeprefix("/"),
-            "kind": resource.kind,
-            "namespace": self.namespace,
-            "name": self.name,
+            **identity(self.resource, self.name, self.namespace),
             "finalizers": list(self.finalizers),
             "remaining": list(self.remaining),
             "deleted": self.deleted,
@@ -117,15 +120,24 @@ class Report:
 
 def run(paths: Collection[str], modules: Collection[str], options: Options) -> int:
     """Print the objects and release them; the exit code: 3 if a live operator prevents it."""
+    return run_release(paths, modules, options, _run)
+
+
+def run_release(
+    paths: Collection[str],
+    modules: Collection[str],
+    options: Options,
+    release: Callable[[Session, Options, Any], int],
+) -> int:
+    """Call the function with the session, the options and stdout; its exit code."""
     stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        code = in_session(
-            paths,
-            modules,
-            options.namespaces,
-            lambda session: _run(session, options, stdout),
-            options.coordination,
-        )
+    code = in_session(
+        paths,
+        modules,
+        options.namespaces,
+        lambda session: release(session, options, stdout),
+        options.coordination,
+    )
     if code is None:
         raise click.ClickException("The command was interrupted: some objects may not be released.")
     return code
@@ -248,8 +260,8 @@ def format_report(report: Report, options: Options) -> str:
     if options.output == "json":
         return json.dumps(to_json(report), indent=2)
     if options.output == "name":
-        names = (_qualified_name(release) for kind in report.kinds for release in kind.releases)
-        return "\n".join(names)
+        releases = (release for kind in report.kinds for release in kind.releases)
+        return "\n".join(f"{qualified_name(release.resource)}/{release.name}" for release in releases)
     return "\n".join([*format_kinds(report, options), *format_end(report, force=options.force)])
 
 
@@ -262,11 +274,6 @@ def to_json(report: Report) -> dict[str, Any]:
         "peers": [peer.to_json() for peer in report.peers],
         "lease": report.leader.to_json() if report.leader is not None else None,
     }
-
-
-def _qualified_name(release: Release) -> str:
-    group = f".{release.resource.group}" if release.resource.group else ""
-    return f"{release.resource.plural}{group}/{release.name}"
 
 
 def format_kinds(report: Report, options: Options) -> Iterator[str]:
@@ -289,7 +296,7 @@ def format_kinds(report: Report, options: Options) -> Iterator[str]:
 
 
 def _place(release: Release) -> str:
-    return f"{release.namespace}/{release.name}" if release.namespace else release.name
+    return full_name(release.namespace, release.name)
 
 
 def _note(release: Release, now: int) -> str:
@@ -299,19 +306,12 @@ def _note(release: Release, now: int) -> str:
         return "does not exist any more"
     if release.deleted is None:
         return ""
-    age = format_age((now - bridge_time(release.deleted)) / 1e6)
+    age = format_age(now / 1e6 - parse_time(release.deleted))
     if release.remaining:
         return f"being deleted for {age}: kept by {', '.join(release.remaining)}"
     return (
         f"being deleted for {age}: {'has disappeared' if release.result == 'released' else 'will disappear'}"
     )
-
-
-def bridge_time(text: str) -> int:
-    """A time of Kubernetes in microseconds since the epoch."""
-    import datetime
-
-    return int(datetime.datetime.fromisoformat(text).timestamp() * 1e6)
 
 
 def format_end(report: Report, *, force: bool) -> Iterator[str]:

@@ -6,7 +6,6 @@ The cluster is only read.
 from __future__ import annotations
 
 import collections
-import contextlib
 import datetime
 import json
 import sys
@@ -19,11 +18,18 @@ import click
 
 from kopf._cli import peering_records
 from kopf._cli.cluster_session import NOT_COORDINATED, Coordination, Session, in_session
-from kopf._cli.inspected_kinds import InspectedKind, inspect_page, list_pages, select_kinds
+from kopf._cli.inspected_kinds import (
+    InspectedKind,
+    identity,
+    inspect_page,
+    list_pages,
+    qualified_name,
+    select_kinds,
+)
 from kopf._cli.leases import Holder, find_lease
 from kopf._cli.output import print_text
 from kopf._cli.peering_records import LivePeer
-from kopf._cli.tables import WIDTH, count_words, format_age, format_table
+from kopf._cli.tables import WIDTH, count_words, format_age, format_table, parse_time
 from kopf._objects.apierrors import ApiError, Forbidden, Invalid, NotFound
 from kopf._objects.bodies import Body
 
@@ -113,16 +119,14 @@ class Report:
 
 def run(paths: Collection[str], modules: Collection[str], options: Options) -> int:
     """Print the states; the exit code: 3 if an object is in one of the states to fail on."""
-    # The output of the author's code must not be among the results.
     stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        code = in_session(
-            paths,
-            modules,
-            options.namespaces,
-            lambda session: _run(session, options, stdout),
-            options.coordination,
-        )
+    code = in_session(
+        paths,
+        modules,
+        options.namespaces,
+        lambda session: _run(session, options, stdout),
+        options.coordination,
+    )
     if code is None and options.fail_on:
         raise click.ClickException("The states of the objects are not known: the command was interrupted.")
     return code or 0
@@ -187,18 +191,10 @@ def _inspect(session: Session, kinds: Sequence[InspectedKind], options: Options)
 
 
 def _make_row(kind: InspectedKind, body: Body, found: dict[str, Any], options: Options, now: int) -> Row:
-    metadata, resource = body.metadata, kind.resource
-    name, namespace = metadata.name or "", metadata.namespace
+    name, namespace = body.metadata.name or "", body.metadata.namespace
     text, cells = "", []
     if options.output == "json" or options.watch:
-        document = {
-            "apiVersion": f"{resource.group}/{resource.version}".removeprefix("/"),
-            "kind": resource.kind,
-            "namespace": namespace,
-            "name": name,
-            **found,
-        }
-        text = json.dumps(document)
+        text = json.dumps({**identity(kind.resource, name, namespace), **found})
     if options.output in ("table", "wide"):
         cells = [namespace or "", name, *_cells(found, now)]
     return Row(kind, name, namespace, found["state"], text, cells)
@@ -212,7 +208,7 @@ def format_report(report: Report, options: Options) -> str:
         rest = json.dumps(_summarize(report)).removeprefix("{")
         return f'{{"version": 1, "objects": [{gap}{objects}{gap}],{gap}{rest}'
     if options.output == "name":
-        return "\n".join(_qualified_name(row) for row in report.rows)
+        return "\n".join(f"{qualified_name(row.kind.resource)}/{row.name}" for row in report.rows)
     return "\n".join(_format_lines(report, is_wide=options.output == "wide"))
 
 
@@ -221,7 +217,7 @@ def _summarize(report: Report) -> dict[str, Any]:
     counts = []
     for kind in report.kinds:
         states = _counts_of(report, kind)
-        resource = _resource_name(kind.resource)
+        resource = qualified_name(kind.resource)
         counts.append({"resource": resource, "total": sum(states.values()), "states": states})
     peers = [{**peer.to_json(), "seen": _format_time(peer.seen)} for peer in report.peers]
     lease = report.lease.to_json() if report.lease is not None else None
@@ -230,14 +226,6 @@ def _summarize(report: Report) -> dict[str, Any]:
 
 def _format_time(micros: int) -> str:
     return datetime.datetime.fromtimestamp(micros / 1e6, datetime.UTC).isoformat()
-
-
-def _resource_name(resource: Any) -> str:
-    return f"{resource.plural}.{resource.group}".removesuffix(".")
-
-
-def _qualified_name(row: Row) -> str:
-    return f"{_resource_name(row.kind.resource)}/{row.name}"
 
 
 def _counts_of(report: Report, kind: InspectedKind) -> dict[str, int]:
@@ -291,4 +279,4 @@ def _cells(found: dict[str, Any], now: int) -> list[str]:
 
 
 def _seconds_until(moment: str | None, now: int) -> float | None:
-    return None if moment is None else datetime.datetime.fromisoformat(moment).timestamp() - now / 1e6
+    return None if moment is None else parse_time(moment) - now / 1e6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 
 WIDTH = 100
@@ -43,6 +44,11 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def parse_time(text: str) -> float:
+    """A time of Kubernetes or of a progress record, in seconds since the epoch."""
+    return datetime.datetime.fromisoformat(text).timestamp()
 
 
 def format_age(seconds: float) -> str:

@@ -5,44 +5,28 @@ Nothing is written without `--yes`.
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Collection, Iterator
 from typing import Any
 
-import click
-
 from kopf._cli import peering_records
 from kopf._cli import release_finalizers as releasing
-from kopf._cli.cluster_session import Session, in_session
+from kopf._cli.cluster_session import Session
 from kopf._cli.inspected_kinds import select_kinds
 from kopf._cli.leases import LEASES, lease_namespace
 from kopf._cli.output import print_text
-from kopf._cli.permissions import WEBHOOKS, shared_secret
+from kopf._cli.permissions import WEBHOOK_GROUP, WEBHOOKS, shared_secret
 from kopf._cli.release_finalizers import Options
 from kopf._intents.serialization import has_leader_election
 from kopf._kits.webhooks.certificate_secrets import SECRETS
 from kopf._kits.webhooks.shared_certificates import GENERATED
 from kopf._objects.apierrors import ApiError, NotFound
 from kopf._runtime import bridge
-
-WEBHOOK_GROUP = "admissionregistration.k8s.io/v1"
+from kopf._runtime.loggers import full_name
 
 
 def run(paths: Collection[str], modules: Collection[str], options: Options) -> int:
     """Print what is removed and remove it; the exit code: 3 if a live operator prevents it."""
-    stdout = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
-        code = in_session(
-            paths,
-            modules,
-            options.namespaces,
-            lambda session: _run(session, options, stdout),
-            options.coordination,
-        )
-    if code is None:
-        raise click.ClickException("The command was interrupted: some objects may not be released.")
-    return code
+    return releasing.run_release(paths, modules, options, _run)
 
 
 def _run(session: Session, options: Options, stdout: Any) -> int:
@@ -76,7 +60,7 @@ def _remove_webhooks(session: Session, *, is_applied: bool) -> Iterator[str]:
         return
     verb = "removed" if is_applied else "would remove"
     for plural in WEBHOOKS:
-        kind = f"{WEBHOOK_GROUP}/{plural}"
+        kind = f"{WEBHOOK_GROUP}/v1/{plural}"
         if session.api.find(kind, name) is None:
             continue
         if is_applied:
@@ -100,7 +84,7 @@ def _remove_peers(
         ]
         if not removed:
             continue
-        place = "/".join(text for text in (body.metadata.namespace, body.metadata.name) if text)
+        place = full_name(body.metadata.namespace, body.metadata.name)
         records = f"{', '.join(sorted(removed))} from the peering {place}"
         if is_applied:
             patch = {"status": dict.fromkeys(removed)}

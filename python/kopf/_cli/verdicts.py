@@ -1,16 +1,19 @@
-"""The verdicts of `kopf explain` that depend on more than the cycle: sub-handlers, and leader election."""
+"""The verdicts of `kopf explain` with their reasons, and those that depend on more than the cycle.
+
+They depend on the calls of parents (sub-handlers), and on leader election.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kopf._cli.cluster_session import Session
 from kopf._cli.leases import find_lease
-from kopf._cli.tables import format_age
+from kopf._cli.tables import format_age, parse_time
+from kopf._intents.handlers import ChangingHandler, ResourceHandler
 from kopf._objects.bodies import Body
 
 LED_KINDS = ("change", "event", "daemon", "timer", "reconciler")
@@ -35,9 +38,9 @@ class Verdict:
 
 
 def with_subhandlers(
-    session: Session, body: Body, verdicts: Sequence[Verdict], now: float
+    session: Session, body: Body, verdicts: Sequence[Verdict], now: int
 ) -> Iterator[Verdict]:
-    """The verdicts, each followed by those of its sub-handlers. `now` is in seconds since the epoch.
+    """The verdicts, each followed by those of its sub-handlers. `now` is in microseconds since the epoch.
 
     Sub-handlers are registered by the call of their parent, so only those of earlier calls are known: by the
     progress that is stored on the object.
@@ -52,36 +55,81 @@ def with_subhandlers(
                 yield _of_subhandler(str(id), verdict, child, now)
 
 
-def _of_subhandler(id: str, parent: Verdict, record: Mapping[str, Any], now: float) -> Verdict:
-    message = record.get("message") or None
-    retries = int(record.get("retries") or 0)
+def _of_subhandler(id: str, parent: Verdict, record: Mapping[str, Any], now: int) -> Verdict:
     delayed = record.get("delayed")
-    left = _seconds(delayed) - now if delayed else 0.0
-    fields: dict[str, Any] = {"id": id, "kind": "change", "attempts": retries, "parent": parent.id}
-    fields |= {"message": message, "stopped": record.get("stopped")}
+    found: dict[str, Any] = {
+        "verdict": parent.verdict,
+        "code": parent.code,
+        "attempts": int(record.get("retries") or 0),
+        "next": None,
+        "stopped": record.get("stopped"),
+        "message": record.get("message") or None,
+    }
     if record.get("success"):
-        return Verdict(
-            verdict="done", code="done", why=f"succeeded{_ago(record, now)} in this handling", **fields
-        )
-    if record.get("failure"):
-        text = f": {message}" if message else ""
-        return Verdict(verdict="done", code="failed", why=f"failed{_ago(record, now)}{text}", **fields)
-    if left > 0:
-        text = f", after: {message}" if message else ""
-        why = f"attempt {retries + 1} in {format_age(left)}{text}"
-        return Verdict(verdict="later", code="delay", why=why, next=str(delayed), **fields)
-    if parent.verdict == "yes":
-        return Verdict(verdict="yes", code=None, why="", **fields)
-    return Verdict(verdict=parent.verdict, code=parent.code, why=f"as {parent.id}", **fields)
+        found |= {"verdict": "done", "code": "done"}
+    elif record.get("failure"):
+        found |= {"verdict": "done", "code": "failed"}
+    elif delayed and parse_time(str(delayed)) > now / 1e6:
+        found |= {"verdict": "later", "code": "delay", "next": str(delayed)}
+    elif parent.verdict == "yes":
+        found["code"] = None
+    else:
+        return Verdict(id=id, kind="change", why=f"as {parent.id}", parent=parent.id, **found)
+    return Verdict(id=id, kind="change", why=explain_verdict(found, now), parent=parent.id, **found)
 
 
-def _ago(record: Mapping[str, Any], now: float) -> str:
-    stopped = record.get("stopped")
-    return f" {format_age(max(now - _seconds(stopped), 0))} ago" if stopped else ""
+def explain_verdict(
+    found: Mapping[str, Any],
+    now: int,
+    *,
+    handler: ResourceHandler | None = None,
+    reason: str | None = None,
+) -> str:
+    """The reason of a verdict, as one line. The time is in microseconds since the epoch."""
+    message = f": {found['message']}" if found["message"] else ""
+    stopped = format_age_of(found["stopped"], now)
+    match found["code"], found["verdict"]:
+        case None, "ask":
+            return "depends on functions in its filters, which were not called"
+        case None, _:
+            return ""
+        case "reason", _:
+            declared = handler.reason if isinstance(handler, ChangingHandler) else None
+            return f"handles {declared.value} only" if declared is not None else f"no changes: {reason}"
+        case "deleted", _:
+            return "the object is deleted" if reason == "gone" else "the object is being deleted"
+        case "initial", _:
+            return "called when the operator starts (--event listed), for objects that were handled before"
+        case "lifecycle", _:
+            return "another handler is called first"
+        case "duplicate", _:
+            return "the same function with the same id is called by another declaration"
+        case "delay", _:
+            left = format_age_of(found["next"], now, is_future=True)
+            after = f", after: {found['message']}" if found["message"] else ""
+            return f"attempt {found['attempts'] + 1} in {left}{after}"
+        case "done", "later":
+            return "the progress of the previous handling is removed first"
+        case "done", _:
+            return f"succeeded {stopped} ago in this handling" if stopped else "succeeded in this handling"
+        case "failed", _:
+            return f"failed {stopped} ago{message}" if stopped else f"failed{message}"
+        case "limit", _:
+            return f"{found['text']}, after {found['attempts']} attempts{message}"
+        case "finalizer", "later":
+            return "the finalizer is added or removed first"
+        case "finalizer", _:
+            return "the finalizer does not block the deletion"
+        case _:
+            return str(found["text"])
 
 
-def _seconds(moment: Any) -> float:
-    return datetime.datetime.fromisoformat(str(moment)).timestamp()
+def format_age_of(moment: str | None, now: int, *, is_future: bool = False) -> str:
+    """The time since the moment, or until it; empty without a moment."""
+    if moment is None:
+        return ""
+    seconds = parse_time(moment) - now / 1e6
+    return format_age(max(seconds if is_future else -seconds, 0))
 
 
 def with_fence(session: Session, verdicts: Sequence[Verdict], now: float) -> list[Verdict]:
