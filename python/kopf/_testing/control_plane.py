@@ -94,7 +94,6 @@ class ControlPlane:
     def _write_secrets(self) -> None:
         pki = self.folder / "pki"
         pki.mkdir(parents=True)
-        (pki / "sa.key").write_text(_signing_key())
         certificate, key = bridge.build_certificate(["127.0.0.1", "localhost"])
         self.authority.write_bytes(certificate)
         (pki / "server.key").write_bytes(key)
@@ -123,8 +122,9 @@ class ControlPlane:
             f"--token-auth-file={pki / 'tokens.csv'}",
             "--authorization-mode=RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={pki / 'sa.key'}",
-            f"--service-account-signing-key-file={pki / 'sa.key'}",
+            # Any key pair does: these tokens are only for this control plane.
+            f"--service-account-key-file={self.authority}",
+            f"--service-account-signing-key-file={pki / 'server.key'}",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount",
         )
@@ -213,11 +213,3 @@ def _free_port() -> int:
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
             return port
-
-
-def _signing_key() -> str:
-    """A new P-256 key for the tokens of service accounts: SEC 1 in PEM, without the public half."""
-    scalar = b"\0" + secrets.token_bytes(31)  # below the order of the curve in any case
-    der = bytes.fromhex("30310201010420") + scalar + bytes.fromhex("a00a06082a8648ce3d030107")
-    text = base64.b64encode(der).decode()
-    return f"-----BEGIN EC PRIVATE KEY-----\n{text}\n-----END EC PRIVATE KEY-----\n"
