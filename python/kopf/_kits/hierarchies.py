@@ -226,17 +226,13 @@ def adopt(
         TypeError: Something else than an object is given.
     """
     # The objects are walked several times, and one-shot iterables are not for that.
-    walkable = objs if isinstance(objs, (str, bytes, Mapping)) or not _is_iterator(objs) else list(objs)
+    walkable = list(objs) if isinstance(objs, Iterator) else objs
     real_owner = _owner_or_current(owner)
     metadata = real_owner.get("metadata", {})
     append_owner_reference(walkable, owner=real_owner)
     harmonize_naming(walkable, name=metadata.get("name", None), forced=forced, strict=strict)
     adjust_namespace(walkable, namespace=metadata.get("namespace", None), forced=forced)
     label(walkable, labels=metadata.get("labels", {}), nested=nested, forced=forced)
-
-
-def _is_iterator(objs: Any) -> bool:
-    return isinstance(objs, Iterator)
 
 
 def _owner_or_current(owner: Body | None) -> Body:

@@ -111,9 +111,8 @@ class OperatorApi:
     async def _open(self) -> ApiClient:
         if self._engine is not None:
             return self._engine.client()
-        iterated: serialization.Iterated = {}
         return ApiClient.connect(
             agent=f"kopf/{__version__}",
-            settings=serialization.serialize_settings(self._settings, iterated),
+            settings=serialization.serialize_settings(self._settings),
             credentials=await self._authenticate(),
         )

@@ -81,7 +81,7 @@ def field(path: str, value: Any) -> Condition:
     def holds(body: Body | None) -> bool:
         if body is None:
             return False
-        found = _resolve(body, keys)
+        found = dicts.resolve(body, keys, default=None)
         return type(found) is type(value) and bool(found == value)
 
     holds.__name__ = f"field {path}={value!r}"
@@ -117,15 +117,6 @@ def _conditions(body: Body) -> dict[str, Mapping[str, Any]]:
 
 def _has(body: Body, type: str) -> bool:
     return condition(type)(body)
-
-
-def _resolve(body: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    value: Any = body
-    for key in keys:
-        if not isinstance(value, Mapping) or key not in value:
-            return None
-        value = value[key]
-    return value
 
 
 def _desired(body: Body) -> int:

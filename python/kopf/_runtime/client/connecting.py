@@ -82,10 +82,9 @@ def open_client(
     credentials: list[tuple[str, dict[str, Any]]] | None = None
     if info is not None:
         credentials = [("connect", serialize_credentials(info))]
-    iterated: serialization.Iterated = {}
     return ApiClient.connect(
         agent=user_agent or f"kopf/{__version__}",
-        settings=serialization.serialize_settings(OperatorSettings(), iterated),
+        settings=serialization.serialize_settings(OperatorSettings()),
         credentials=credentials,
         kubeconfig=None if kubeconfig is None else os.fspath(kubeconfig),
         context=context,
