@@ -15,7 +15,7 @@ from kopf._runtime.client.editing import Edit
 from kopf._runtime.client.failures import to_exception
 from kopf._runtime.client.listing import Listing, ListQuery
 from kopf._runtime.client.operations import Answer, Kind, Operation, Selector
-from kopf._runtime.client.options import Validation, log_records
+from kopf._runtime.client.options import log_records
 from kopf._runtime.client.responses import current_responses
 
 T = TypeVar("T")
@@ -85,53 +85,6 @@ class Api(AsyncStreams):
         if type(outcome) is CallFailure:
             raise to_exception(outcome)
         return operation.convert(outcome)
-
-    # --- Views.
-
-    def using(
-        self,
-        *,
-        dry_run: bool | None = None,
-        manager: str | None = None,
-        timeout: float | None = None,
-        validation: Validation | None = None,
-        retries: bool | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Api:
-        """The same client with other options: it shares the connections and everything else.
-
-        Args:
-            dry_run: Whether the server stores nothing.
-            timeout: The timeout of a call with all its retries, in seconds.
-            validation: The treatment of unknown fields by the server: `strict`, `warn` or `ignore`.
-            retries: Whether failed requests are repeated.
-            headers: Additional headers.
-        """
-        view = self._view.using(
-            headers, dry_run=dry_run, manager=manager, timeout=timeout, validation=validation, retries=retries
-        )
-        return type(self)(self._client, view)
-
-    def impersonating(
-        self,
-        user: str,
-        *,
-        groups: Sequence[str] = (),
-        uid: str | None = None,
-        extra: Mapping[str, str | Sequence[str]] | None = None,
-    ) -> Api:
-        """The same client as another user: the credentials need the permission to impersonate.
-
-        Args:
-            user: The name of the user.
-            groups: The groups.
-            extra: Other attributes.
-        """
-        return type(self)(self._client, self._view.impersonating(user, groups, uid, extra))
-
-    def in_namespace(self, namespace: str) -> Api:
-        """The same client with another namespace for the calls that specify none."""
-        return type(self)(self._client, self._view.in_namespace(namespace))
 
     # --- Reading.
 

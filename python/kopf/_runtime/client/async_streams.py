@@ -6,23 +6,18 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from kopf._objects.changes import ChangeEvent
-from kopf._runtime.bridge import ApiClient, CallFailure, UserStream
+from kopf._runtime.bridge import UserStream
 from kopf._runtime.client import operations, waiting
-from kopf._runtime.client.failures import to_exception
 from kopf._runtime.client.operations import Kind, Selector, Since
-from kopf._runtime.client.options import View, log_records
+from kopf._runtime.client.options import log_records
 from kopf._runtime.client.responses import current_responses
+from kopf._runtime.client.views import ClientView
 
 
-class AsyncStreams:
+class AsyncStreams(ClientView):
     """The methods of `Api` that iterate over what the server sends."""
 
     __module__ = "kopf.client"
-
-    def __init__(self, client: ApiClient, view: View) -> None:
-        super().__init__()
-        self._client = client
-        self._view = view
 
     async def watch(
         self,
@@ -88,11 +83,6 @@ class AsyncStreams:
 
     def _open(self, request: Any, *, initial: bool, timeout: float | None) -> UserStream:
         return self._opened(self._client.watch(request, self._view.native, initial=initial, timeout=timeout))
-
-    def _opened(self, stream: UserStream | CallFailure) -> UserStream:
-        if isinstance(stream, CallFailure):
-            raise to_exception(stream)
-        return stream
 
     async def _take(
         self, stream: UserStream, wait: waiting.Wait | None = None

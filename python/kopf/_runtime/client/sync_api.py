@@ -14,7 +14,7 @@ from kopf._runtime.client.editing import Edit
 from kopf._runtime.client.failures import to_exception
 from kopf._runtime.client.listing import Listing, ListQuery
 from kopf._runtime.client.operations import Answer, Kind, Operation, Selector
-from kopf._runtime.client.options import Validation, log_records
+from kopf._runtime.client.options import log_records
 from kopf._runtime.client.sync_streams import SyncStreams, check_thread
 
 T = TypeVar("T")
@@ -82,39 +82,6 @@ class SyncApi(SyncStreams):
         if type(outcome) is CallFailure:
             raise to_exception(outcome)
         return operation.convert(outcome)
-
-    # --- Views.
-
-    def using(
-        self,
-        *,
-        dry_run: bool | None = None,
-        manager: str | None = None,
-        timeout: float | None = None,
-        validation: Validation | None = None,
-        retries: bool | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> SyncApi:
-        """The same client with other options: it shares the connections and everything else."""
-        view = self._view.using(
-            headers, dry_run=dry_run, manager=manager, timeout=timeout, validation=validation, retries=retries
-        )
-        return type(self)(self._client, view)
-
-    def impersonating(
-        self,
-        user: str,
-        *,
-        groups: Sequence[str] = (),
-        uid: str | None = None,
-        extra: Mapping[str, str | Sequence[str]] | None = None,
-    ) -> SyncApi:
-        """The same client as another user: the credentials need the permission to impersonate."""
-        return type(self)(self._client, self._view.impersonating(user, groups, uid, extra))
-
-    def in_namespace(self, namespace: str) -> SyncApi:
-        """The same client with another namespace for the calls that specify none."""
-        return type(self)(self._client, self._view.in_namespace(namespace))
 
     # --- Reading.
 
