@@ -60,5 +60,6 @@ pub mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod time;
+pub mod tokens;
 pub mod user_request;
 pub mod writes;

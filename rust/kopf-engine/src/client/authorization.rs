@@ -1,4 +1,4 @@
-//! The `Authorization` header: fixed, or read again from a file or an exec plugin.
+//! The `Authorization` header: fixed, or read again from a file or an exec plugin, as `kopf_core::tokens` decides.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use http::HeaderValue;
 use kopf_core::time::Timestamp;
+use kopf_core::tokens::{FileReads, PluginToken, TokenChoice};
 use kube::config::{AuthInfo, ExecConfig};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::task::AbortHandle;
@@ -17,18 +18,6 @@ use tokio_util::task::AbortOnDropHandle;
 use super::exec::{self, ExecStatus};
 use crate::error::LoginError;
 use crate::time::clock::Clock;
-
-/// How often a token file is read again, in seconds. Requests check the time; no task or file watcher is needed. A
-/// watcher (inotify) would not be more exact: a pod's token is replaced long before the old one expires, by renaming a
-/// folder that a watcher of the file does not observe. client-go reads the files at intervals too.
-const FILE_INTERVAL: f64 = 60.0;
-/// How long before its expiration a plugin's token is renewed, in seconds. Short-lived tokens are renewed after four
-/// fifths of their lifetime.
-const RENEWAL_LEAD: f64 = 60.0;
-/// The minimum interval between runs of a plugin, in seconds.
-const PLUGIN_INTERVAL: f64 = 1.0;
-/// The delay before a failed plugin runs again while its old token is valid, in seconds.
-const PLUGIN_RETRY: f64 = 5.0;
 
 /// The source of the header.
 pub(crate) enum Authorization {
@@ -44,7 +33,13 @@ pub(crate) enum Authorization {
 
 pub(crate) struct TokenFile {
     path: PathBuf,
-    current: Mutex<Current>,
+    last: Mutex<FileToken>,
+}
+
+/// The last token of a file, as a header.
+struct FileToken {
+    value: HeaderValue,
+    reads: FileReads,
 }
 
 pub(crate) struct Plugin {
@@ -61,13 +56,10 @@ struct Renewal {
     outcome: Shared<BoxFuture<'static, Result<HeaderValue, LoginError>>>,
 }
 
-#[derive(Clone)]
+/// The last token of a plugin, as a header.
 struct Current {
     value: HeaderValue,
-    /// When to run the plugin again.
-    renewal: Timestamp,
-    /// When the token becomes invalid.
-    expiration: Option<Timestamp>,
+    token: PluginToken,
 }
 
 impl Authorization {
@@ -82,9 +74,8 @@ impl Authorization {
         if let Some(path) = &auth.token_file {
             let path = PathBuf::from(path);
             let value = read(&path)?;
-            let renewal = clock.now().plus(FILE_INTERVAL);
-            let current = Mutex::new(Current { value, renewal, expiration: None });
-            return Ok(Self::File(TokenFile { path, current }));
+            let last = Mutex::new(FileToken { value, reads: FileReads::new(clock.now()) });
+            return Ok(Self::File(TokenFile { path, last }));
         }
         match &auth.auth_provider {
             // The plugins built into old clients do not exist any more; the tokens that they have stored in the file
@@ -109,14 +100,12 @@ impl Authorization {
         status: &ExecStatus,
         clock: &Clock,
     ) -> Result<Self, LoginError> {
-        match current_of(status, clock)? {
-            None => Ok(Self::None),
-            Some(Current { value, expiration: None, .. }) => Ok(Self::Fixed(value)),
-            Some(current) => {
-                let current = Arc::new(Mutex::new(current));
-                Ok(Self::Plugin(Box::new(Plugin { config, current, renewal: Mutex::default() })))
-            }
+        let Some(current) = current_of(status, clock)? else { return Ok(Self::None) };
+        if status.expiration_timestamp.is_none() {
+            return Ok(Self::Fixed(current.value));
         }
+        let current = Arc::new(Mutex::new(current));
+        Ok(Self::Plugin(Box::new(Plugin { config, current, renewal: Mutex::default() })))
     }
 
     /// The current header. Waits for a plugin if its last token has expired. Cancel safe: the plugin goes on.
@@ -137,7 +126,7 @@ impl Authorization {
         match self {
             Self::None => vec![],
             Self::Fixed(value) => value.as_bytes().to_vec(),
-            Self::File(TokenFile { current, .. }) => lock(current).value.as_bytes().to_vec(),
+            Self::File(TokenFile { last, .. }) => lock(last).value.as_bytes().to_vec(),
             Self::Plugin(plugin) => lock(&plugin.current).value.as_bytes().to_vec(),
         }
     }
@@ -145,36 +134,44 @@ impl Authorization {
 
 impl TokenFile {
     fn header(&self, clock: &Clock) -> HeaderValue {
-        let mut current = lock(&self.current);
-        if current.renewal <= clock.now() {
-            current.renewal = clock.now().plus(FILE_INTERVAL);
-            // Some users remove the file after the start: then the last token stays in use.
-            if let Ok(value) = read(&self.path) {
-                current.value = value;
-            }
+        let mut last = lock(&self.last);
+        if last.reads.is_due(clock.now())
+            && let Ok(value) = read(&self.path)
+        {
+            last.value = value;
         }
-        current.value.clone()
+        last.value.clone()
     }
 }
 
 impl Plugin {
     async fn header(&self, clock: &Clock) -> Result<HeaderValue, LoginError> {
-        match self.current(clock) {
-            (current, Some(renewal)) if current.is_expired(clock) => renewal.outcome.await,
-            (current, _) => Ok(current.value),
+        match self.choose(clock)? {
+            (_, Some(renewal)) => renewal.outcome.await,
+            (last, None) => Ok(last),
         }
     }
 
-    /// The current token, and its renewal if that is due.
-    fn current(&self, clock: &Clock) -> (Current, Option<Renewal>) {
-        let mut last = lock(&self.renewal);
-        let current = lock(&self.current).clone();
-        if clock.now_for_others() < current.renewal {
-            return (current, None);
+    /// The last token, and the renewal that the request has to wait for, if it has to.
+    fn choose(&self, clock: &Clock) -> Result<(HeaderValue, Option<Renewal>), LoginError> {
+        let mut renewal = lock(&self.renewal);
+        let (choice, last) = {
+            let current = lock(&self.current);
+            (current.token.choose(clock.now_for_others()), current.value.clone())
+        };
+        let mut join_renewal = || {
+            let running = renewal.take().filter(|renewal| !renewal.task.is_finished());
+            renewal.insert(running.unwrap_or_else(|| self.start_renewal(clock))).clone()
+        };
+        match choice {
+            TokenChoice::Last => Ok((last, None)),
+            TokenChoice::LastDuringRenewal => {
+                let _running = join_renewal();
+                Ok((last, None))
+            }
+            TokenChoice::Next => Ok((last, Some(join_renewal()))),
+            TokenChoice::None(error) => Err(error),
         }
-        let running = last.take().filter(|renewal| !renewal.task.is_finished());
-        let renewal = running.unwrap_or_else(|| self.start_renewal(clock));
-        (current, Some(last.insert(renewal).clone()))
     }
 
     fn start_renewal(&self, clock: &Clock) -> Renewal {
@@ -203,16 +200,9 @@ async fn renew(
     let mut current = lock(&current);
     match renewed {
         Ok(renewed) => *current = renewed,
-        Err(error) if current.is_expired(&clock) => return Err(error),
-        Err(_) => current.renewal = clock.now_for_others().plus(PLUGIN_RETRY),
+        Err(error) => current.token.on_failure(error, clock.now_for_others())?,
     }
     Ok(current.value.clone())
-}
-
-impl Current {
-    fn is_expired(&self, clock: &Clock) -> bool {
-        self.expiration.is_some_and(|moment| moment <= clock.now_for_others())
-    }
 }
 
 /// The expiration in the output of a plugin, if it has one.
@@ -227,13 +217,8 @@ pub(crate) fn expiration_of(status: &ExecStatus) -> Result<Option<Timestamp>, Lo
 fn current_of(status: &ExecStatus, clock: &Clock) -> Result<Option<Current>, LoginError> {
     let Some(token) = &status.token else { return Ok(None) };
     let value = bearer(token.expose_secret())?;
-    let now = clock.now_for_others();
-    let expiration = expiration_of(status)?;
-    let renewal = expiration.map_or(now, |expiration| {
-        let left = expiration.seconds_since(now).max(0.0);
-        now.plus((left - RENEWAL_LEAD.min(left / 5.0)).max(PLUGIN_INTERVAL))
-    });
-    Ok(Some(Current { value, renewal, expiration }))
+    let token = PluginToken::new(clock.now_for_others(), expiration_of(status)?);
+    Ok(Some(Current { value, token }))
 }
 
 fn read(path: &PathBuf) -> Result<HeaderValue, LoginError> {

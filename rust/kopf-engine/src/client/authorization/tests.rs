@@ -95,6 +95,18 @@ fn plugin(name: &str, seconds: i64, then: &str) -> (ExecConfig, TestFile) {
     (config, runs)
 }
 
+/// The token of the plugin has expired.
+fn expire(plugin: &Plugin, clock: &Clock) {
+    let now = clock.now();
+    lock(&plugin.current).token = PluginToken::new(now.plus(-100.0), Some(now.plus(-1.0)));
+}
+
+/// The token of the plugin is still valid, but due for renewal.
+fn make_due(plugin: &Plugin, clock: &Clock) {
+    let now = clock.now();
+    lock(&plugin.current).token = PluginToken::new(now.plus(-1000.0), Some(now.plus(50.0)));
+}
+
 async fn started(config: &ExecConfig, clock: &Clock) -> Authorization {
     let status = exec::run(config).await.unwrap();
     Authorization::of_plugin(config.clone(), &status, clock).unwrap()
@@ -119,11 +131,7 @@ async fn an_expiring_token_is_renewed_once_for_all_requests() {
     let clock = Clock::start();
     let authorization = started(&config, &clock).await;
     let Authorization::Plugin(plugin) = &authorization else { panic!() };
-    let due = || {
-        let mut current = lock(&plugin.current);
-        (current.renewal, current.expiration) = (clock.now().plus(-2.0), Some(clock.now().plus(-1.0)));
-    };
-    due();
+    expire(plugin, &clock);
     let all = futures::future::join_all((0..10).map(|_| authorization.header(&clock))).await;
     assert!(all.iter().all(|one| one.as_ref().unwrap().as_ref().unwrap() == "Bearer t2"));
     assert_eq!(runs.read().lines().count(), 2);
@@ -139,10 +147,10 @@ async fn a_renewal_goes_on_although_the_requests_that_wait_for_it_are_abandoned(
     let Authorization::Plugin(plugin) = &authorization else { panic!() };
     let header = || authorization.header(&clock);
     std::fs::remove_file(&gate.0).unwrap();
-    lock(&plugin.current).renewal = clock.now().plus(-1.0);
+    make_due(plugin, &clock);
     let valid = header().now_or_never().expect("a valid token is used without delay");
     assert_eq!(valid.unwrap().unwrap(), "Bearer t1");
-    lock(&plugin.current).expiration = Some(clock.now().plus(-1.0));
+    expire(plugin, &clock);
     assert!(header().now_or_never().is_none());
     std::fs::write(&gate.0, "").unwrap();
     assert_eq!(header().await.unwrap().unwrap(), "Bearer t2");
@@ -158,7 +166,7 @@ async fn a_plugin_ends_with_the_connection() {
     let authorization = started(&config, &clock).await;
     let Authorization::Plugin(plugin) = &authorization else { panic!() };
     std::fs::remove_file(&gate.0).unwrap();
-    lock(&plugin.current).renewal = clock.now().plus(-1.0);
+    make_due(plugin, &clock);
     authorization.header(&clock).await.unwrap();
     let renewal = lock(&plugin.renewal).clone().unwrap();
     let task = renewal.task.clone();
@@ -173,29 +181,65 @@ async fn a_plugin_ends_with_the_connection() {
 
 #[tokio::test]
 async fn a_failing_plugin_is_no_error_while_its_token_is_valid() {
-    let (config, runs) = plugin("failing", 1000, "[ $(wc -l < $0) -le 1 ] || exit 1");
-    let config = ExecConfig {
-        args: config.args.map(|mut args| {
-            args.push(runs.0.to_str().unwrap().to_owned());
-            args
-        }),
-        ..config
-    };
+    let (config, runs) = failing_plugin("failing");
     let clock = Clock::start();
     let authorization = started(&config, &clock).await;
     let Authorization::Plugin(plugin) = &authorization else { panic!() };
-    lock(&plugin.current).renewal = clock.now().plus(-1.0);
+    make_due(plugin, &clock);
     assert_eq!(authorization.header(&clock).await.unwrap().unwrap(), "Bearer t1");
     let renewal = lock(&plugin.renewal).clone().unwrap();
     assert_eq!(renewal.outcome.await.unwrap(), "Bearer t1");
     assert_eq!(authorization.header(&clock).await.unwrap().unwrap(), "Bearer t1");
     assert_eq!(runs.read().lines().count(), 2, "not at once again");
-    {
-        let mut current = lock(&plugin.current);
-        (current.renewal, current.expiration) = (clock.now().plus(-2.0), Some(clock.now().plus(-1.0)));
-    }
+    expire(plugin, &clock);
     let error = authorization.header(&clock).await.err().unwrap();
     assert!(error.0.contains("exit status: 1"), "{error}");
+}
+
+/// A plugin that succeeds once, and then fails.
+fn failing_plugin(name: &str) -> (ExecConfig, TestFile) {
+    let (config, runs) = plugin(name, 1000, "[ $(wc -l < $0) -le 1 ] || exit 1");
+    let path = runs.0.to_str().unwrap().to_owned();
+    let args = config.args.map(|args| args.into_iter().chain([path]).collect());
+    (ExecConfig { args, ..config }, runs)
+}
+
+#[tokio::test]
+async fn a_failing_plugin_does_not_run_for_each_request_although_its_token_has_expired() {
+    let (config, runs) = failing_plugin("failed");
+    let clock = Clock::start();
+    let authorization = started(&config, &clock).await;
+    let Authorization::Plugin(plugin) = &authorization else { panic!() };
+    expire(plugin, &clock);
+    let begun = tokio::time::Instant::now();
+    for _ in 0..20 {
+        let error = authorization.header(&clock).await.err().unwrap();
+        assert!(error.0.contains("exit status: 1"), "{error}");
+    }
+    // The first run, and at most one per second.
+    let most = 3 + begun.elapsed().as_secs();
+    assert!(runs.read().lines().count() as u64 <= most, "{}", runs.read());
+}
+
+#[tokio::test]
+async fn a_renewed_token_without_expiration_is_used_until_it_is_rejected() {
+    let runs = TestFile::new("unlimited", "");
+    let script = "echo run >> RUNS\n\
+        if [ $(wc -l < RUNS) -eq 1 ]; then echo 'status: {token: t1, expirationTimestamp: \"2100-01-01T00:00:00Z\"}'\n\
+        else echo 'status: {token: t2}'; fi";
+    let (mut config, _) = plugin("unused", 0, "");
+    let script = script.replace("RUNS", runs.0.to_str().unwrap());
+    config.args = Some(vec!["-c".to_owned(), script]);
+    let clock = Clock::start();
+    let authorization = started(&config, &clock).await;
+    let Authorization::Plugin(plugin) = &authorization else { panic!() };
+    expire(plugin, &clock);
+    for _ in 0..5 {
+        assert_eq!(authorization.header(&clock).await.unwrap().unwrap(), "Bearer t2");
+        let renewal = lock(&plugin.renewal).clone().unwrap();
+        renewal.outcome.await.unwrap();
+    }
+    assert_eq!(runs.read().lines().count(), 2, "{}", runs.read());
 }
 
 #[test]
