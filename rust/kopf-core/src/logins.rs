@@ -5,6 +5,8 @@
 //! The first login after an accepted request needs no delay: tokens expire. If the credentials of that login are rejected,
 //! too, before any request is accepted, the following logins have growing delays, and end after a time limit. So exec
 //! plugins and handlers that return a new token each time do not run in a tight loop while the server rejects all of them.
+//!
+//! Which of several credentials are used is in [`candidates`], and which responses accept or reject them in [`unauthorized`].
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -13,14 +15,20 @@ use crate::backoff::{Backoff, Retries};
 use crate::request_error::LoginError;
 use crate::time::Timestamp;
 
+pub mod candidates;
 #[cfg(test)]
 mod tests;
+pub mod unauthorized;
 
 const RAN_OUT: &str = "Ran out of valid credentials.";
 const NOT_FOUND: &str = "No login handler has returned any. Set KUBECONFIG, create ~/.kube/config, run in a pod with a \
                          service account, or declare a login handler (@kopf.on.login).";
 /// The delays between logins while the server rejects all credentials.
 const RETRIES: Backoff = Backoff::endless(&[0.5, 1.0, 2.0, 5.0, 10.0]);
+/// The delays between logins because of certificates.
+const RENEWALS: Backoff = RETRIES;
+/// After so many seconds without such a login, the next one is the first of a series.
+const RENEWALS_END: f64 = 60.0;
 /// How often the login is repeated with a delay if the server has accepted no credentials yet.
 const FIRST_RETRIES: u32 = 2;
 /// How many rejected credentials are remembered per login handler.
@@ -55,6 +63,15 @@ pub struct Retry {
     pub seconds: f64,
 }
 
+/// The temporary failure of a login.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoginFailure {
+    /// The error.
+    pub error: LoginError,
+    /// Whether it is logged already.
+    pub is_logged: bool,
+}
+
 /// The state of the logins of one operator.
 #[derive(Debug)]
 pub struct LoginState {
@@ -76,8 +93,10 @@ pub struct LoginState {
     /// Since when all credentials are rejected.
     since: Option<Timestamp>,
     retries: Retries<'static>,
-    /// When the credentials may be read again because of certificates.
+    /// When the credentials may be read again because of certificates. Accepted requests do not change it: they may be those to other
+    /// servers behind the same address.
     renewal: Option<Timestamp>,
+    renewals: Retries<'static>,
 }
 
 impl LoginState {
@@ -95,14 +114,14 @@ impl LoginState {
             since: None,
             retries: RETRIES.retries(),
             renewal: None,
+            renewals: RENEWALS.retries(),
         }
     }
 
     /// The server has accepted credentials.
     pub fn on_authorized(&mut self) {
         (self.was_authorized, self.is_in_doubt) = (true, false);
-        (self.since, self.renewal) = (None, None);
-        (self.newly_rejected, self.rejected_logins) = (None, 0);
+        (self.since, self.newly_rejected, self.rejected_logins) = (None, None, 0);
         self.retries.reset();
     }
 
@@ -161,13 +180,26 @@ impl LoginState {
         fresh
     }
 
-    /// The wait after a login without usable credentials, with its error, if it had one.
+    /// The wait after a login without usable credentials, with its failure, if it had one.
     ///
     /// # Errors
     /// If another login is useless.
-    pub fn after_login(&mut self, error: Option<LoginError>, now: Timestamp) -> Result<Retry, LoginError> {
-        let error = error.unwrap_or_else(|| ran_out(self.returned_again.as_ref()));
-        self.retry("", 0, now).ok_or(error)
+    pub fn after_login(
+        &mut self,
+        failure: Option<LoginFailure>,
+        now: Timestamp,
+    ) -> Result<Retry, LoginError> {
+        let reason = match (&failure, &self.returned_again) {
+            (Some(failure), _) if failure.is_logged => String::new(),
+            (Some(failure), _) => format!("{}. ", failure.error.0.trim_end_matches('.')),
+            (None, Some(rejected)) => format!("{rejected}. "),
+            (None, None) => String::new(),
+        };
+        let retry = self.retry(&reason, 0, now);
+        retry.ok_or_else(|| match failure {
+            Some(failure) => failure.error,
+            None => ran_out(self.returned_again.as_ref()),
+        })
     }
 
     /// The wait is over. The rejected credentials may be accepted now: the failure is often that of the server.
@@ -176,13 +208,17 @@ impl LoginState {
     }
 
     /// Whether the credentials are read again now because of certificates that one side rejects. The connections stay in use
-    /// meanwhile, and if nothing else is found. Each further attempt has a delay.
+    /// meanwhile, and if nothing else is found. Each further attempt has a delay, also if requests were accepted in between: only
+    /// one of several servers may have a bad certificate.
     pub fn can_renew(&mut self, now: Timestamp) -> bool {
-        let is_too_early = self.renewal.is_some_and(|moment| moment > now);
-        if self.timeout <= 0.0 || !self.was_authorized || is_too_early {
+        let since = self.renewal.map(|moment| now.seconds_since(moment));
+        if self.timeout <= 0.0 || !self.was_authorized || since.is_some_and(|since| since < 0.0) {
             return false;
         }
-        let Some(delay) = self.retries.next(None, 0.0) else { return false };
+        if since.is_some_and(|since| since >= RENEWALS_END) {
+            self.renewals.reset();
+        }
+        let Some(delay) = self.renewals.next(None, 0.0) else { return false };
         self.renewal = Some(now.plus(delay.seconds));
         self.rejected_fingerprints.clear();
         self.is_in_doubt = true;

@@ -82,7 +82,11 @@ fn a_login_that_returns_rejected_credentials_again_is_repeated_and_may_use_them_
     assert_eq!(state.before_login(at(0.0)), Ok(None));
     assert_eq!(state.fresh(&[known(1)]), [false]);
     let retry = state.after_login(None, at(0.0)).unwrap();
-    assert_eq!(retry.text, "The credentials are read again in 0.5 seconds.");
+    assert_eq!(
+        retry.text,
+        "The API server https://one rejects the credentials from handler (401 Unauthorized). The credentials are read again in 0.5 \
+         seconds."
+    );
     state.on_waited();
     assert_eq!(state.fresh(&[known(1)]), [true]);
     let LoginError(late) = state.after_login(None, at(90.0)).unwrap_err();
@@ -93,7 +97,17 @@ fn a_login_that_returns_rejected_credentials_again_is_repeated_and_may_use_them_
 fn the_error_of_the_login_is_the_one_that_ends_the_logins() {
     let mut state = LoginState::new(60.0);
     let error = LoginError("no such file".to_owned());
-    assert_eq!(state.after_login(Some(error.clone()), at(0.0)), Err(error));
+    let failure = LoginFailure { error: error.clone(), is_logged: false };
+    assert_eq!(state.after_login(Some(failure), at(0.0)), Err(error));
+}
+
+#[test]
+fn the_log_line_before_another_login_has_the_failure_unless_it_is_logged_already() {
+    for (is_logged, expected) in [(false, "no such file. "), (true, "")] {
+        let failure = LoginFailure { error: LoginError("no such file".to_owned()), is_logged };
+        let retry = authorized().after_login(Some(failure), at(0.0)).unwrap();
+        assert_eq!(retry.text, format!("{expected}The credentials are read again in 0.5 seconds."));
+    }
 }
 
 #[test]
@@ -117,12 +131,28 @@ fn certificates_start_a_login_after_an_accepted_request_but_not_twice_in_a_row()
         [0.0, 0.4, 0.5, 1.4, 1.5].into_iter().filter(|now| state.can_renew(at(*now))).collect();
     assert_eq!(renewed, [0.0, 0.5, 1.5]);
     assert!(state.is_rejected(false) && !state.is_rejected(true));
-    state.on_authorized();
-    assert!(state.can_renew(at(1.6)));
 
     let mut state = LoginState::new(0.0);
     state.on_authorized();
     assert!(!state.can_renew(at(0.0)), "logins are not repeated at all");
+}
+
+#[test]
+fn certificates_start_few_logins_although_other_servers_accept_requests() {
+    // The certificate of one of several API servers is bad: all requests to the others are accepted.
+    let mut state = authorized();
+    let mut renewed = vec![];
+    for tenth in 0..600 {
+        let now = f64::from(tenth) / 10.0;
+        if state.can_renew(at(now)) {
+            renewed.push(now);
+        }
+        state.on_authorized();
+    }
+    assert_eq!(renewed, [0.0, 0.5, 1.5, 3.5, 8.5, 18.5, 28.5, 38.5, 48.5, 58.5]);
+    // A minute without such failures ends the series.
+    let later = [200.0, 200.5].map(|now| state.can_renew(at(now)));
+    assert_eq!(later, [true, true]);
 }
 
 proptest! {

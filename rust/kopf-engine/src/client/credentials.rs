@@ -2,7 +2,7 @@
 //!
 //! A request uses the connection with the highest priority. When the API server rejects its credentials, the connection
 //! is removed. When the last one is removed, the login handlers run again while all requests wait. Recently rejected
-//! credentials are not used again. When logins start and end is decided by `kopf_core::logins`.
+//! credentials are not used again. When logins start and end, and which credentials are used, is decided by `kopf_core::logins`.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -11,7 +11,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use kopf_core::log_level::Level;
-use kopf_core::logins::{Known, LoginState, Retry, expired};
+use kopf_core::logins::candidates::{self, Candidate};
+use kopf_core::logins::{Known, LoginFailure, LoginState, Retry, expired};
 use kopf_core::time::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -65,12 +66,24 @@ struct Store {
     login_counts: [Counter; 2],
 }
 
-/// The failure of a login.
-enum LoginFailure {
-    /// A permanent failure: logins are not repeated.
+/// A login that has failed.
+enum FailedLogin {
+    /// Permanently: logins are not repeated.
     Final(LoginError),
-    /// A temporary failure: the login may be repeated.
-    Passing(LoginError),
+    /// Temporarily: the login may be repeated.
+    Passing(LoginFailure),
+}
+
+impl FailedLogin {
+    /// A temporary failure that is not logged yet.
+    fn passing(error: LoginError) -> Self {
+        Self::Passing(LoginFailure { error, is_logged: false })
+    }
+
+    /// A temporary failure that is logged already.
+    fn logged(error: LoginError) -> Self {
+        Self::Passing(LoginFailure { error, is_logged: true })
+    }
 }
 
 impl CredentialStore {
@@ -224,18 +237,20 @@ impl Store {
 
     fn best(&self) -> Option<Arc<Connection>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        let valid = || open.iter().filter(|known| self.is_valid(known));
-        let highest = valid().map(|known| known.priority).max()?;
-        // Connections with the same priority take turns, to spread the load.
-        let equals: Vec<_> = valid().filter(|known| known.priority == highest).collect();
-        let turn = if equals.len() > 1 { self.turn.fetch_add(1, Ordering::Relaxed) } else { 0 };
-        equals.get(turn % equals.len()).map(|chosen| Arc::clone(chosen))
+        let candidates = open.iter().map(|known| candidate(known));
+        let turn = || self.turn.fetch_add(1, Ordering::Relaxed);
+        let best = candidates::best(candidates, || self.unix_now(), turn)?;
+        open.get(best).map(Arc::clone)
     }
 
     /// Whether the credentials have not expired yet.
     fn is_valid(&self, connection: &Connection) -> bool {
-        // Expirations are set by other machines, so this is the clock that advances while this machine is suspended.
-        connection.expiration.is_none_or(|moment| moment > unix(self.clock().now_for_others()))
+        candidate(connection).is_valid(|| self.unix_now())
+    }
+
+    /// The time for expirations. They are set by other machines, so this is the clock that advances while this machine is suspended.
+    fn unix_now(&self) -> f64 {
+        unix(self.clock().now_for_others())
     }
 
     /// Logs in until there is a connection, or until more logins are useless.
@@ -252,12 +267,12 @@ impl Store {
             if self.best().is_some() {
                 return Ok(());
             }
-            let error = match outcome {
+            let failure = match outcome {
                 Ok(()) => None,
-                Err(LoginFailure::Final(error)) => return Err(error),
-                Err(LoginFailure::Passing(error)) => Some(error),
+                Err(FailedLogin::Final(error)) => return Err(error),
+                Err(FailedLogin::Passing(failure)) => Some(failure),
             };
-            let retry = self.unsettled().after_login(error, self.clock().now())?;
+            let retry = self.unsettled().after_login(failure, self.clock().now())?;
             self.wait(retry).await;
         }
     }
@@ -277,36 +292,38 @@ impl Store {
     async fn renew(&self, server: &str) -> Result<(), LoginError> {
         let what = format!("Certificates are not accepted between {server} and us");
         self.log(Level::Warning, LOGGER, format!("{what}: the credentials are read again."));
-        if let Err(LoginFailure::Final(error) | LoginFailure::Passing(error)) = self.log_in(true).await {
+        if let Err(FailedLogin::Final(error) | FailedLogin::Passing(LoginFailure { error, .. })) =
+            self.log_in(true).await
+        {
             self.log(Level::Warning, LOGGER, format!("The credentials cannot be read again: {error}"));
         }
         Ok(())
     }
 
-    async fn log_in(&self, is_renewal: bool) -> Result<(), LoginFailure> {
+    async fn log_in(&self, is_renewal: bool) -> Result<(), FailedLogin> {
         let result = self.try_to_log_in(is_renewal).await;
         self.login_counts[usize::from(result.is_err())].increment();
         result
     }
 
-    async fn try_to_log_in(&self, is_renewal: bool) -> Result<(), LoginFailure> {
+    async fn try_to_log_in(&self, is_renewal: bool) -> Result<(), FailedLogin> {
         let title = self.logins().begin();
         self.log(Level::Info, LOGGER, format!("{title} has been initiated."));
         let (reply, receiver) = oneshot::channel();
         self.host.submit(HostTask::Login(LoginTask { reply, is_renewal }));
-        let login = receiver.await.map_err(|_| LoginFailure::Final(LoginError(INTERRUPTED.to_owned())))?;
+        let login = receiver.await.map_err(|_| FailedLogin::Final(LoginError(INTERRUPTED.to_owned())))?;
         let login = match login {
             Ok(login) => login,
             Err(text) => return Err(self.failed(LoginError(text)).await),
         };
         let found = match &login {
             // The files may be incomplete while they are being written.
-            Login::Provided(items) => self.connect(items).map_err(LoginFailure::Passing)?,
-            Login::Fallback => self.fall_back().await.map_err(LoginFailure::Passing)?,
+            Login::Provided(items) => self.connect(items).map_err(FailedLogin::logged)?,
+            Login::Fallback => self.fall_back().await.map_err(FailedLogin::logged)?,
             Login::Kubeconfig { path, context } => {
                 let options = &self.options.connections;
                 let connecting = Connection::from_context(path.as_deref(), context.as_deref(), options);
-                vec![connecting.await.map_err(LoginFailure::Passing)?]
+                vec![connecting.await.map_err(FailedLogin::passing)?]
             }
         };
         let fresh = self.without_rejected(found);
@@ -317,7 +334,7 @@ impl Store {
         }
         if !fresh.iter().any(|one| self.is_valid(one)) {
             let keys = fresh.iter().map(|one| one.key.as_str());
-            return Err(LoginFailure::Passing(expired(keys)));
+            return Err(FailedLogin::passing(expired(keys)));
         }
         self.log(Level::Info, LOGGER, format!("{title} has finished."));
         self.replace(fresh);
@@ -334,11 +351,11 @@ impl Store {
 
     /// The login handlers have failed permanently, which stops the operator. Kopf 1.45 continues without credentials
     /// until it is stopped.
-    async fn failed(&self, error: LoginError) -> LoginFailure {
+    async fn failed(&self, error: LoginError) -> FailedLogin {
         if self.options.connections.compat {
             self.options.stopping.cancelled().await;
         }
-        LoginFailure::Final(error)
+        FailedLogin::Final(error)
     }
 
     fn log(&self, level: Level, logger: Logger, text: String) {
@@ -349,6 +366,10 @@ impl Store {
 /// The credentials of a connection.
 fn known(connection: &Connection) -> Known<'_> {
     Known { server: &connection.server, key: &connection.key, fingerprint: connection.fingerprint }
+}
+
+fn candidate(connection: &Connection) -> Candidate {
+    Candidate { priority: connection.priority, expiration: connection.expiration }
 }
 
 /// Seconds since the epoch, as in the expiration of credentials.

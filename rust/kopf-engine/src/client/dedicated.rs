@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
+use kopf_core::logins::unauthorized::OnUnauthorized;
 use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use super::compression::read_whole;
 use super::connection::{MAX_BODY, Pool};
 use super::spans::{record_result, request_span};
-use super::unauthorized::OnUnauthorized;
 use super::{Client, OpenOptions, RequestBody, head_of, within};
 use crate::error::RequestError;
 use crate::fence::{Fence, Rejection};

@@ -35,9 +35,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryFutureExt as _;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response};
 use kopf_core::backoff::override_text;
 use kopf_core::log_level::Level;
+use kopf_core::logins::unauthorized::{OnUnauthorized, Verdict};
 use kopf_core::settings::{ErrorBackoffs, Settings};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -54,7 +55,6 @@ use crate::client::dedicated::while_open;
 use crate::client::http1::ResponseBody;
 use crate::client::retries::{is_retriable, retry_after};
 use crate::client::spans::{path_of, record_result, request_span};
-use crate::client::unauthorized::OnUnauthorized;
 pub use crate::client::user_requests::Received;
 use crate::error::RequestError;
 use crate::fence::{Fence, Rejection};
@@ -379,7 +379,8 @@ impl Client {
                 let _counted = fence.admit(Rejection::Late);
             }
             let status = response.status();
-            if status != StatusCode::UNAUTHORIZED {
+            let verdict = Verdict::of_status(status.as_u16());
+            if verdict == Verdict::Accepted {
                 self.credential_store.on_authorized();
             }
             if status.is_success() {
@@ -389,9 +390,7 @@ impl Client {
             let error = within(deadline, read_error(response, head)).await?;
             self.counts.on_response(head.method, begun.elapsed().as_secs_f64());
             drop((permit, busy));
-            if status != StatusCode::UNAUTHORIZED
-                || !self.replaces(&connection, options.on_unauthorized).await
-            {
+            if verdict != Verdict::Rejected || !self.replaces(&connection, options.on_unauthorized).await {
                 return Err(RequestError::Api(Box::new(error)));
             }
             self.credential_store.invalidate(&connection);

@@ -1,36 +1,21 @@
-//! The reaction to responses with the status 401.
+//! The reaction to responses with the status 401, as `kopf_core::logins` decides.
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method};
+use kopf_core::logins::unauthorized::{AfterUnauthorized, OnUnauthorized, Verdict};
 use tokio::time::Instant;
 
 use super::connection::{Connection, Pool};
 use super::{Client, RequestBody, head_of, within};
 use crate::time::duration::seconds;
 
-/// The reaction to a response with the status 401.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnUnauthorized {
-    /// It is an error like others.
-    Fail,
-    /// The credentials are replaced.
-    Replace,
-    /// The credentials are replaced if the API server itself rejects them. It forwards some requests to aggregated APIs, kubelets,
-    /// and services, whose 401 concerns only this request.
-    Verify,
-}
-
 impl Client {
     /// Whether the credentials of the connection are replaced after a 401.
     pub(super) async fn replaces(&self, connection: &Connection, on_unauthorized: OnUnauthorized) -> bool {
-        match on_unauthorized {
-            OnUnauthorized::Fail => false,
-            OnUnauthorized::Replace => true,
-            // If another request has replaced them, this one is sent with the new ones.
-            OnUnauthorized::Verify => {
-                // In a box: this is rare, and would make the futures of all requests large.
-                !self.credential_store.has(connection)
-                    || Box::pin(self.is_rejected_by_server(connection)).await
-            }
+        match on_unauthorized.next(self.credential_store.has(connection)) {
+            AfterUnauthorized::Fail => false,
+            AfterUnauthorized::Replace => true,
+            // In a box: this is rare, and would make the futures of all requests large.
+            AfterUnauthorized::Verify => Box::pin(self.is_rejected_by_server(connection)).await,
         }
     }
 
@@ -48,13 +33,14 @@ impl Client {
             let sent = connection.send(head, &HeaderMap::new(), b"", authorization, options).await;
             sent.map_err(|failure| failure.error)
         };
-        match within(deadline, sent).await {
-            Ok(response) if response.status() == StatusCode::UNAUTHORIZED => true,
-            Ok(_) => {
+        let response = within(deadline, sent).await;
+        match response.map(|response| Verdict::of_status(response.status().as_u16())) {
+            Ok(Verdict::Rejected) => true,
+            Ok(Verdict::Accepted) => {
                 self.credential_store.on_authorized();
                 false
             }
-            Err(_) => false,
+            Ok(Verdict::Unknown) | Err(_) => false,
         }
     }
 }

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use kopf_core::logins::unauthorized::OnUnauthorized;
 use kopf_core::settings::Settings;
 use tracing::Instrument as _;
 
 use super::compression::{accepting, read_whole};
 use super::connection::{MAX_BODY, Pool};
 use super::spans::{record_result, request_span};
-use super::unauthorized::OnUnauthorized;
 use super::{Client, OpenOptions, RequestHead, StreamBody, within};
 use crate::error::RequestError;
 use crate::host::Host;

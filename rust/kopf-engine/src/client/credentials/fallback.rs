@@ -1,6 +1,7 @@
 //! The login without login handlers.
 
 use kopf_core::log_level::Level;
+use kopf_core::logins::candidates::{Source, Sources, usable};
 
 use super::Store;
 use crate::client::connection::{Connection, has_kubeconfig, has_named_kubeconfig, has_service_account};
@@ -11,22 +12,23 @@ const FALLBACK_LOGGER: Logger = Logger::Authentication;
 
 impl Store {
     /// Logs in without login handlers: with the service account and the kubeconfig. If one of them is unusable, the
-    /// other one is used. If `KUBECONFIG` names a file, the service account is not used, as in kubectl. Kopf 1.45
-    /// prefers the service account.
+    /// other one is used.
     pub(super) async fn fall_back(&self) -> Result<Vec<Connection>, LoginError> {
         let options = &self.options.connections;
-        let mut found = vec![];
-        let mut failure = None;
-        if has_service_account() && (options.compat || !has_named_kubeconfig()) {
-            self.keep(Connection::from_service_account(options), &mut found, &mut failure);
+        let sources = Sources {
+            has_service_account: has_service_account(),
+            has_kubeconfig: has_kubeconfig(),
+            has_named_kubeconfig: has_named_kubeconfig(),
+        };
+        let (mut found, mut failure) = (vec![], None);
+        for source in sources.in_order(options.compat) {
+            let connected = match source {
+                Source::ServiceAccount => Connection::from_service_account(options),
+                Source::Kubeconfig => Connection::from_kubeconfig(options).await,
+            };
+            self.keep(connected, &mut found, &mut failure);
         }
-        if has_kubeconfig() {
-            self.keep(Connection::from_kubeconfig(options).await, &mut found, &mut failure);
-        }
-        match failure {
-            Some(error) if found.is_empty() => Err(error),
-            _ => Ok(found),
-        }
+        usable(found, failure)
     }
 
     fn keep(

@@ -1,6 +1,7 @@
 //! The credentials that login handlers have returned, and the numbers of logins.
 
 use kopf_core::log_level::Level;
+use kopf_core::logins::candidates::usable;
 
 use super::{CredentialStore, LOGGER, Store};
 use crate::client::connection::Connection;
@@ -30,9 +31,6 @@ impl Store {
                 }
             }
         }
-        match failure {
-            Some(error) if found.is_empty() => Err(error),
-            _ => Ok(found),
-        }
+        usable(found, failure)
     }
 }

@@ -238,3 +238,33 @@ async fn the_same_token_is_tried_once_if_it_was_never_accepted() {
     assert!(error.0.contains(REJECTED), "{error}");
     assert_eq!((scene.logins_since(0.0), scene.requests()), (vec![0.0, 0.0], 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn responses_of_a_failing_server_are_no_sign_that_it_accepts_the_credentials() {
+    for status in [500, 502, 503, 504] {
+        let options = CredentialStoreOptions { login_timeout: 60.0, ..credential_store_options() };
+        let (host, store, client) = connected_client(&json!({}), options);
+        let requests = Arc::default();
+        let respond = move |_: &Got| -> FakeResponse { (status, Some(json!({}))) };
+        store.admit(Connection::fake("only", crate::testing::client(&requests, respond)));
+        assert_eq!(client.get_once("/api").await.unwrap_err().status(), Some(status));
+        store.invalidate(&store.connection().await.unwrap());
+        // No credentials were accepted yet, so that missing ones are not awaited.
+        let login = async { tokio::join!(store.connection(), log_in(&host, Ok(vec![]))).0 };
+        let ended = tokio::time::timeout(Duration::from_secs(5), login).await.expect("there is one login");
+        assert!(ended.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_reason_for_which_credentials_are_read_again_is_logged() {
+    let expired = |number| credentials(&format!("t{number}"), 0, (number == 2).then_some(1.0));
+    let scene = Scene::new(60.0, move |number| vec![("plugin", expired(number))], |_, _| true);
+    scene.request().await.unwrap();
+    scene.store.invalidate(&scene.store.connection().await.unwrap());
+    scene.request().await.unwrap();
+    let lines = scene.lines("WARNING");
+    let [line] = &lines[..] else { panic!("{lines:?}") };
+    assert!(line.contains("Those from plugin have already expired: check `expiration`"), "{line}");
+    assert!(line.ends_with(". The credentials are read again in 0.5 seconds."), "{line}");
+}
