@@ -2,6 +2,7 @@
 //!
 //! Pure: the driver (`kopf-engine/src/watch`) sends the requests, measures the times, draws the random numbers, logs, and sleeps.
 //!
+//! - The initial objects are listed in pages ([`Listing`]), or streamed by the watch itself ([`Position`]).
 //! - After a connection, the watch resumes from its last version: no event is lost.
 //! - If the version has expired, or the server has an older one than the watch, all objects are listed again.
 //! - Broken connections are retried soon, rejections after growing delays; after many in a row, all objects are listed again.
@@ -9,8 +10,13 @@
 use crate::backoff::{Backoff, Delay, Retries};
 use crate::request_error::{ApiError, RequestError};
 
+mod listing;
+mod position;
 #[cfg(test)]
 mod tests;
+
+pub use listing::Listing;
+pub use position::Position;
 
 /// The delays after failures in a row. The jitter keeps watches that were disconnected together from reconnecting
 /// together.

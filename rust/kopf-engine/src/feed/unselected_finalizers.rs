@@ -8,6 +8,7 @@
 use std::convert::Infallible;
 
 use kopf_core::object::Object;
+use kopf_core::stream::Listing;
 
 use super::deselected_lookup::DeselectedLookup;
 use crate::error::RequestError;
@@ -34,16 +35,15 @@ impl DeselectedLookup<'_> {
 
     async fn find_unselected(&self) -> Result<(), RequestError> {
         let finalizer = &self.dispatcher.shared.base.startup_config.settings.persistence.finalizer;
-        let mut token = None;
+        let mut listing = Listing::new(self.stream.settings.watching.chunk_size);
         loop {
             // During a pause, other operators may handle the objects; a new listing follows the pause.
             self.dispatcher.shared.pause.over().await;
-            let page = self.stream.metadata(token).await?;
+            let page = self.stream.metadata(&listing).await?;
             for object in page.items.iter().filter(|object| object.has_finalizer(finalizer)) {
                 self.look_up_unselected(object);
             }
-            token = page.continue_token;
-            if token.is_none() {
+            if listing.on_page(page.continue_token) {
                 return Ok(());
             }
         }

@@ -2,9 +2,10 @@
 
 use kopf_core::cause::EventType;
 use kopf_core::log_level::Level;
+use kopf_core::stream::Listing;
 use tokio::time::Instant;
 
-use super::{Cursor, PAGE, Stream, WatchConsumer};
+use super::{Cursor, Stream, WatchConsumer};
 use crate::client::RequestBody;
 use crate::error::RequestError;
 
@@ -18,17 +19,16 @@ impl Stream {
         cursor: &mut Cursor,
         consumer: &mut dyn WatchConsumer,
     ) -> Result<Option<String>, RequestError> {
-        let (mut token, mut limit) = (None, Some(self.settings.watching.chunk_size.unwrap_or(PAGE)));
+        let mut listing = Listing::new(self.settings.watching.chunk_size);
         begin_listing(cursor, consumer);
         let begun = Instant::now();
         loop {
             let payload = self.or_partial(RequestBody::PartialList);
-            let is_first = token.is_none();
             self.activity.wait(None);
-            let page = match self.page(self.selection(), payload, token.take(), limit).await {
-                // Reading was held for so long that the next page has expired. Another attempt in pages would fail the same
-                // way.
-                Err(RequestError::Api(rejection)) if rejection.status == 410 && !is_first => {
+            let page = match self.page(self.selection(), payload, &listing).await {
+                Ok(page) => page,
+                Err(error) => {
+                    listing.on_failure(error)?;
                     let what = self.what();
                     self.log(
                         Level::Info,
@@ -36,11 +36,9 @@ impl Stream {
                             "The listing of {what} has expired between its pages, listing at once instead."
                         ),
                     );
-                    limit = None;
                     begin_listing(cursor, consumer);
                     continue;
                 }
-                page => page?,
             };
             let mut items = page.items.into_iter();
             while items.len() > 0 {
@@ -56,8 +54,7 @@ impl Stream {
                 self.reject(rejected, false, cursor, consumer);
             }
             make_way(consumer).await;
-            token = page.continue_token;
-            if token.is_none() {
+            if listing.on_page(page.continue_token) {
                 self.health.on_data(&self.what());
                 self.activity.metrics().inspect(|metrics| metrics.on_list(begun.elapsed().as_secs_f64()));
                 self.end_listing(cursor, consumer);

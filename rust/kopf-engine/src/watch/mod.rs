@@ -16,7 +16,7 @@ use kopf_core::object::Object;
 use kopf_core::resource::Resource;
 use kopf_core::settings::Settings;
 pub use kopf_core::stream::FatalRejections;
-use kopf_core::stream::{Next, StreamState};
+use kopf_core::stream::{Next, Position, StreamState};
 use tokio::time::sleep;
 
 use crate::client::{Client, RequestBody};
@@ -38,8 +38,6 @@ mod rejected;
 use rejected::Rejections;
 
 const LOGGER: Logger = Logger::Watching;
-/// Objects per page of a listing, unless the settings specify it. It bounds the memory.
-const PAGE: u64 = 500;
 
 /// A consumer of the events of a watch.
 pub trait WatchConsumer: Send {
@@ -94,15 +92,10 @@ pub struct Stream {
     pub on_missing: Option<MissingHook>,
 }
 
-/// The position of a watch.
+/// The state of a watch that its records change.
 #[derive(Debug, Default)]
 struct Cursor {
-    /// The resource version of the last record.
-    version: Option<String>,
-    /// The initial objects are still being sent, as added ones.
-    initial: bool,
-    /// The current connection has delivered a record.
-    received: bool,
+    position: Position,
     /// The objects that cannot be handled.
     rejections: Rejections,
 }

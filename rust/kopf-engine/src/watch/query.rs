@@ -9,8 +9,9 @@ use kopf_core::handler::projection::Projection;
 use kopf_core::json::DecodeError;
 use kopf_core::object::{Object, Page, decode_page};
 use kopf_core::resource::Resource;
+use kopf_core::stream::Listing;
 
-use super::{FatalRejections, PAGE, Stream};
+use super::{FatalRejections, Stream};
 use crate::blocking::{SHORT, process};
 use crate::client::RequestBody;
 use crate::error::RequestError;
@@ -34,17 +35,17 @@ impl Stream {
         }
     }
 
-    /// One page of a listing: the first one, or the one of the token. Without a limit, the whole listing.
+    /// The next page of a listing.
     pub(super) async fn page(
         &self,
         selection: Query,
         payload: RequestBody<'_>,
-        token: Option<String>,
-        limit: Option<u64>,
+        listing: &Listing,
     ) -> Result<Page, RequestError> {
-        let mut query: Query = limit.map(|limit| ("limit", limit.to_string())).into_iter().collect();
+        let limit = listing.limit().map(|limit| ("limit", limit.to_string()));
+        let mut query: Query = limit.into_iter().collect();
         query.extend(selection);
-        query.extend(token.map(|token| ("continue", token)));
+        query.extend(listing.continue_token().map(|token| ("continue", token.to_owned())));
         let url = self.url(&query);
         let body = match self.fatal {
             FatalRejections::Forbidden | FatalRejections::Permanent => {
@@ -82,7 +83,8 @@ impl Stream {
     /// # Errors
     /// Of the request, or if the response cannot be decoded.
     pub async fn has_objects(&self) -> Result<bool, RequestError> {
-        let page = self.page(self.selection(), RequestBody::PartialList, None, Some(1)).await?;
+        let listing = Listing::new(Some(1));
+        let page = self.page(self.selection(), RequestBody::PartialList, &listing).await?;
         Ok(!page.items.is_empty())
     }
 
@@ -93,13 +95,12 @@ impl Stream {
         Ok(decode_page(&body).map_err(|error| self.malformed(&error))?.resource_version)
     }
 
-    /// One page of the metadata of all objects that match the selectors of the settings.
+    /// The next page of the metadata of all objects that match the selectors of the settings.
     ///
     /// # Errors
     /// Of the request, or if the response cannot be decoded.
-    pub async fn metadata(&self, token: Option<String>) -> Result<Page, RequestError> {
-        let limit = self.settings.watching.chunk_size.unwrap_or(PAGE);
-        self.page(self.selectors.clone(), RequestBody::PartialList, token, Some(limit)).await
+    pub async fn metadata(&self, listing: &Listing) -> Result<Page, RequestError> {
+        self.page(self.selectors.clone(), RequestBody::PartialList, listing).await
     }
 
     /// The objects of this name, if they match the selectors of the settings.

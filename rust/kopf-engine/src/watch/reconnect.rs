@@ -2,7 +2,7 @@
 
 use kopf_core::log_level::Level;
 use kopf_core::persistence::consistency::is_lower;
-use kopf_core::stream::{Connection, End, Failure, Next, Step, Wait, WaitKind};
+use kopf_core::stream::{Connection, End, Failure, Next, Position, Step, Wait, WaitKind};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Cursor, Stream, WatchConsumer, WatchState, list};
@@ -19,21 +19,23 @@ impl Stream {
         state: &mut WatchState,
     ) -> Step {
         let WatchState { cursor, rules } = state;
-        (cursor.initial, cursor.version) = (rules.begin(), None);
-        if cursor.initial {
+        if rules.begin() {
+            cursor.position = Position::before_initial_objects();
             list::begin_listing(cursor, consumer);
         } else {
+            cursor.position = Position::default();
             match self.list(cursor, consumer).await {
-                Ok(version) => cursor.version = version,
+                Ok(version) => cursor.position = Position::after_listing(version),
                 Err(error) => return rules.on_failure(error, fastrand::f64()),
             }
         }
         loop {
-            cursor.received = false;
+            cursor.position.on_connecting();
             let begun = Instant::now();
             let end = self.watch(cursor, consumer).await.unwrap_or_else(End::Failed);
             let lasted = begun.elapsed().as_secs_f64();
-            let connection = Connection::new(end, lasted, cursor.received, cursor.initial);
+            let (has_received, is_initial) = (cursor.position.has_received(), cursor.position.is_initial());
+            let connection = Connection::new(end, lasted, has_received, is_initial);
             self.activity.metrics().inspect(|metrics| metrics.on_end(counted(&connection.end)));
             let mut step = rules.on_connection(connection, fastrand::f64());
             if step.next == Next::CheckVersion {
@@ -89,7 +91,7 @@ impl Stream {
     /// Whether the version of the server is lower than that of the watch: its data were restored from a backup. If the version is
     /// unknown, the next connection shows what is wrong.
     async fn is_server_behind(&self, cursor: &Cursor) -> bool {
-        let Some((limit, known)) = self.settings.watching.inactivity_timeout.zip(cursor.version.as_deref())
+        let Some((limit, known)) = self.settings.watching.inactivity_timeout.zip(cursor.position.version())
         else {
             return false;
         };

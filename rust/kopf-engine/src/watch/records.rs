@@ -31,18 +31,14 @@ impl Stream {
     ) -> Result<End, RequestError> {
         let mut query = vec![("watch", "true".to_owned()), ("allowWatchBookmarks", "true".to_owned())];
         query.extend(self.selection());
-        query.extend(cursor.version.clone().map(|version| ("resourceVersion", version)));
-        if cursor.initial {
-            query.push(("sendInitialEvents", "true".to_owned()));
-            query.push(("resourceVersionMatch", "NotOlderThan".to_owned()));
-        }
+        query.extend(cursor.position.parameters());
         let watching = &self.settings.watching;
         query.extend(watching.server_timeout.map(|limit| ("timeoutSeconds", format!("{limit}"))));
         let span = tracing::debug_span!(
             "watch",
             resource = %self.resource,
             namespace = self.namespace.as_deref().unwrap_or("(all)"),
-            resource_version = cursor.version.as_deref().unwrap_or("(none)"),
+            resource_version = cursor.position.version().unwrap_or("(none)"),
         );
         let following = self.read(&query, cursor, consumer).instrument(span);
         match watching.client_timeout {
@@ -63,7 +59,7 @@ impl Stream {
         let mut body =
             self.client.stream(&self.url(query), self.or_partial(RequestBody::PartialObjects)).await?;
         // The initial objects are like a listing: the failure lasts until all of them are received.
-        if !cursor.initial {
+        if !cursor.position.is_initial() {
             self.health.accepted(&self.what());
         }
         self.activity.wait(inactivity);
@@ -84,7 +80,7 @@ impl Stream {
             };
             self.activity.step();
             let Some(frame) = frame else {
-                if !cursor.initial {
+                if !cursor.position.is_initial() {
                     self.health.record_failure(&self.what(), StreamFailure::Silent, None);
                 }
                 self.log(
@@ -125,26 +121,20 @@ impl Stream {
     ) -> Result<bool, RequestError> {
         let metrics = self.activity.metrics();
         let (kind, object) = match decode_watch_line(line).map_err(|error| self.malformed(&error))? {
-            WatchRecord::Added(object) if cursor.initial => (EventType::Listed, object),
-            WatchRecord::Added(object) => (EventType::Added, object),
+            WatchRecord::Added(object) => (cursor.position.type_of_added(), object),
             WatchRecord::Modified(object) => (EventType::Modified, object),
             WatchRecord::Deleted(object) => (EventType::Deleted, object),
             WatchRecord::Bookmark { resource_version, initial_events_end } => {
-                self.on_data(cursor);
+                self.on_data(cursor, Some(resource_version));
                 metrics.inspect(|metrics| metrics.on_bookmark());
-                cursor.version = Some(resource_version);
-                if cursor.initial && initial_events_end {
-                    cursor.initial = false;
+                if initial_events_end && cursor.position.on_initial_events_end() {
                     self.health.on_data(&self.what());
                     self.end_listing(cursor, consumer);
                 }
                 return Ok(false);
             }
             WatchRecord::Rejected { deleted, rejected } => {
-                self.on_data(cursor);
-                if let Some(seen) = rejected.identity.resource_version() {
-                    cursor.version = Some(seen.to_owned());
-                }
+                self.on_data(cursor, rejected.identity.resource_version().map(str::to_owned));
                 self.reject(rejected, deleted, cursor, consumer);
                 return Ok(false);
             }
@@ -157,11 +147,8 @@ impl Stream {
                 return Ok(false);
             }
         };
-        self.on_data(cursor);
+        self.on_data(cursor, object.resource_version().map(str::to_owned));
         metrics.inspect(|metrics| metrics.on_record(kind));
-        if let Some(seen) = object.resource_version() {
-            cursor.version = Some(seen.to_owned());
-        }
         self.event(kind, object, cursor, consumer)?;
         Ok(false)
     }
@@ -241,8 +228,9 @@ impl Stream {
         restored.map_err(|error| self.malformed(&error))
     }
 
-    fn on_data(&self, cursor: &mut Cursor) {
-        if !std::mem::replace(&mut cursor.received, true) && !cursor.initial {
+    /// A record was received, with its version.
+    fn on_data(&self, cursor: &mut Cursor, version: Option<String>) {
+        if cursor.position.on_record(version) {
             self.health.on_data(&self.what());
         }
     }
