@@ -51,6 +51,7 @@ pub mod predicate;
 pub mod readiness;
 pub mod relations;
 pub mod request_error;
+pub mod request_retry;
 pub mod resource;
 pub mod schedule;
 pub mod selectors;

@@ -1,7 +1,7 @@
 //! Requests of users' code to the API server, as data: the paths, queries and bodies of the verbs; when they are repeated; what
 //! their failures mean; kinds by name; changes for watches.
 //!
-//! The engine executes them (`kopf-engine/src/verbs`).
+//! The engine executes them (`kopf-engine/src/user_client`).
 
 mod changes;
 mod failure;

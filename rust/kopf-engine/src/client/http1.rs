@@ -4,8 +4,7 @@
 //! returns its connection to the pool when its body is read to the end; otherwise the connection is closed.
 //!
 //! A server may close an idle connection at any moment, also while a request is on its way. If a reused connection
-//! breaks before a byte of the response, a request is sent again over another connection only if that is safe: it is
-//! idempotent ([`SendOptions::is_idempotent`]), or no byte of it was sent.
+//! breaks before a byte of the response, `kopf_core::request_retry` decides whether the request is sent again over another one.
 //!
 //! Only an error of the transport shows that a connection is broken: the kernel reports it if the other side acknowledges
 //! neither data nor keep-alive probes (see [`connector`](super::connector)). A server that takes long has received the
@@ -24,6 +23,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
+use kopf_core::request_retry::FailedConnection;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tower::BoxError;
@@ -92,10 +92,12 @@ impl Http1Client {
                     guard.0 = None;
                     return Ok(response);
                 }
-                Err(failure) if !options.is_idempotent && !failure.is_unsent => {
-                    return Err(failure.into_error().into());
+                Err(failure) => {
+                    let failed = FailedConnection { is_reused: true, is_unsent: failure.is_unsent };
+                    if !failed.is_replaced(options.is_idempotent) {
+                        return Err(failure.into_error().into());
+                    }
                 }
-                Err(_) => {}
             }
         }
         let connected = self.connect(options.connect_timeout).await;

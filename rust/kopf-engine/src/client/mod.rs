@@ -1,8 +1,8 @@
 //! Requests to the API server: sending, retrying, reading.
 //!
 //! The engine sends every request through [`Client`]. Failures of transport, 5xx, 403, and 429 are retried with the delays
-//! of `settings.networking.error_backoffs`. A 401 of the API server itself discards the credentials, and the request continues
-//! with others (`unauthorized.rs`).
+//! of `settings.networking.error_backoffs`, as `kopf_core::request_retry` decides. A 401 of the API server itself discards the
+//! credentials, and the request continues with others (`unauthorized.rs`).
 //! Watches are opened here; `watch` reads and restarts them.
 //!
 //! All callers can be repeated although the server may have received the first attempt: merge patches are idempotent,
@@ -23,7 +23,6 @@ pub(crate) mod http1;
 pub mod kubeconfig;
 mod metered;
 pub(crate) mod redact;
-mod retries;
 mod server_certificate;
 mod spans;
 mod unauthorized;
@@ -39,6 +38,7 @@ use http::{HeaderMap, Method, Response};
 use kopf_core::backoff::override_text;
 use kopf_core::log_level::Level;
 use kopf_core::logins::unauthorized::{OnUnauthorized, Verdict};
+use kopf_core::request_retry::{AfterFailure, Attempts, RetriedFailures};
 use kopf_core::settings::{ErrorBackoffs, Settings};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -53,7 +53,6 @@ use crate::client::connection::{MAX_BODY, Pool};
 use crate::client::credentials::CredentialStore;
 use crate::client::dedicated::while_open;
 use crate::client::http1::ResponseBody;
-use crate::client::retries::{is_retriable, retry_after};
 use crate::client::spans::{path_of, record_result, request_span};
 pub use crate::client::user_requests::Received;
 use crate::error::RequestError;
@@ -200,9 +199,8 @@ impl Client {
         url: &str,
         payload: RequestBody<'_>,
     ) -> Result<Bytes, RequestError> {
-        let is_retried =
-            |error: &RequestError| is_retriable(error) && !matches!(error.status(), Some(401 | 403));
-        self.request_while(method, url, payload, &self.settings.networking.error_backoffs, is_retried).await
+        let backoffs = &self.settings.networking.error_backoffs;
+        self.request_while(method, url, payload, backoffs, RetriedFailures::UnlessForbidden).await
     }
 
     /// The same with other delays between the attempts than those of the settings.
@@ -213,7 +211,7 @@ impl Client {
         payload: RequestBody<'_>,
         backoffs: &ErrorBackoffs,
     ) -> Result<Bytes, RequestError> {
-        self.request_while(method, url, payload, backoffs, is_retriable).await
+        self.request_while(method, url, payload, backoffs, RetriedFailures::Temporary).await
     }
 
     /// Repeats the request while it fails with such errors.
@@ -223,45 +221,44 @@ impl Client {
         url: &str,
         payload: RequestBody<'_>,
         backoffs: &ErrorBackoffs,
-        is_retried: fn(&RequestError) -> bool,
+        retried: RetriedFailures,
     ) -> Result<Bytes, RequestError> {
         let request = self.next_request();
         let enforced = self.settings.networking.enforce_retry_after;
         let policy = backoffs.policy(request).with_retry_after_enforced(enforced);
-        let total = || policy.attempts().map(|total| format!("/{total}")).unwrap_or_default();
-        let mut retries = policy.retries();
+        let mut attempts = Attempts::new(policy, retried);
         loop {
-            let attempt = retries.failures().saturating_add(1);
-            let what = || format!("#{attempt}{}", total());
-            let server = if attempt > 1 { self.credential_store.server() } else { String::new() };
-            if attempt > 1 {
-                self.debug(|| format!("Request attempt {}: {method} {server}{url}", what()));
+            let server = if attempts.is_retry() { self.credential_store.server() } else { String::new() };
+            if attempts.is_retry() {
+                self.debug(|| format!("Request attempt {attempts}: {method} {server}{url}"));
             }
             let error = match self.attempt(method, url, payload, OnUnauthorized::Verify).await {
                 Ok(body) => {
-                    if attempt > 1 {
+                    if attempts.is_retry() {
                         self.debug(|| {
-                            format!("Request attempt {} succeeded: {method} {server}{url}", what())
+                            format!("Request attempt {attempts} succeeded: {method} {server}{url}")
                         });
                     }
                     return Ok(body);
                 }
-                Err(error) if !is_retried(&error) => return Err(error),
                 Err(error) => error,
             };
-            let (what, server) = (what(), self.credential_store.server());
-            let Some(delay) = retries.next(retry_after(&error), 0.0) else {
-                self.error(format!(
-                    "Request attempt {what} failed; escalating: {method} {server}{url} -> {error}"
-                ));
-                return Err(error);
+            let attempt = attempts;
+            let request = || format!("{method} {}{url}", self.credential_store.server());
+            let delay = match attempts.on_failure(&error) {
+                AfterFailure::Fail => return Err(error),
+                AfterFailure::GiveUp => {
+                    let request = request();
+                    self.error(format!("Request attempt {attempt} failed; escalating: {request} -> {error}"));
+                    return Err(error);
+                }
+                AfterFailure::Retry(delay) => delay,
             };
+            let request = request();
             self.counts.on_retry(&error);
-            self.error(format!(
-                "Request attempt {what} failed; will retry: {method} {server}{url} -> {error}"
-            ));
+            self.error(format!("Request attempt {attempt} failed; will retry: {request} -> {error}"));
             if let Some(planned) = delay.overridden {
-                self.debug(|| override_text(planned, delay.seconds, &format!("{method} {server}{url}")));
+                self.debug(|| override_text(planned, delay.seconds, &request));
             }
             self.clock.sleep(seconds(delay.seconds)).await;
         }

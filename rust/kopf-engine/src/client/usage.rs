@@ -103,7 +103,7 @@ pub(crate) struct RequestUsage<'a> {
 }
 
 /// The causes for which requests are repeated.
-pub(crate) const RETRY_CAUSES: [&str; 5] = ["429", "403", "5xx", "transport", "timeout"];
+pub(crate) const RETRY_CAUSES: [&str; 6] = ["429", "401", "403", "5xx", "transport", "timeout"];
 
 /// The methods that the engine and users' code use; the last one stands for all others.
 const METHODS: [&str; 6] = ["GET", "POST", "PUT", "PATCH", "DELETE", "OTHER"];
@@ -163,10 +163,11 @@ impl RequestCounts {
     pub(super) fn on_retry(&self, failure: &RequestError) {
         let cause = match failure.status() {
             Some(429) => 0,
-            Some(403) => 1,
-            Some(_) => 2,
-            None if matches!(failure, RequestError::Timeout) => 4,
-            None => 3,
+            Some(401) => 1,
+            Some(403) => 2,
+            Some(_) => 3,
+            None if matches!(failure, RequestError::Timeout) => 5,
+            None => 4,
         };
         self.retries[cause].increment();
     }
@@ -238,6 +239,24 @@ mod tests {
         let fixture = Fixture::new(&json!({"networking": {"request_limit": null}}), |_| (200, None));
         let client = &fixture.shared.base.client;
         assert_eq!(client.request_permits(), RequestPermits { active: 0, limit: None });
+    }
+
+    #[test]
+    fn repetitions_are_counted_by_the_failure_before_them() {
+        let counts = RequestCounts::default();
+        let failures = [401, 403, 429, 500, 503].map(|status| {
+            RequestError::Api(Box::new(crate::error::ApiError::from_response(status, None, b"")))
+        });
+        let others = [
+            RequestError::Transport(String::new()),
+            RequestError::Unsent(String::new()),
+            RequestError::Timeout,
+        ];
+        failures.iter().chain(&others).for_each(|failure| counts.on_retry(failure));
+        let counted = RETRY_CAUSES.into_iter().zip(counts.retries.each_ref().map(Counter::get));
+        let counted: std::collections::BTreeMap<_, _> = counted.collect();
+        let expected = [("401", 1), ("403", 1), ("429", 1), ("5xx", 2), ("transport", 2), ("timeout", 1)];
+        assert_eq!(counted, expected.into());
     }
 
     fn response(status: u16) -> Response<()> {
