@@ -13,7 +13,7 @@
 //!
 //! The rules of reconcilers are [`schedule`], [`relations`], [`predicate`], [`conditions`], [`readiness`], and [`selectors`]; those of
 //! readable caches are [`caches`]. Those of leader election are [`lease`]; those of watch-streams
-//! are [`stream`], and those of logins are [`logins`].
+//! are [`stream`], and those of logins are [`logins`]. Those of the client are [`request_retry`], [`tokens`], and [`server_addresses`].
 
 #![cfg_attr(
     test,
@@ -55,6 +55,7 @@ pub mod request_retry;
 pub mod resource;
 pub mod schedule;
 pub mod selectors;
+pub mod server_addresses;
 pub mod settings;
 pub mod slot;
 pub mod stream;

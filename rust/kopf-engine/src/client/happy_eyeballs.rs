@@ -1,23 +1,22 @@
 //! TCP connections to servers whose name has several addresses: "Happy Eyeballs", RFC 8305.
 //!
 //! hyper-util tries the addresses of a family one after another. So the first one would use up the timeout of the connection
-//! if nothing responds there.
+//! if nothing responds there. The order and the delay are those of `kopf_core::server_addresses`.
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http::Uri;
 use http::uri::Scheme;
 use hyper_util::client::legacy::connect::HttpConnector;
+use kopf_core::server_addresses::UntriedAddresses;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::sleep;
 use tower::{BoxError, ServiceExt as _};
 
-/// The delay before the next address is tried, too.
-const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+use crate::time::duration::seconds;
 
 /// The name of the server cannot be resolved.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +36,7 @@ pub(super) async fn connect(tcp: HttpConnector, uri: Uri) -> Result<TcpStream, B
             Ok::<_, BoxError>(tcp.oneshot(address).await?.into_inner())
         }
     };
-    first_of(alternating(addresses), connecting).await
+    first_of(UntriedAddresses::new(addresses), connecting).await
 }
 
 async fn resolve(uri: &Uri) -> io::Result<Vec<SocketAddr>> {
@@ -47,29 +46,16 @@ async fn resolve(uri: &Uri) -> io::Result<Vec<SocketAddr>> {
     Ok(lookup_host((host, uri.port_u16().unwrap_or(usual))).await?.collect())
 }
 
-/// The addresses with alternating families, beginning with that of the first address.
-fn alternating(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-    let (count, is_ipv4) = (addresses.len(), addresses.first().is_some_and(SocketAddr::is_ipv4));
-    let families: (Vec<_>, Vec<_>) = addresses.into_iter().partition(|one| one.is_ipv4() == is_ipv4);
-    let (mut first, mut second) = (families.0.into_iter(), families.1.into_iter());
-    let mut ordered = Vec::with_capacity(count);
-    while ordered.len() < count {
-        ordered.extend(first.next());
-        ordered.extend(second.next());
-    }
-    ordered
-}
-
 /// The first connection. Each attempt begins a moment after the one before it, or when one has failed. Cancel safe.
 async fn first_of<T, F: Future<Output = Result<T, BoxError>>>(
-    addresses: Vec<SocketAddr>,
+    mut addresses: UntriedAddresses,
     connect: impl Fn(SocketAddr) -> F,
 ) -> Result<T, BoxError> {
-    let mut waiting = addresses.into_iter();
     let mut running = FuturesUnordered::new();
     let mut failure = None;
     loop {
-        running.extend(waiting.next().map(&connect));
+        running.extend(addresses.next_attempt().map(&connect));
+        let delay = addresses.delay();
         tokio::select! {
             biased;
             ended = running.next() => match ended {
@@ -77,13 +63,15 @@ async fn first_of<T, F: Future<Output = Result<T, BoxError>>>(
                 Some(Err(error)) => failure = failure.or(Some(error)),
                 None => return Err(failure.unwrap_or_else(|| "the name has no address".into())),
             },
-            () = sleep(ATTEMPT_DELAY), if waiting.len() > 0 => {}
+            () = sleep(seconds(delay.unwrap_or_default())), if delay.is_some() => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures::FutureExt as _;
     use futures::future::{pending, ready};
     use tokio::net::TcpListener;
@@ -100,7 +88,7 @@ mod tests {
     async fn connected(ports: &[u16]) -> (Result<u16, String>, Duration) {
         let begun = Instant::now();
         let addresses = ports.iter().map(|port| SocketAddr::from(([10, 0, 0, 1], *port))).collect();
-        let connecting = first_of(addresses, |address| match address.port() {
+        let connecting = first_of(UntriedAddresses::new(addresses), |address| match address.port() {
             1 => pending().boxed(),
             2 => ready(Err(BoxError::from("refused"))).boxed(),
             port => ready(Ok(port)).boxed(),
@@ -124,15 +112,6 @@ mod tests {
         assert_eq!(connected(&[1, 2, 3]).await, (Ok(3), Duration::from_millis(250)));
         assert_eq!(connected(&[2, 2]).await, (Err("refused".to_owned()), Duration::ZERO));
         assert_eq!(connected(&[]).await.0, Err("the name has no address".to_owned()));
-    }
-
-    #[test]
-    fn the_families_of_the_addresses_alternate() {
-        let given = addresses(&["[::1]:1", "[::2]:1", "[::3]:1", "1.1.1.1:1"]);
-        assert_eq!(alternating(given), addresses(&["[::1]:1", "1.1.1.1:1", "[::2]:1", "[::3]:1"]));
-        let given = addresses(&["1.1.1.1:1", "2.2.2.2:1", "[::1]:1"]);
-        assert_eq!(alternating(given), addresses(&["1.1.1.1:1", "[::1]:1", "2.2.2.2:1"]));
-        assert!(alternating(vec![]).is_empty());
     }
 
     #[tokio::test]
