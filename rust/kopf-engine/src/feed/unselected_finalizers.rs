@@ -39,7 +39,13 @@ impl DeselectedLookup<'_> {
         loop {
             // During a pause, other operators may handle the objects; a new listing follows the pause.
             self.dispatcher.shared.pause.over().await;
-            let page = self.stream.metadata(&listing).await?;
+            let page = match self.stream.metadata(&listing).await {
+                Ok(page) => page,
+                Err(error) => {
+                    listing.on_failure(error)?;
+                    continue;
+                }
+            };
             for object in page.items.iter().filter(|object| object.has_finalizer(finalizer)) {
                 self.look_up_unselected(object);
             }

@@ -133,6 +133,33 @@ async fn finalizers_of_unselected_objects_are_removed() {
 }
 
 #[tokio::test]
+async fn a_search_for_stale_finalizers_whose_pages_expire_lists_all_objects_at_once() {
+    let mut fixture = Fixture::new().await;
+    for name in ["more", "other", "ours"] {
+        create(&fixture, name, "silver").await;
+    }
+    let finalizers = json!(["kopf.zalando.org/KopfFinalizerMarker"]);
+    fixture.patch("ours", json!({"metadata": {"finalizers": finalizers}})).await;
+    let tune = |settings: &mut Settings| {
+        derived(settings);
+        settings.watching.chunk_size = Some(1);
+    };
+    // After the listing of the watch, the search for owners of marked children, and the first page of the search for finalizers.
+    let expired = Injection::always(Fault::Code(410)).on_verb("list").on_resource("widgets").times(1);
+    fixture.server.faults().inject(expired.after(3));
+    fixture.serve(golden(), tune).await;
+    fixture.pass_until("the oblivion", 0.5, 60.0, |fixture| fixture.host.forgotten() == 1).await;
+    assert!(!is_held(&fixture, "ours").await);
+    let asked = selections(&fixture).into_iter();
+    let pages: Vec<_> = asked.filter(|entry| entry.accept.contains("PartialObjectMetadataList")).collect();
+    let summary = |entry: &LoggedRequest| {
+        (entry.code, entry.query.contains("limit="), entry.query.contains("continue="))
+    };
+    let expected = [(200, true, false), (410, true, true), (200, false, false)];
+    assert_eq!(pages.iter().map(summary).collect::<Vec<_>>(), expected);
+}
+
+#[tokio::test]
 async fn deselected_objects_are_released_without_deletion_handlers() {
     let fixture = with_one().await;
     let before = events(&fixture);
