@@ -3,6 +3,7 @@
 //! The rules are those of [`kopf_core::lease`]; this module waits and sends. The task never waits for Python, and its requests
 //! wait for no others. While the replica does not lead, it watches the Lease. [`Replica`] is the part of the operator in it.
 
+mod last_term;
 mod lease_client;
 mod lease_watch;
 mod replica;

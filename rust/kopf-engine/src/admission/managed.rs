@@ -116,6 +116,15 @@ impl Managed {
         }
     }
 
+    /// Whether there are webhooks that [`Self::clean_up`] removes.
+    pub fn has_removable(&self) -> bool {
+        let site = self.site.borrow();
+        let (Some(served), Some(client)) = (&site.served, &site.client) else { return false };
+        self.written
+            .iter()
+            .any(|(flavour, written)| self.webhooks(*flavour, served, client, true) != *written)
+    }
+
     /// Removes our webhooks from the configurations, except for the persistent ones. Configurations that were never
     /// written are left as they are, and a replica whose term has ended leaves all to the next leader.
     pub async fn clean_up(&mut self) {

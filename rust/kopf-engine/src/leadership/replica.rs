@@ -13,6 +13,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::last_term::LastTerm;
+use super::lease_client::LeaseClient;
 use super::{Election, Elector, LOGGER, LeaseConfig, Role};
 use crate::error::{Failure, FailureKind};
 use crate::fence::{Fence, Rejection};
@@ -185,14 +187,35 @@ impl Replica {
         }
     }
 
-    /// Releases the lease: no call and no write is left. Without a response, the lease expires.
-    pub async fn release(&self) {
-        let Some(election) = self.election.get().filter(|_| self.settings.release) else { return };
+    /// Whether the lease is released at the exit. Otherwise, it expires.
+    pub fn releases(&self) -> bool {
+        self.settings.release
+    }
+
+    /// Releases the lease: no call and no write is left. Without a response, the lease expires. Returns whether it is released.
+    pub async fn release(&self) -> bool {
+        let Some(election) = self.election.get().filter(|_| self.releases()) else { return false };
         self.is_releasing.store(true, Ordering::Release);
         election.command(Command::Release);
         election.report_drained();
         let limit = seconds(self.settings.options.request_timeout());
-        let _expired = timeout(limit, self.finished.cancelled()).await;
+        timeout(limit, self.finished.cancelled()).await.is_ok()
+    }
+
+    /// After the release: calls the function in one more term, if no other replica acquires the lease within about three
+    /// seconds, so that this one is the last.
+    pub async fn finish_as_last(&self, shared: &TaskContext, finish: impl Future<Output = ()>) {
+        let Some((namespace, name)) = self.place.get().and_then(|place| place.split_once('/')) else {
+            return;
+        };
+        let options = &self.settings.options;
+        let place = (namespace.to_owned(), name.to_owned());
+        let client = Arc::new(LeaseClient::new(shared.client.clone(), place, options, self.clock.clone()));
+        let identity = self.identity();
+        if let Some(term) = LastTerm::acquire(&client, &self.fence, (identity, options), &self.clock).await {
+            finish.await;
+            term.release(&client, &self.fence).await;
+        }
     }
 
     /// Waits until the operator ends for the loss of the lease, and cancelled calls have had the time to end.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::last_term::LastTerm;
 use super::*;
 use crate::testing::{FakeResponse, Fixture, Got, lock};
 
@@ -300,4 +301,53 @@ async fn a_lease_of_a_coordinated_election_is_rejected_with_an_error() {
     sleep(Duration::from_mins(1)).await;
     assert_eq!(replica.writes(), 0);
     assert_eq!(replica.fixture.lines("coordinated leader election is not supported").len(), 1);
+}
+
+/// The Lease client of a replica that has released its lease.
+fn lease_client(replica: &Replica) -> Arc<LeaseClient> {
+    let base = &replica.fixture.shared.base;
+    let place = ("ns".to_owned(), "operator".to_owned());
+    Arc::new(LeaseClient::new(base.client.clone(), place, &Options::default(), base.clock.clone()))
+}
+
+async fn release(replica: &mut Replica) {
+    replica.election.command(Command::Release);
+    replica.election.report_drained();
+    timeout(LIMIT, &mut replica.task).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_replica_acquires_its_released_lease_after_three_seconds_and_releases_it_again() {
+    let server = Arc::<Server>::default();
+    let mut replica = Replica::start(&server, "first");
+    replica.until(Role::Leader(0)).await;
+    release(&mut replica).await;
+    let (client, clock) = (lease_client(&replica), &replica.fixture.shared.base.clock);
+    let (start, options) = (Instant::now(), Options::default());
+    let term = LastTerm::acquire(&client, &replica.fence, ("first", &options), clock).await.unwrap();
+    assert_eq!(start.elapsed().as_secs(), 3);
+    assert!(replica.is_leader(1), "it may write");
+    assert_eq!(server.spec()["holderIdentity"], "first");
+    let next = Replica::start(&server, "second");
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(*next.election.role().borrow(), Role::Standby);
+    term.release(&client, &replica.fence).await;
+    assert!(!replica.is_leader(1));
+    next.until(Role::Leader(2)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replica_with_a_successor_does_not_acquire_its_released_lease() {
+    let server = Arc::<Server>::default();
+    let mut replica = Replica::start(&server, "first");
+    replica.until(Role::Leader(0)).await;
+    let next = Replica::start(&server, "second");
+    sleep(Duration::from_secs(5)).await;
+    release(&mut replica).await;
+    let (client, clock) = (lease_client(&replica), &replica.fixture.shared.base.clock);
+    let options = Options::default();
+    let term = LastTerm::acquire(&client, &replica.fence, ("first", &options), clock).await;
+    assert!(term.is_none() && !replica.is_leader(1));
+    assert_eq!(server.spec()["holderIdentity"], "second");
+    assert!(next.is_leader(1));
 }

@@ -298,10 +298,10 @@ async fn run(
     };
     stopping.cancel();
     // This comes first: from now on, the cluster must not wait for our admission responses.
-    if let Some(managed) = &mut managed {
-        managed.clean_up().await;
+    webhooks::clean_up(&mut managed, &shared).await;
+    if shutdown::shutdown(&mut orchestrator, &shared).await {
+        webhooks::clean_up_as_last(&mut managed, &shared).await;
     }
-    shutdown::shutdown(&mut orchestrator, &shared).await;
     essential_tasks.shutdown().await;
     // A task may have panicked during the shutdown.
     outcome.and_then(|()| shared.base.failing.result())

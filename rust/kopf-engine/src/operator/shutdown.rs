@@ -11,8 +11,8 @@ use crate::host::{LogRecord, Logger};
 use crate::time::duration::seconds;
 
 /// Stops the watches, lets the workers finish, and cancels those that do not; meanwhile, daemons and timers are stopped. A replica
-/// that leads releases the lease at the end.
-pub(super) async fn shutdown(orchestrator: &mut Orchestrator, context: &OperatorContext) {
+/// that leads releases the lease at the end. Returns whether the lease is released.
+pub(super) async fn shutdown(orchestrator: &mut Orchestrator, context: &OperatorContext) -> bool {
     let shared = &context.dispatch;
     orchestrator.stop().await;
     shared.workers.close();
@@ -35,8 +35,9 @@ pub(super) async fn shutdown(orchestrator: &mut Orchestrator, context: &Operator
     }
     // Only now: other operators may start handling as soon as our record is removed.
     orchestrator.leave().await;
-    if let Some(replica) = context.replica.as_ref().filter(|_| is_finished) {
-        replica.release().await;
+    match context.replica.as_ref().filter(|_| is_finished) {
+        Some(replica) => replica.release().await,
+        None => false,
     }
 }
 

@@ -33,3 +33,20 @@ pub(super) async fn keep(managed: &mut Option<Managed>, shared: &OperatorContext
         None => pending().await,
     }
 }
+
+/// Removes the webhooks before the shutdown; not if this replica releases the lease afterwards, since the next leader needs them.
+pub(super) async fn clean_up(managed: &mut Option<Managed>, shared: &OperatorContext) {
+    let releases = shared.replica.as_ref().is_some_and(|replica| replica.releases());
+    if let Some(managed) = managed.as_mut().filter(|_| !releases) {
+        managed.clean_up().await;
+    }
+}
+
+/// After the release of the lease: leaves the webhooks to the next leader, or removes them if there is none.
+pub(super) async fn clean_up_as_last(managed: &mut Option<Managed>, shared: &OperatorContext) {
+    if let (Some(managed), Some(replica)) = (managed, &shared.replica)
+        && managed.has_removable()
+    {
+        replica.finish_as_last(&shared.base, managed.clean_up()).await;
+    }
+}
