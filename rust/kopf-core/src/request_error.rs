@@ -14,6 +14,9 @@ const TEXT_LIMIT: usize = 256;
 /// The message about owner references with two controllers, without the names that follow.
 pub(crate) const SECOND_CONTROLLER: &str = "Only one reference can have Controller set to true";
 
+/// The message about a JSON patch whose operations do not fit the object.
+const UNFIT_PATCH: &str = "the server rejected our request due to an error in our request";
+
 /// The ends of messages about fields that cannot be changed.
 const IMMUTABLE: [&str; 2] = ["field is immutable", "field is immutable when `immutable` is set"];
 
@@ -81,11 +84,17 @@ impl ApiError {
         format!("The API server has responded{request} with the status {}{reason}.{advice}", self.status)
     }
 
+    /// Whether the operations of a JSON patch do not fit the object, such as a failed `test`: kube-apiserver has one message for all
+    /// of them, which names no field and no value.
+    pub fn is_unfit_patch(&self) -> bool {
+        self.status == 422 && self.message == UNFIT_PATCH
+    }
+
     /// The same without the server's messages, which may repeat the sent values, such as all of a Secret. The names of
     /// fields stay, and words of causes that are always the same.
     #[must_use]
     pub fn redacted(mut self) -> Self {
-        if !matches!(self.status, 400 | 422) {
+        if !matches!(self.status, 400 | 422) || self.is_unfit_patch() {
             return self;
         }
         "the server does not accept it (its words are not shown: they are about a Secret)"
@@ -225,6 +234,17 @@ mod tests {
         let other =
             ApiError::from_response(403, None, br#"{"kind":"Status","message":"may not"}"#).redacted();
         assert_eq!(other.message, "may not");
+    }
+
+    #[test]
+    fn an_unfit_json_patch_is_recognised_by_the_message_of_the_server() {
+        let body = format!(r#"{{"kind":"Status","message":"{UNFIT_PATCH}","reason":"Invalid","code":422}}"#);
+        let error = ApiError::from_response(422, None, body.as_bytes());
+        assert!(error.is_unfit_patch() && error.redacted().is_unfit_patch());
+        let denied =
+            br#"{"kind":"Status","message":"admission webhook \"a.b.c\" denied the request","code":422}"#;
+        assert!(!ApiError::from_response(422, None, denied).is_unfit_patch());
+        assert!(!ApiError::from_response(409, None, body.as_bytes()).is_unfit_patch());
     }
 
     #[test]

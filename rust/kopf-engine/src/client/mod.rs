@@ -384,7 +384,7 @@ impl Client {
                 span.record("status", status.as_u16());
                 return Ok(OpenStream { response, begun, deadline, _permit: permit, _busy: busy });
             }
-            let error = within(deadline, read_error(response, head)).await?;
+            let error = self.count_error(head, status, within(deadline, read_error(response, head)).await)?;
             self.counts.on_response(head.method, begun.elapsed().as_secs_f64());
             drop((permit, busy));
             if verdict != Verdict::Rejected || !self.replaces(&connection, options.on_unauthorized).await {

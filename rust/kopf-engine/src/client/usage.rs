@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use tokio::sync::Semaphore;
 
 use super::{Client, RequestHead};
-use crate::error::RequestError;
+use crate::error::{ApiError, RequestError};
 use crate::metrics::{Counter, Histogram, PatchMetrics, PatchPart, ResourceMetrics};
 
 /// How many of the request permits are used.
@@ -63,7 +63,7 @@ impl Client {
         self.patches.as_deref().map(|metrics| &metrics.patches)
     }
 
-    /// Counts an attempt to patch an object, unless the server has accepted it.
+    /// Counts an attempt to patch an object, unless the server has accepted it, or [`Self::count_error`] follows.
     pub(super) fn count_patch<B>(
         &self,
         head: RequestHead<'_>,
@@ -77,6 +77,20 @@ impl Client {
             let result = sent.as_ref().map(|response| response.status().as_u16());
             patches.on_attempt(PatchPart::of(head.url, head.content_type), result);
         }
+    }
+
+    /// Counts an attempt to patch an object that the server has rejected, if the reason is needed: `error` is the response.
+    pub(super) fn count_error(
+        &self,
+        head: RequestHead<'_>,
+        status: StatusCode,
+        error: Result<ApiError, RequestError>,
+    ) -> Result<ApiError, RequestError> {
+        if let Some(patches) = self.patch_metrics().filter(|_| *head.method == Method::PATCH) {
+            let is_unfit = error.as_ref().is_ok_and(ApiError::is_unfit_patch);
+            patches.on_rejection(PatchPart::of(head.url, head.content_type), status.as_u16(), is_unfit);
+        }
+        error
     }
 
     /// Counts an attempt to patch an object that the server has accepted, but whose response is incomplete.

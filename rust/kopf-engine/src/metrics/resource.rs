@@ -18,6 +18,9 @@ pub(super) const PARTS: [&str; 3] = ["body", "status", "json"];
 /// The results of these requests.
 pub(super) const RESULTS: [&str; 7] = ["applied", "noop", "conflict", "refused", "gone", "unknown", "fenced"];
 
+/// The status of an invalid object, and of a JSON patch that does not fit the object, such as by a failed `test`.
+const UNPROCESSABLE: u16 = 422;
+
 /// The metrics of one resource.
 #[derive(Debug)]
 pub struct ResourceMetrics {
@@ -194,10 +197,12 @@ impl PatchPart {
 
 impl PatchMetrics {
     /// Counts an attempt to patch an object, by the status of its response or by its failure. Those that the server has accepted
-    /// are counted when it is known whether they have changed anything: see [`Self::on_accepted`].
+    /// are counted when it is known whether they have changed anything: see [`Self::on_accepted`]. Those whose JSON patch it cannot
+    /// process are counted when the reason is known: see [`Self::on_rejection`].
     pub fn on_attempt(&self, part: PatchPart, result: Result<u16, &RequestError>) {
         let result = match result {
             Ok(200..300) => return,
+            Ok(UNPROCESSABLE) if part == PatchPart::Json => return,
             Ok(409) => 2,
             Ok(404) => 4,
             Ok(_) | Err(RequestError::Api(_)) => 3,
@@ -205,6 +210,14 @@ impl PatchMetrics {
             Err(_) => 5,
         };
         self.results[part as usize][result].increment();
+    }
+
+    /// Counts an attempt whose JSON patch the server cannot process. `is_unfit`: its operations do not fit the object, as they were
+    /// computed for an earlier state.
+    pub fn on_rejection(&self, part: PatchPart, status: u16, is_unfit: bool) {
+        if part == PatchPart::Json && status == UNPROCESSABLE {
+            self.results[part as usize][if is_unfit { 2 } else { 3 }].increment();
+        }
     }
 
     /// Counts so many attempts that the server has accepted, and by which the object has changed or not.
@@ -263,11 +276,17 @@ mod tests {
         let json = PatchPart::of("/api/v1/pods/a/status", Some("application/json-patch+json"));
         patches.on_attempt(body, Ok(200));
         patches.on_attempt(status, Ok(409));
-        patches.on_attempt(json, Ok(422));
+        for is_unfit in [true, true, false] {
+            patches.on_attempt(json, Ok(422));
+            patches.on_rejection(json, 422, is_unfit);
+        }
+        patches.on_attempt(status, Ok(422));
+        patches.on_rejection(status, 422, false);
+        patches.on_rejection(json, 409, false);
         patches.on_attempt(body, Ok(404));
         patches.on_attempt(body, Err(&RequestError::Timeout));
         patches.on_attempt(body, Err(&RequestError::Fenced));
-        assert_eq!(counts(&patches), [[0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0, 0]]);
+        assert_eq!(counts(&patches), [[0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0], [0, 0, 2, 1, 0, 0, 0]]);
     }
 
     fn counts(patches: &PatchMetrics) -> Vec<Vec<u64>> {
