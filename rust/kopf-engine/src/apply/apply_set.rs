@@ -127,6 +127,8 @@ impl<'r> ApplySet<'r> {
                 if remains {
                     all_gone = false;
                     rest.add(&member.key, &self.owner);
+                } else {
+                    run.memory.forget_child(&member.key);
                 }
             }
         }

@@ -53,7 +53,7 @@ impl Run<'_> {
         let mut known = slot.lock().await;
         let is_own = |known: &KnownChild| {
             let is_allowed = !known.is_shared || self.options.share;
-            known.manager == self.manager && known.owner == self.owner.uid && is_allowed
+            known.manager == self.manager && known.owner == self.uid && is_allowed
         };
         let previous = known.as_ref().filter(|known| is_own(known)).cloned();
         let target = Target::of(&child.kind_name, &child.key);
@@ -108,7 +108,12 @@ impl Run<'_> {
                 (is_staying && (is_same_version || has_same_fields)).then(|| Arc::clone(object))
             }
             Some(CachedChild::Absent) => None,
-            None => previous.response.clone().filter(|response| self.cache.is_newest(response)),
+            None => {
+                let response =
+                    previous.response.as_ref().filter(|response| self.cache.is_newest(response))?;
+                // A copy: reading it decompresses it, and the memory keeps only the compressed text.
+                Some(response.to_compressed().map_or_else(|| Arc::clone(response), Arc::new))
+            }
         }
     }
 
@@ -269,8 +274,8 @@ impl Run<'_> {
             compressed.unwrap_or_else(|| Arc::clone(object))
         });
         KnownChild {
-            manager: self.manager.clone(),
-            owner: self.owner.uid.clone(),
+            manager: Arc::clone(&self.manager),
+            owner: Arc::clone(&self.uid),
             desired: child.digest,
             version: object.resource_version().unwrap_or_default().to_owned(),
             owned: owned_digest(value, &self.manager),

@@ -1,7 +1,11 @@
-//! The owners whose deletion was observed: nothing is applied for them.
+//! The owners whose deletion was observed: nothing is applied for them, and nothing is remembered of their children.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use kopf_core::apply::ChildKey;
+
+use super::memory::Memory;
 
 /// The number of remembered deletions. Calls for an owner end soon after its deletion.
 const MAX: usize = 1000;
@@ -9,11 +13,27 @@ const MAX: usize = 1000;
 /// The uids of the objects whose deletion was observed last. It only saves requests: the garbage collector deletes what is applied
 /// for objects that are gone.
 #[derive(Debug, Default)]
-pub struct DeletedOwners(Mutex<VecDeque<Box<str>>>);
+pub struct DeletedOwners {
+    uids: Mutex<VecDeque<Box<str>>>,
+    /// The memories of the clients of the operator.
+    memories: Mutex<Vec<Weak<Memory>>>,
+}
 
 impl DeletedOwners {
     fn uids(&self) -> MutexGuard<'_, VecDeque<Box<str>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers the memory of a client: it forgets objects that are deleted from now on.
+    pub fn register(&self, memory: &Arc<Memory>) {
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        memories.retain(|known| known.strong_count() > 0);
+        memories.push(Arc::downgrade(memory));
+    }
+
+    fn memories(&self) -> Vec<Arc<Memory>> {
+        let memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        memories.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Records the deletion of an object.
@@ -23,6 +43,17 @@ impl DeletedOwners {
             uids.pop_front();
         }
         uids.push_back(uid.into());
+        drop(uids);
+        for memory in self.memories() {
+            memory.forget_owner(uid);
+        }
+    }
+
+    /// An object is deleted, or not watched any more: as a child, it is forgotten.
+    pub(super) fn forget_child(&self, key: &ChildKey) {
+        for memory in self.memories() {
+            memory.forget_child(key);
+        }
     }
 
     /// Whether the deletion of the object was observed.

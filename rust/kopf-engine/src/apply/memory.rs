@@ -1,29 +1,37 @@
 //! The memory of a client between calls. It only saves requests.
+//!
+//! Objects are forgotten when their deletion is observed, and the children of an owner with it. If a watch has missed deletions, the
+//! maximum number applies.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::apply::{ChildKey, Digest, Owner};
 use kopf_core::object::Object;
 
 /// The maximum number of remembered children, and of owners. Those that were not used for the longest time are forgotten.
 const MAX: usize = 50_000;
+/// The children of deleted owners are searched among so many children for each such owner. So the search costs the same for each
+/// deletion, however many children are remembered.
+const SEARCHED: usize = 1000;
 
 /// The memory of a client.
 #[derive(Default)]
 pub struct Memory {
     children: Recent<ChildKey, Option<KnownChild>>,
     owners: Recent<String, OwnerState>,
+    /// The uids of deleted owners whose children may still be remembered.
+    deleted: Mutex<HashSet<Box<str>>>,
 }
 
 /// A child after its last apply.
 #[derive(Clone, Debug)]
 pub(super) struct KnownChild {
     /// The field manager.
-    pub(super) manager: String,
+    pub(super) manager: Arc<str>,
     /// The uid of the owner.
-    pub(super) owner: String,
+    pub(super) owner: Arc<str>,
     /// The digest of the desired object.
     pub(super) desired: Digest,
     /// The resource version in the response.
@@ -66,6 +74,28 @@ impl Memory {
     pub(super) fn owner(&self, uid: &str) -> Slot<OwnerState> {
         self.owners.slot(&uid.to_owned())
     }
+
+    /// A child is deleted, or does not belong to its owner any more.
+    pub(super) fn forget_child(&self, key: &ChildKey) {
+        self.children.remove(key);
+    }
+
+    /// An owner is deleted: forgets it and its children, the latter together with those of other owners.
+    pub(super) fn forget_owner(&self, uid: &str) {
+        self.owners.remove(&uid.to_owned());
+        let count = self.children.len();
+        if count == 0 {
+            return;
+        }
+        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+        deleted.insert(uid.into());
+        if deleted.len() * SEARCHED < count {
+            return;
+        }
+        let owners = std::mem::take(&mut *deleted);
+        drop(deleted);
+        self.children.retain(|known| known.as_ref().is_some_and(|known| !owners.contains(&*known.owner)));
+    }
 }
 
 /// Slots with the times of their last use.
@@ -80,8 +110,33 @@ impl<K, T> Default for Recent<K, T> {
 }
 
 impl<K: Clone + Eq + Hash, T: Default> Recent<K, T> {
+    fn guard(&self) -> MutexGuard<'_, (u64, Uses<K, T>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn len(&self) -> usize {
+        self.guard().1.len()
+    }
+
+    /// Removes a slot, unless it is in use.
+    fn remove(&self, key: &K) {
+        let (_, slots) = &mut *self.guard();
+        if slots.get(key).is_some_and(|(_, slot)| Arc::strong_count(slot) == 1) {
+            slots.remove(key);
+        }
+    }
+
+    /// Removes the slots that are not to be kept, unless they are in use.
+    fn retain(&self, is_kept: impl Fn(&T) -> bool) {
+        let (_, slots) = &mut *self.guard();
+        slots.retain(|_, (_, slot)| {
+            Arc::strong_count(slot) > 1 || slot.try_lock().map_or(true, |value| is_kept(&value))
+        });
+        slots.shrink_to(slots.len() * 2);
+    }
+
     fn slot(&self, key: &K) -> Slot<T> {
-        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.guard();
         let (time, slots) = &mut *guard;
         *time += 1;
         let now = *time;
@@ -95,5 +150,82 @@ impl<K: Clone + Eq + Hash, T: Default> Recent<K, T> {
         let (used, slot) = slots.entry(key.clone()).or_default();
         *used = now;
         Arc::clone(slot)
+    }
+}
+
+#[cfg(test)]
+impl Memory {
+    /// The number of remembered children, and of owners.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.children.len(), self.owners.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ChildKey {
+        ChildKey {
+            group: String::new(),
+            kind: "ConfigMap".to_owned(),
+            namespace: None,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Remembers a child of the owner.
+    fn remember(memory: &Memory, name: &str, owner: &str) {
+        let known = KnownChild {
+            manager: "me".into(),
+            owner: owner.into(),
+            desired: Digest::of(&kopf_core::json::value::Value::Null),
+            version: "1".to_owned(),
+            owned: None,
+            written: String::new(),
+            yielded: vec![],
+            pauses: None,
+            is_shared: false,
+            response: None,
+        };
+        *memory.child(&key(name)).try_lock().unwrap() = Some(known);
+        memory.owner(owner);
+    }
+
+    #[test]
+    fn deleted_children_and_those_of_deleted_owners_are_forgotten() {
+        let memory = Memory::default();
+        memory.forget_owner("x");
+        for (name, owner) in [("a", "x"), ("b", "x"), ("c", "y")] {
+            remember(&memory, name, owner);
+        }
+        memory.forget_child(&key("c"));
+        assert_eq!(memory.counts(), (2, 2));
+        memory.forget_owner("z");
+        assert_eq!(memory.counts(), (2, 2));
+        memory.forget_owner("x");
+        assert_eq!(memory.counts(), (0, 1));
+    }
+
+    #[test]
+    fn slots_in_use_are_kept() {
+        let memory = Memory::default();
+        remember(&memory, "a", "x");
+        let slot = memory.child(&key("a"));
+        memory.forget_owner("x");
+        memory.forget_child(&key("a"));
+        assert!(Arc::ptr_eq(&slot, &memory.child(&key("a"))));
+    }
+
+    #[test]
+    fn the_children_of_many_owners_are_searched_together() {
+        let memory = Memory::default();
+        for number in 0..3 * SEARCHED {
+            remember(&memory, &number.to_string(), &format!("owner of {number}"));
+        }
+        for (number, count) in [(0, 3 * SEARCHED), (1, 3 * SEARCHED), (2, 3 * SEARCHED - 3)] {
+            memory.forget_owner(&format!("owner of {number}"));
+            assert_eq!(memory.counts().0, count);
+        }
     }
 }

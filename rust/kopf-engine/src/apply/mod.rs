@@ -95,7 +95,9 @@ struct Run<'a> {
     owner: &'a Owner,
     /// The id of the owner's `ApplySet`.
     id: String,
-    manager: String,
+    manager: Arc<str>,
+    /// The uid of the owner.
+    uid: Arc<str>,
     is_dry: bool,
     /// The number of pauses and terms at the start of the call; none during a pause.
     pauses: Option<u64>,
@@ -143,8 +145,14 @@ impl Applier {
         }
         let (memory, cache) = (&*self.known.memory, &*self.known.cache);
         let (options, pauses) = (&request.options, cache.pauses());
-        let run = Run { requests, memory, cache, options, owner: &owner, id, manager, is_dry, pauses };
-        run.execute(&planned).await
+        let (manager, uid) = (Arc::from(manager), Arc::from(&*owner.uid));
+        let run = Run { requests, memory, cache, options, owner: &owner, id, manager, uid, is_dry, pauses };
+        let applied = run.execute(&planned).await;
+        if self.known.deleted_owners.has(&owner.uid) {
+            // It was deleted meanwhile, while the slots of its children were in use.
+            memory.forget_owner(&owner.uid);
+        }
+        applied
     }
 }
 

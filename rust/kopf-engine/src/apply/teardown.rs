@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use http::HeaderMap;
 use kopf_core::apply::{
-    APPLY_SET_ID, CHILDREN_FINALIZER, Membership, Owner, apply_set_id, is_marked_elsewhere,
+    APPLY_SET_ID, CHILDREN_FINALIZER, ChildKey, Membership, Owner, apply_set_id, is_marked_elsewhere,
 };
 use kopf_core::cause::EventType;
 use kopf_core::json::value::Value;
@@ -44,8 +44,10 @@ const MAX_BACKOFF: Duration = Duration::from_mins(1);
 /// Deletes the marked children of the objects of a feed before these are gone.
 pub(crate) struct ChildrenDeletion {
     task: Arc<Task>,
-    /// Where deletions are recorded; none if the events do not prove them.
-    deleted_owners: Option<Arc<DeletedOwners>>,
+    /// Where deletions are recorded.
+    deleted_owners: Arc<DeletedOwners>,
+    /// Whether the events prove deletions.
+    proves_deletions: bool,
 }
 
 struct Task {
@@ -86,7 +88,7 @@ enum Step {
 impl ChildrenDeletion {
     pub(crate) fn new(
         api: Api,
-        deleted_owners: Option<Arc<DeletedOwners>>,
+        (deleted_owners, proves_deletions): (Arc<DeletedOwners>, bool),
         resource: Arc<Resource>,
         finalizers: Vec<String>,
         pause: Arc<Pause>,
@@ -94,14 +96,29 @@ impl ChildrenDeletion {
         let [filled, listed, observed] = [(); 3].map(|()| Notify::new());
         let task =
             Task { api, resource, finalizers, pause, queue: Mutex::default(), filled, listed, observed };
-        Self { task: Arc::new(task), deleted_owners }
+        Self { task: Arc::new(task), deleted_owners, proves_deletions }
+    }
+}
+
+impl ChildrenDeletion {
+    /// An object is deleted, or has stopped matching the selectors of the watch.
+    fn forget(&self, object: &Object) {
+        if let Some(uid) = object.uid().filter(|_| self.proves_deletions) {
+            self.deleted_owners.add(uid);
+        }
+        let Resource { group, kind, .. } = &*self.task.resource;
+        if let (Some(kind), Some(name)) = (kind, object.name()) {
+            let namespace = object.namespace().map(str::to_owned);
+            let (group, kind, name) = (group.clone(), kind.clone(), name.to_owned());
+            self.deleted_owners.forget_child(&ChildKey { group, kind, namespace, name });
+        }
     }
 }
 
 impl WatchConsumer for ChildrenDeletion {
     fn event(&mut self, kind: EventType, object: &Arc<Object>) {
-        if let (EventType::Deleted, Some(owners), Some(uid)) = (kind, &self.deleted_owners, object.uid()) {
-            owners.add(uid);
+        if kind == EventType::Deleted {
+            self.forget(object);
         }
         self.task.observe(kind, object);
     }

@@ -207,6 +207,82 @@ async fn nothing_is_sent_for_owners_that_are_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn children_of_owners_that_are_gone_are_forgotten() {
+    let (_fixture, applier, cache) = scene();
+    let KnownState { memory, deleted_owners, .. } = &applier.known;
+    deleted_owners.register(memory);
+    cache.set_version("5");
+    applier.apply(request("1"), &call_options()).await.unwrap();
+    assert_eq!(memory.counts(), (1, 0));
+    deleted_owners.add("u1");
+    assert_eq!(memory.counts(), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn pruned_children_are_forgotten() {
+    let id = apply_set_id(&Owner::read(&request("1").owner).unwrap());
+    let (marked, is_pruned) = (id.clone(), Arc::new(AtomicBool::new(false)));
+    let pruned = Arc::clone(&is_pruned);
+    let fixture = Fixture::new(&json!({}), move |got: &Got| {
+        let answer = match (got.method.as_str(), got.path.as_str()) {
+            (_, "/api/v1") => {
+                let resources = json!([{"name": "configmaps", "kind": "ConfigMap", "namespaced": true}]);
+                json!({"kind": "APIResourceList", "resources": resources})
+            }
+            (_, "/api") => {
+                let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
+                let resources =
+                    json!([{"resource": "configmaps", "responseKind": kind, "scope": "Namespaced"}]);
+                let versions = json!([{"version": "v1", "resources": resources}]);
+                json!({"kind": "APIGroupDiscoveryList", "items": [{"metadata": {}, "versions": versions}]})
+            }
+            (_, "/apis") => json!({"kind": "APIGroupDiscoveryList", "items": []}),
+            (_, path) if path.contains("/owner") => {
+                let mut owner = request("1").owner;
+                owner["metadata"]["resourceVersion"] = "2".into();
+                owner["metadata"]["labels"] = json!({"applyset.kubernetes.io/id": marked});
+                owner["metadata"]["annotations"] = json!({
+                    "applyset.kubernetes.io/contains-group-kinds": "ConfigMap",
+                    "applyset.kubernetes.io/additional-namespaces": "",
+                    "applyset.kubernetes.io/tooling": "kopf/1",
+                });
+                owner
+            }
+            ("DELETE", _) => {
+                pruned.store(true, Ordering::Relaxed);
+                json!({"kind": "Status", "status": "Success"})
+            }
+            ("GET", path) if !path.contains("/one") => {
+                let mut member = live("5", "1");
+                member["metadata"]["labels"] = json!({"applyset.kubernetes.io/part-of": marked});
+                member["metadata"]["ownerReferences"] =
+                    json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "u1"}]);
+                json!({"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "9"}, "items": [member]})
+            }
+            _ => live("5", "1"),
+        };
+        (200, Some(answer))
+    });
+    let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+    let applier = Applier::new(api, KnownState::default());
+    let pruning = |has_child: bool| {
+        let mut request = request("1");
+        request.options.plan.prune = true;
+        if !has_child {
+            request.children.clear();
+        }
+        request
+    };
+    let first = applier.apply(pruning(true), &call_options()).await.unwrap();
+    assert!(first.failures.is_empty() && first.pruned.is_empty(), "{first:?}");
+    assert_eq!(applier.known.memory.counts(), (1, 1));
+    let second = applier.apply(pruning(false), &call_options()).await.unwrap();
+    assert!(second.failures.is_empty() && is_pruned.load(Ordering::Relaxed), "{second:?}");
+    assert_eq!(second.pruned.len(), 1);
+    assert_eq!(applier.known.memory.counts(), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
 async fn members_of_groups_that_are_unavailable_are_not_forgotten() {
     let fixture = Fixture::new(&json!({}), |got: &Got| {
         let groups = match got.path.as_str() {

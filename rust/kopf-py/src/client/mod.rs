@@ -92,6 +92,7 @@ impl ApiClient {
             Arc::new(OperatorChildren { caches, reconcilers, pause: operator.and_then(Operator::pause) });
         if let Some(operator) = operator {
             client.known.deleted_owners = Arc::clone(operator.deleted_owners());
+            client.known.deleted_owners.register(&client.known.memory);
         }
         Ok(client)
     }

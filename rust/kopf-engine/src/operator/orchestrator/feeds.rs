@@ -33,7 +33,7 @@ impl Orchestrator {
         finalizers.push(config.settings.persistence.finalizer.clone());
         let pause = Arc::clone(&self.shared.dispatch.pause);
         // A selective watch does not distinguish deleted objects from those that have stopped matching.
-        let deleted_owners = (!is_selective).then(|| Arc::clone(&self.shared.deleted_owners));
+        let deleted_owners = (Arc::clone(&self.shared.deleted_owners), !is_selective);
         let resource = Arc::clone(&handlers.resource);
         ChildrenDeletion::new(self.api.clone(), deleted_owners, resource, finalizers, pause)
     }
