@@ -31,7 +31,7 @@ pub struct DispatchContext {
     pub workers: TaskTracker,
     /// Notified when a worker ends: backpressure is checked again.
     pub freed: Notify,
-    /// Number of workers that only sleep: they do not count for backpressure.
+    /// Number of workers that only sleep, or wait for a permit of their watch: they do not count for the backpressure of all watches.
     sleeping_workers: AtomicUsize,
     /// The activations in progress. Those that have run for long do not count for backpressure either.
     pub activations: RunningActivations,
@@ -94,7 +94,7 @@ impl DispatchContext {
         }
     }
 
-    /// Marks the calling worker as sleeping.
+    /// Marks the calling worker as sleeping, or as waiting for a permit.
     pub fn sleeping(&self) -> SleepingGuard<'_> {
         self.sleeping_workers.fetch_add(1, Ordering::Relaxed);
         self.freed.notify_waiters();

@@ -4,10 +4,12 @@ use futures::future::OptionFuture;
 use tokio::sync::Notify;
 
 use crate::objects::dispatcher::Dispatcher;
+use crate::objects::worker_limit::WorkerLimit;
 use crate::time::duration::seconds;
 
 /// Number of objects with work in progress above which watches are not read. Handlers that have run for some seconds are no reason: they
-/// may wait for an event. So at most so many objects are added in these seconds.
+/// may wait for an event. So at most so many objects are added in these seconds. Objects that wait for a permit of
+/// `settings.queueing.worker_limit` only count for their own watch: the handlers of the others have other permits.
 pub(super) const MAX_WORKING: usize = 5_000;
 /// Number of tasks in the host's queue above which watches are not read: enough to keep Python busy, while further events stay
 /// in the API server's buffers instead of our memory.
@@ -20,7 +22,8 @@ pub(super) fn has_room(dispatcher: &Dispatcher) -> bool {
     let shared = &dispatcher.shared;
     let is_full = || {
         let slots = dispatcher.slots();
-        shared.working() > MAX_WORKING || slots.backlog.is_heavy() || slots.has_many_lookups()
+        let waiting = dispatcher.limit.as_ref().map_or(0, WorkerLimit::waiting);
+        shared.working() + waiting > MAX_WORKING || slots.backlog.is_heavy() || slots.has_many_lookups()
     };
     shared.base.host.backlog() <= MAX_HOST_BACKLOG && !is_full()
 }

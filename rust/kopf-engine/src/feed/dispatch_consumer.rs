@@ -118,6 +118,10 @@ impl Consumer for DispatchConsumer {
         if let Some(indexer) = self.start_indexing() {
             tasks.push(indexer.run().map(Ok).boxed());
         }
+        if self.dispatcher.may_stall() {
+            let dispatcher = Arc::clone(&self.dispatcher);
+            tasks.push(async move { dispatcher.advance_stalled().await }.map(Ok).boxed());
+        }
         if let Some(resolver) = DeselectedLookup::new(stream, &self.dispatcher) {
             let (resource_handlers, registry) =
                 (&self.dispatcher.resource_handlers, &self.dispatcher.shared.base.startup_config.registry);

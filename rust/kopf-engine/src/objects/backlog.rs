@@ -1,7 +1,7 @@
 //! The backlog: initial objects of a watch, which are handled after current changes.
 //!
 //! Only a limited number of listed objects is worked on concurrently. The others wait in their slots, without a task, until one
-//! of those is done. An object that changes meanwhile leaves the backlog and is handled at once. The waiting objects are
+//! of those is done, or until none of them has ended for long: their handlers may never return. An object that changes meanwhile leaves the backlog and is handled at once. The waiting objects are
 //! bounded in bytes, for all watches of an operator together; above that, watches with a non-empty backlog are not read. This
 //! module does no I/O and does not block.
 
@@ -19,6 +19,10 @@ const MOST_BYTES: usize = 256 * 1024 * 1024;
 pub struct Backlog {
     waiting: VecDeque<Arc<str>>,
     running: usize,
+    /// How many of the running ones do not count, since none of them has ended for long.
+    stalled: usize,
+    /// How many have ended so far.
+    ended: u64,
     bytes: usize,
     /// Bytes of the waiting objects of all watches.
     total: Arc<AtomicUsize>,
@@ -27,12 +31,22 @@ pub struct Backlog {
 impl Backlog {
     /// A backlog that shares its limit of bytes with others.
     pub fn sharing(total: Arc<AtomicUsize>) -> Self {
-        Self { waiting: VecDeque::new(), running: 0, bytes: 0, total }
+        Self { waiting: VecDeque::new(), running: 0, stalled: 0, ended: 0, bytes: 0, total }
     }
 
     /// Whether further listed objects have to wait.
     pub fn is_full(&self, window: usize) -> bool {
-        self.running >= window
+        self.running - self.stalled >= window
+    }
+
+    /// How many objects have ended so far.
+    pub fn ends(&self) -> u64 {
+        self.ended
+    }
+
+    /// None of the running objects has ended for long: they do not count any more, so that others start.
+    pub fn discount_running(&mut self) {
+        self.stalled = self.running;
     }
 
     /// Whether the watch is not to be read. A watch with an empty backlog is never held by the others.
@@ -48,6 +62,8 @@ impl Backlog {
     /// The work on a listed object is done.
     pub fn ended(&mut self) {
         self.running = self.running.saturating_sub(1);
+        self.stalled = self.stalled.min(self.running);
+        self.ended = self.ended.wrapping_add(1);
     }
 
     /// Adds an object, with its size in bytes.
@@ -94,6 +110,21 @@ impl Drop for Backlog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_that_do_not_end_are_discounted() {
+        let mut backlog = Backlog::default();
+        (0..3).for_each(|_| backlog.began());
+        assert!(backlog.is_full(3));
+        backlog.discount_running();
+        assert!(!backlog.is_full(3));
+        (0..3).for_each(|_| backlog.began());
+        assert!(backlog.is_full(3));
+        (0..4).for_each(|_| backlog.ended());
+        assert_eq!((backlog.ends(), backlog.is_full(1)), (4, false));
+        backlog.began();
+        assert!(backlog.is_full(1));
+    }
 
     #[test]
     fn all_watches_share_the_limit() {

@@ -6,4 +6,5 @@ pub mod dispatcher;
 pub mod open_cycle;
 pub mod selector_match;
 pub mod slots;
+pub mod worker_limit;
 pub mod worker_signals;

@@ -54,7 +54,7 @@ pub struct Worker {
 impl Worker {
     /// Runs until there is no work left for the object. A panic is treated as any unexpected error: the object is delayed.
     pub async fn run(self, task: Option<WorkerTask>) {
-        let mut permit = WorkerPermit::new(self.dispatcher.limit.as_deref(), &self.signals);
+        let mut permit = WorkerPermit::new(self.dispatcher.limit.as_ref(), self.shared(), &self.signals);
         permit.acquire().await;
         // While the object was waiting for the permit, a pause may have begun.
         let task = task.filter(|task| !(task.is_dropped_in_pause() && self.is_paused()));

@@ -103,3 +103,25 @@ async fn handlers_that_run_for_long_do_not_block_watches() {
         assert!(timeout(Duration::from_mins(1), ready(&mut handler)).await.is_err(), "{kind}");
     }
 }
+
+/// Other watches have other permits.
+#[tokio::test(start_paused = true)]
+async fn objects_that_wait_for_a_permit_block_only_their_own_watch() {
+    let selector = json!({"group": "example.com", "version": "v1", "plural": "things"});
+    let handler = json!({"id": "fn", "key": 0, "kind": "changing", "reason": "create", "selector": selector});
+    let settings = json!({"queueing": {"worker_limit": 1}});
+    let fixture = Fixture::with_handlers(vec![handler], &settings, |_| (200, None));
+    let registry = &fixture.shared.base.startup_config.registry;
+    let [mut things, mut others] = ["things", "others"].map(|plural| {
+        let resource_handlers = registry.handlers_of(&resource("example.com", plural, true), &|_| true);
+        let (shared, pool) = (Arc::clone(&fixture.shared), &crate::worker::Pool);
+        DispatchConsumer::new(Dispatcher::new(shared, pool, Arc::new(resource_handlers), None))
+    });
+    for number in 0..MAX_WORKING + 2 {
+        let text = format!(r#"{{"metadata":{{"name":"n{number}","uid":"u{number}"}}}}"#);
+        things.event(EventType::Added, &Arc::new(Object::decode(&text).unwrap()));
+    }
+    assert!(timeout(Duration::from_mins(1), ready(&mut things)).await.is_err());
+    assert_eq!(lock(&fixture.host.tasks).len(), 1);
+    assert!(timeout(Duration::from_mins(1), ready(&mut others)).await.is_ok());
+}

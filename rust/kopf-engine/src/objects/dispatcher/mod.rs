@@ -15,7 +15,7 @@ use kopf_core::handler::registry::ResourceHandlers;
 use kopf_core::object::Object;
 use kopf_core::object_worker::{OperatorState, QueuedEvent, WorkerContext};
 use kopf_core::slot::{Action, Admission, Unparked};
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 
 use crate::client::Client;
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
@@ -25,6 +25,7 @@ use crate::object_key::key_of;
 use crate::objects::backlog::WINDOW;
 use crate::objects::selector_match::SelectorMatchTracker;
 use crate::objects::slots::Slots;
+use crate::objects::worker_limit::WorkerLimit;
 use crate::watch::name_of;
 
 mod counting;
@@ -36,6 +37,7 @@ mod effects;
 mod handover;
 mod other_operators;
 mod pool;
+mod stalls;
 mod standby_indexing;
 
 pub use counting::CycleSummary;
@@ -65,7 +67,7 @@ pub struct Dispatcher {
     /// matching them. Selectors that are derived are no reason: a lookup precedes such an event.
     trusts_deletions: bool,
     /// Bounds the workers of this watch, if the settings specify a limit.
-    pub limit: Option<Arc<Semaphore>>,
+    pub limit: Option<WorkerLimit>,
     /// The metrics of the resource.
     pub metrics: Arc<ResourceMetrics>,
     /// The client for patches of the objects, which counts them.
@@ -75,6 +77,8 @@ pub struct Dispatcher {
     gate_guard: Mutex<Option<IndexGateGuard>>,
     /// A task is about to start objects of the backlog.
     is_advancing: AtomicBool,
+    /// Notified when an object is added to the backlog.
+    backlogged: Notify,
     /// The initial indexing is in progress.
     pub(crate) is_filling: AtomicBool,
     /// The dispatcher that continues with the objects, in another version of their resource.
@@ -90,13 +94,7 @@ impl Dispatcher {
         namespace: Option<&str>,
     ) -> Arc<Self> {
         let name = name_of(&resource_handlers.resource, namespace);
-        let limit = shared
-            .base
-            .startup_config
-            .settings
-            .queueing
-            .worker_limit
-            .map(|limit| Arc::new(Semaphore::new(limit.max(1))));
+        let limit = shared.base.startup_config.settings.queueing.worker_limit.map(WorkerLimit::new);
         let registry = &shared.base.startup_config.registry;
         // Without cycles, no consumer of the watch takes the guard.
         let is_awaited = resource_handlers.has_cycles() && registry.is_awaited(&resource_handlers);
@@ -126,6 +124,7 @@ impl Dispatcher {
             slots,
             gate_guard,
             is_advancing: AtomicBool::new(false),
+            backlogged: Notify::new(),
             is_filling: AtomicBool::new(false),
             successor: OnceLock::new(),
         });
@@ -247,7 +246,10 @@ impl Dispatcher {
                     effects.push(Effect::Log(cycles::record_of(&line, None)));
                 }
             }
-            Action::Park(bytes) => slots.backlog.push(Arc::clone(key), bytes),
+            Action::Park(bytes) => {
+                slots.backlog.push(Arc::clone(key), bytes);
+                self.backlogged.notify_one();
+            }
             Action::Unpark(unparked) => self.start_unparked(slots, key, *unparked, effects),
             Action::Index => effects.push(Effect::Index(Arc::clone(key))),
             Action::Remove => {
