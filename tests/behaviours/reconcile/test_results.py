@@ -268,3 +268,42 @@ def test_1_9_the_condition_is_false_after_a_call_that_exceeds_its_timeout(run, m
     assert conditions_of(succeeded)["Reconciled"]["status"] == "True"
     cluster.patch("widgets", "one", {"spec": {"size": 2}})
     cluster.wait_for("widgets", "one", lambda body: conditions_of(body)["Reconciled"]["status"] == "False")
+
+
+SHOPS = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: shops.behaviours.example.com}
+spec:
+  group: behaviours.example.com
+  scope: Namespaced
+  names: {plural: shops, singular: shop, kind: Shop, listKind: ShopList}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema: {openAPIV3Schema: {type: object, properties: {status: {type: object}}}}
+"""
+
+PRUNED = """
+import kopf
+
+@kopf.on.reconcile("shops", condition="Reconciled")
+def sync(name, memo, **_):
+    memo.calls.append(("sync", name))
+"""
+
+
+def test_1_9_a_schema_without_conditions_is_logged_once_and_nothing_fails(run, cluster, caplog):
+    cluster.apply(SHOPS)
+    running = run(source=PRUNED)
+    for name in ("one", "two"):
+        shop = {"apiVersion": "behaviours.example.com/v1", "kind": "Shop", "metadata": {"name": name}}
+        cluster.create(shop)
+    running.until("sync", 2)
+    running.settle()
+    lines = [it.getMessage() for it in caplog.records if "status.conditions" in it.getMessage()]
+    assert len(lines) == 1
+    assert "The API server does not store status.conditions of shops.behaviours.example.com: " in lines[0]
+    assert len(running.of("sync")) == 2

@@ -20,6 +20,7 @@ mod measured;
 mod metrics;
 mod own_writes;
 mod primaries;
+mod pruned_conditions;
 mod readiness;
 mod related;
 mod relation;
@@ -52,6 +53,7 @@ use crate::watch_health::WatchHealth;
 pub use consumer::ReconcileConsumer;
 use effects::Effects;
 pub use own_writes::CallWrites;
+use pruned_conditions::PrunedConditions;
 pub use readiness::RequiredStream;
 use state::State;
 
@@ -67,6 +69,8 @@ pub struct Reconcilers {
     ended: Notify,
     /// The tasks that write patches and edit finalizers.
     writers: TaskTracker,
+    /// The kinds whose conditions the API server does not store.
+    pruned_conditions: PrunedConditions,
     /// Cancelled at the end of the grace period: patches that are not written yet are lost.
     giving_up: CancellationToken,
     /// The runtime: results arrive in threads of the host.
@@ -85,6 +89,7 @@ impl Reconcilers {
             wake: Notify::new(),
             ended: Notify::new(),
             writers: TaskTracker::new(),
+            pruned_conditions: PrunedConditions::default(),
             giving_up: CancellationToken::new(),
             runtime: Handle::current(),
         }))

@@ -78,6 +78,11 @@ impl Reconcilers {
         written: &WriteOutcome,
     ) {
         let result = result_of(patch.result, written);
+        if let (Some(conditions), Some(latest), None) = (&patch.conditions, &written.latest, &written.failure)
+            && let Some(text) = self.pruned_conditions.warning(&patch.resource, conditions, latest)
+        {
+            self.base.host.log(LogRecord::local(Level::Warning, &patch.object, text));
+        }
         let cycles = self.with_state(|state, now, effects| {
             let reconciler = &state.reconcilers[patch.reconciler];
             // The loss of the lease is logged.
