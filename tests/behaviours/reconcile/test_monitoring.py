@@ -161,6 +161,7 @@ def test_1_13_metrics_of_reconcilers(serve, make, endpoint):
         'kopf_reconcile_duration_seconds_count{handler="ready"} 2',
         'kopf_reconcile_queue{handler="ready",priority="scheduled"} 1',
         'kopf_reconcile_running{handler="ready"} 0',
+        'kopf_reconcile_longest_seconds{handler="ready"} 0',
         'kopf_reconcile_oldest_seconds{handler="ready"} 0',
         'kopf_reconcile_failing{handler="ready"} 1',
     ):
@@ -174,5 +175,13 @@ def test_a_call_that_hangs_fails_the_check_of_the_handlers(serve, make, endpoint
     serve()
     make("a", spec={"hangs": True})
     until(lambda: "[-]handlers failed: " in fetch(f"{endpoint}/livez")[1])
+
+    def ages():
+        lines = fetch(f"{endpoint}/metrics")[1].splitlines()
+        found = [line for line in lines if line.startswith("kopf_reconcile_longest_seconds{")]
+        return [float(line.split()[-1]) for line in found]
+
+    assert max(ages()) > 0
     released.set()
     until(lambda: fetch(f"{endpoint}/livez") == (200, "ok"))
+    until(lambda: max(ages()) == 0)

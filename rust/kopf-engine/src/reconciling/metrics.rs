@@ -7,7 +7,7 @@ use kopf_core::time::Timestamp;
 
 use super::Reconcilers;
 use super::measured::{BUCKETS, Measured};
-use super::state::Reconciler;
+use super::state::{Reconciler, State};
 use crate::metrics_text::{add_family, add_sample};
 
 /// The priorities by their names in the metrics.
@@ -20,6 +20,7 @@ impl Reconcilers {
         let now = self.base.clock.now();
         let state = self.state();
         let mut text = String::new();
+        let longest = longest_runs(&state, now);
         let mut family =
             |name: &str, kind: &str, help: &str, add: &dyn Fn(&mut String, &Reconciler, &str)| {
                 add_family(&mut text, name, kind, help);
@@ -48,6 +49,11 @@ impl Reconcilers {
         let name = "kopf_reconcile_running";
         family(name, "gauge", "How many reconciliations are running.", &|text, it, id| {
             add_sample(text, name, &[("handler", id)], it.queue.running());
+        });
+        let name = "kopf_reconcile_longest_seconds";
+        family(name, "gauge", "The age of the oldest of these reconciliations.", &|text, it, id| {
+            let seconds = longest.get(&it.handler).copied().unwrap_or_default();
+            add_sample(text, name, &[("handler", id)], seconds);
         });
         let name = "kopf_reconcile_oldest_seconds";
         let help = "For how many seconds the first object of the queue has been due.";
@@ -83,6 +89,17 @@ fn add_histogram(text: &mut String, name: &str, id: &str, measured: &Measured) {
     }
     add_sample(text, &format!("{name}_sum"), &[("handler", id)], measured.seconds);
     add_sample(text, &format!("{name}_count"), &[("handler", id)], total);
+}
+
+/// The age of the oldest running reconciliation in seconds, by the position of the handler.
+fn longest_runs(state: &State, now: Timestamp) -> BTreeMap<usize, f64> {
+    let mut longest = BTreeMap::new();
+    for run in state.runs.values() {
+        let Some(reconciler) = state.reconcilers.get(run.reconciler) else { continue };
+        let seconds: &mut f64 = longest.entry(reconciler.handler).or_default();
+        *seconds = seconds.max(now.seconds_since(run.started));
+    }
+    longest
 }
 
 fn oldest(reconciler: &Reconciler, now: Timestamp) -> f64 {
