@@ -27,9 +27,9 @@ from kopf._cli.inspected_kinds import (
     select_kinds,
 )
 from kopf._cli.leases import Holder, find_lease
-from kopf._cli.output import print_text
+from kopf._cli.output import print_parts
 from kopf._cli.peering_records import LivePeer
-from kopf._cli.tables import WIDTH, count_words, format_age, format_table, parse_time
+from kopf._cli.tables import WIDTH, count_words, format_age, parse_time, table_lines
 from kopf._objects.apierrors import ApiError, Forbidden, Invalid, NotFound
 from kopf._objects.bodies import Body
 
@@ -89,8 +89,7 @@ class Row:
 
     kind: InspectedKind
     name: str
-    namespace: str | None
-    state: str
+    is_namespaced: bool
     text: str
     """The object in the output of `-o json`; empty if it is not needed."""
     cells: Sequence[str]
@@ -135,7 +134,7 @@ def run(paths: Collection[str], modules: Collection[str], options: Options) -> i
 def _run(session: Session, options: Options, stdout: Any) -> int:
     kinds = select_kinds(session, options.kinds)
     report = _inspect(session, kinds, options)
-    _print(format_report(report, options), stdout)
+    print_parts(format_report(report, options), stdout)
     if options.watch:
         _watch(session, kinds, report, options, stdout)
     failed = any(count and state in options.fail_on for (_, state), count in report.counts.items())
@@ -168,48 +167,64 @@ def _watch(
         if report.to_compare() != before.to_compare():
             if options.output in ("table", "wide"):
                 click.echo(CLEAR if stdout.isatty() else "", file=stdout, nl=not stdout.isatty())
-            _print(format_report(report, options), stdout)
-
-
-def _print(text: str, stdout: Any) -> None:
-    if text:
-        print_text(text, stdout)
+            print_parts(format_report(report, options), stdout)
 
 
 def _inspect(session: Session, kinds: Sequence[InspectedKind], options: Options) -> Report:
     rows: list[Row] = []
     counts: collections.Counter[tuple[Any, str]] = collections.Counter()
+    # Most texts are those of other objects, too: each is in memory once.
+    texts: dict[str, str] = {}
     now = session.now()
     for kind in kinds:
         for page in list_pages(session, kind, options.namespaces):
             for body, found in zip(page, inspect_page(session, kind, page, now), strict=True):
                 counts[kind.resource, found["state"]] += 1
                 if not options.only_problems or found["state"] in PROBLEMS:
-                    rows.append(_make_row(kind, body, found, options, now))
+                    rows.append(_make_row(kind, body, found, options, now, texts))
     peers = peering_records.find_live(session, options.namespaces, now)
     return Report(now, kinds, rows, dict(counts), peers, find_lease(session, now / 1e6))
 
 
-def _make_row(kind: InspectedKind, body: Body, found: dict[str, Any], options: Options, now: int) -> Row:
+def _make_row(
+    kind: InspectedKind,
+    body: Body,
+    found: dict[str, Any],
+    options: Options,
+    now: int,
+    texts: dict[str, str],
+) -> Row:
     name, namespace = body.metadata.name or "", body.metadata.namespace
-    text, cells = "", []
+    text: str = ""
+    cells: tuple[str, ...] = ()
     if options.output == "json" or options.watch:
         text = json.dumps({**identity(kind.resource, name, namespace), **found})
     if options.output in ("table", "wide"):
-        cells = [namespace or "", name, *_cells(found, now)]
-    return Row(kind, name, namespace, found["state"], text, cells)
+        others = (texts.setdefault(cell, cell) for cell in _cells(found, now))
+        cells = (texts.setdefault(namespace or "", namespace or ""), name, *others)
+    return Row(kind, name, bool(namespace), text, cells)
 
 
-def format_report(report: Report, options: Options) -> str:
-    """The text of the whole output."""
+def format_report(report: Report, options: Options) -> Iterator[str]:
+    """The parts of the output, with the ends of lines."""
     if options.output == "json":
-        gap = " " if options.watch else "\n"
-        objects = f",{gap}".join(row.text for row in report.rows)
-        rest = json.dumps(_summarize(report)).removeprefix("{")
-        return f'{{"version": 1, "objects": [{gap}{objects}{gap}],{gap}{rest}'
+        yield from _format_json(report, gap=" " if options.watch else "\n")
+        return
+    lines: Iterator[str]
     if options.output == "name":
-        return "\n".join(f"{qualified_name(row.kind.resource)}/{row.name}" for row in report.rows)
-    return "\n".join(_format_lines(report, is_wide=options.output == "wide"))
+        lines = (f"{qualified_name(row.kind.resource)}/{row.name}" for row in report.rows)
+    else:
+        lines = _format_lines(report, is_wide=options.output == "wide")
+    for line in lines:
+        yield f"{line}\n"
+
+
+def _format_json(report: Report, *, gap: str) -> Iterator[str]:
+    yield f'{{"version": 1, "objects": [{gap}'
+    for number, row in enumerate(report.rows):
+        yield f",{gap}{row.text}" if number else row.text
+    rest = json.dumps(_summarize(report)).removeprefix("{")
+    yield f"{gap}],{gap}{rest}\n"
 
 
 def _summarize(report: Report) -> dict[str, Any]:
@@ -235,7 +250,7 @@ def _counts_of(report: Report, kind: InspectedKind) -> dict[str, int]:
 def _format_lines(report: Report, *, is_wide: bool) -> Iterator[str]:
     if report.rows:
         header, rows = _columns(report, is_wide=is_wide)
-        yield from format_table(header, rows, width=None if is_wide else WIDTH)
+        yield from table_lines(header, rows, width=None if is_wide else WIDTH)
     for kind in report.kinds:
         counts = _counts_of(report, kind)
         total, plural = sum(counts.values()), kind.resource.plural
@@ -251,7 +266,7 @@ def _format_lines(report: Report, *, is_wide: bool) -> Iterator[str]:
 
 def _columns(report: Report, *, is_wide: bool) -> tuple[list[str], list[list[str]]]:
     hidden = set() if is_wide else {"FINALIZERS"}
-    if not any(row.namespace for row in report.rows):
+    if not any(row.is_namespaced for row in report.rows):
         hidden.add("NAMESPACE")
     many = len(report.kinds) > 1
     table = []

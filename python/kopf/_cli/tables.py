@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 WIDTH = 100
 GAP = "  "
@@ -20,11 +20,25 @@ def format_table(
 
     Too long texts are cut, and end with `…`. Without a width, nothing is cut.
     """
-    cleaned = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(len(row[index]) for row in [header, *cleaned]) for index in range(len(header))]
+    return list(table_lines(header, rows, width=width))
+
+
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int | None = WIDTH
+) -> Iterator[str]:
+    """The same line by line: nothing is kept of the rows, of which there can be many."""
+    widths = [len(cell) for cell in header]
+    for row in rows:
+        widths = [max(known, len(_clean(cell))) for known, cell in zip(widths, row, strict=True)]
     if width is not None:
         _shrink(widths, width - len(GAP) * (len(widths) - 1))
-    return [_line(row, widths) for row in [header, *cleaned]]
+    yield _line(header, widths)
+    for row in rows:
+        yield _line([_clean(cell) for cell in row], widths)
+
+
+def _clean(cell: str) -> str:
+    return " ".join(cell.split())
 
 
 def _shrink(widths: list[int], available: int) -> None:
