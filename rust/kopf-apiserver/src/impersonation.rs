@@ -45,8 +45,9 @@ pub(crate) fn impersonate(
     for attributes in [named].into_iter().chain(requested.attributes()) {
         authz::check(cluster, &user, &attributes)?;
     }
-    let groups = effective_groups(requested.groups, name, account);
-    Ok(Arc::new(User { name: name.to_owned(), groups }))
+    let Requested { groups, uid, extra } = requested;
+    let groups = effective_groups(groups, name, account);
+    Ok(Arc::new(User { name: name.to_owned(), uid, groups, extra }))
 }
 
 impl Requested {

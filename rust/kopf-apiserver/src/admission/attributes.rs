@@ -136,12 +136,11 @@ impl Attributes<'_> {
         };
         let resource =
             |it: &Resource| json!({"group": it.group, "version": it.version, "resource": it.plural});
-        let user = self.user;
         let mut request = json!({
             "kind": kind(matched), "resource": resource(matched),
             "requestKind": kind(self.resource), "requestResource": resource(self.resource),
             "operation": self.operation.name(),
-            "userInfo": {"username": user.name, "uid": user.name, "groups": user.groups},
+            "userInfo": self.user.info(),
             "dryRun": self.dry_run,
             "options": {"kind": self.operation.options_kind(), "apiVersion": "meta.k8s.io/v1"},
         });

@@ -56,6 +56,7 @@ fn authorizer(request: &Attributes<'_>) -> Authorizer {
         let account = User {
             name: check.service_account.clone(),
             groups: authz::service_account_groups(&check.service_account).unwrap_or_default(),
+            ..User::default()
         };
         let user = if check.service_account.is_empty() { &requester } else { &account };
         let is_trusted = !cluster.options.authorization && check.service_account.is_empty();

@@ -16,10 +16,6 @@ pub(crate) fn is_review(resource: &Resource) -> bool {
     matches!(resource.group.as_str(), "authentication.k8s.io" | "authorization.k8s.io")
 }
 
-fn user_info(user: &User) -> Value {
-    json!({"username": user.name, "uid": user.name, "groups": user.groups})
-}
-
 pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
     let (mut value, _) = body::read(call)?;
     body::check_type(call, &mut value)?;
@@ -32,12 +28,12 @@ pub(crate) fn create(call: &Call<'_>) -> Result<Response, Status> {
     match call.resource.kind.as_str() {
         "SelfSubjectReview" => {
             value["metadata"]["creationTimestamp"] = formats::now().into();
-            value["status"] = json!({"userInfo": user_info(user)});
+            value["status"] = json!({"userInfo": user.info()});
         }
         "TokenReview" => {
             let token = text(&value, "/spec/token").to_owned();
             value["status"] = match call.cluster.authenticate(&token) {
-                Some(user) => json!({"authenticated": true, "user": user_info(&user)}),
+                Some(user) => json!({"authenticated": true, "user": user.info()}),
                 None => json!({"user": {}, "error": "[invalid bearer token]"}),
             };
         }
@@ -75,6 +71,7 @@ fn named_user(value: &Value) -> User {
     User {
         name: text(value, "/spec/user").to_owned(),
         groups: crate::base::json::strings(value.pointer("/spec/groups")),
+        ..User::default()
     }
 }
 
@@ -102,9 +99,9 @@ const LONGEST: i64 = 1 << 32;
 /// Issues a random token for a service account. It does not expire.
 pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
     let name = call.name.as_deref().unwrap_or_default();
-    if call.cluster.get(&call.resource, &call.namespace, name).is_none() {
+    let Some(account) = call.cluster.get(&call.resource, &call.namespace, name) else {
         return Err(Status::not_found(call.resource.group_resource(), name));
-    }
+    };
     let (mut value, _) = body::read(call)?;
     let given_name = text(&value, "/metadata/name");
     let invalid =
@@ -131,7 +128,7 @@ pub(crate) fn token(call: &Call<'_>) -> Result<Response, Status> {
     let expiration = crate::base::clock::now()
         .saturating_add(jiff::SignedDuration::from_secs(seconds))
         .unwrap_or(jiff::Timestamp::MAX);
-    let token = call.cluster.issue_token(&call.namespace, name);
+    let token = call.cluster.issue_token(&call.namespace, name, &account.uid);
     value["kind"] = "TokenRequest".into();
     value["apiVersion"] = "authentication.k8s.io/v1".into();
     value["metadata"] = json!({"name": name, "namespace": call.namespace, "uid": random::uid(),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use serde_json::{Value, json};
 
 use crate::base::options::ServerOptions;
-use crate::base::random::random_token;
+use crate::base::random::{self, random_token};
 use crate::base::tasks::Tasks;
 use crate::base::user::User;
 use crate::cluster::work_queue::{WorkItem, WorkQueue};
@@ -28,6 +28,9 @@ use crate::testkit::request_log::RequestLog;
 
 /// Maximum size of an object in bytes, as in etcd.
 pub(crate) const OBJECT_LIMIT: usize = 1_572_864;
+
+/// The attribute of users that identifies their credentials.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// State of one server.
 pub(crate) struct Cluster {
@@ -104,13 +107,15 @@ impl Cluster {
         let configured = self.users.iter().find(|(t, _)| t == token).map(|(_, user)| user.clone());
         configured.or_else(|| self.issued.lock().unwrap_or_else(PoisonError::into_inner).get(token).cloned())
     }
-    /// Issues a token for a service account.
-    pub(crate) fn issue_token(&self, namespace: &str, name: &str) -> String {
+    /// Issues a token for a service account with this uid.
+    pub(crate) fn issue_token(&self, namespace: &str, name: &str, uid: &str) -> String {
         let token = random_token();
         let prefix = "system:serviceaccounts";
         let user = User {
             name: format!("system:serviceaccount:{namespace}:{name}"),
+            uid: uid.to_owned(),
             groups: vec![prefix.to_owned(), format!("{prefix}:{namespace}"), "system:authenticated".into()],
+            extra: [(CREDENTIAL_ID.to_owned(), vec![format!("JTI={}", random::uid())])].into(),
         };
         self.issued.lock().unwrap_or_else(PoisonError::into_inner).insert(token.clone(), Arc::new(user));
         token

@@ -98,6 +98,7 @@ fn user() -> User {
     User {
         name: "system:serviceaccount:kube-system:generic-garbage-collector".to_owned(),
         groups: groups.map(str::to_owned).to_vec(),
+        ..User::default()
     }
 }
 

@@ -109,7 +109,12 @@ fn read_request(data: &[u8]) -> Option<Request> {
         headers,
         body: Bytes::copy_from_slice(rest.get(2..).unwrap_or_default()),
         duplicate_keys: Vec::new(),
-        user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
+        user: Arc::new(User {
+            name: "admin".into(),
+            uid: "admin".into(),
+            groups: vec!["system:masters".into()],
+            ..User::default()
+        }),
     })
 }
 

@@ -64,7 +64,8 @@ pub async fn start(mut options: ServerOptions) -> Result<Server, ServerError> {
     };
     let token = options.token.clone().unwrap_or_else(random_token);
     let groups = vec!["system:masters".to_owned(), "system:authenticated".to_owned()];
-    options.users.push((token.clone(), User { name: "admin".into(), groups }));
+    let admin = User { name: "admin".into(), uid: "admin".into(), groups, ..User::default() };
+    options.users.push((token.clone(), admin));
     let cluster = Cluster::new(options);
     cluster.tasks.spawn(controllers::run(cluster.clone()));
     cluster.tasks.spawn(accept(listener, Listening::new(address), acceptor, cluster.clone()));

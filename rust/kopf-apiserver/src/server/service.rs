@@ -286,7 +286,12 @@ pub(crate) async fn handle(
         headers,
         body: body.map(|b| Bytes::from(b.to_string())).unwrap_or_default(),
         duplicate_keys: Vec::new(),
-        user: Arc::new(User { name: "admin".into(), groups: vec!["system:masters".into()] }),
+        user: Arc::new(User {
+            name: "admin".into(),
+            uid: "admin".into(),
+            groups: vec!["system:masters".into()],
+            ..User::default()
+        }),
     };
     let route = route::parse(&request.path);
     api::handle(cluster, &request, route).await

@@ -10,7 +10,7 @@ use crate::support::client::{Answer, Client};
 
 /// A server, and a user with this rule in the default namespace.
 async fn with_rule(rule: &Value) -> Server {
-    let user = User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
+    let user = User { name: "jane".into(), groups: vec!["system:authenticated".into()], ..User::default() };
     let options = ServerOptions {
         tls: false,
         authorization: true,
@@ -114,6 +114,8 @@ async fn service_accounts_are_impersonated_by_a_role_in_their_namespace() {
     assert_eq!(user["username"], robot.1);
     let groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"];
     assert_eq!(user["groups"], json!(groups));
+    // Only those that the headers name.
+    assert_eq!((&user["uid"], &user["extra"]), (&Value::Null, &Value::Null));
     for (name, expected) in [
         (
             "system:serviceaccount:kube-system:robot",
@@ -180,7 +182,26 @@ async fn each_detail_of_an_impersonated_user_needs_a_permission() {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "role"}});
     server.create(&format!("{rbac}/clusterrolebindings"), &binding).await.expect("created");
     let extra = ("impersonate-extra-scopes", "all");
-    assert_eq!(review(&server, &[robot, ("impersonate-uid", "1"), extra]).await.0, 201);
+    let (code, text, user) = review(&server, &[robot, ("impersonate-uid", "1"), extra]).await;
+    assert_eq!(code, 201, "{text}");
+    assert_eq!((&user["uid"], &user["extra"]), (&json!("1"), &json!({"scopes": ["all"]})));
     assert_eq!(review(&server, &[robot, ("impersonate-uid", "2"), extra]).await.0, 403);
     assert_eq!(review(&server, &[robot, ("impersonate-extra-other", "all")]).await.0, 403);
+}
+
+#[tokio::test]
+async fn the_token_of_a_service_account_has_its_uid_and_an_id() {
+    let server = with_rule(&json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]})).await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = server.create(accounts, &json!({"metadata": {"name": "robot"}})).await.expect("created");
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let path = format!("{accounts}/robot/token");
+    let issued = server.call("POST", &path, Some(&request)).await.expect("a token");
+    let bearer = format!("Bearer {}", issued["status"]["token"].as_str().expect("a token"));
+    let (code, text, user) = review(&server, &[("authorization", &bearer)]).await;
+    assert_eq!(code, 201, "{text}");
+    assert_eq!(user["username"], "system:serviceaccount:default:robot");
+    assert_eq!(user["uid"], account["metadata"]["uid"]);
+    let id = &user["extra"]["authentication.kubernetes.io/credential-id"];
+    assert!(id[0].as_str().is_some_and(|id| id.starts_with("JTI=")), "{user}");
 }

@@ -467,7 +467,11 @@ async fn the_server_listens_on_loopback_only() {
 
 #[tokio::test]
 async fn requests_are_authenticated_and_impersonation_is_authorized() {
-    let jane = kopf_apiserver::User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
+    let jane = kopf_apiserver::User {
+        name: "jane".into(),
+        groups: vec!["system:authenticated".into()],
+        ..Default::default()
+    };
     let options = ServerOptions {
         tls: false,
         authorization: true,

@@ -322,7 +322,11 @@ async fn a_job_completes() {
 
 #[tokio::test]
 async fn rbac_is_enforced_if_authorization_is_on() {
-    let user = kopf_apiserver::User { name: "jane".into(), groups: vec!["system:authenticated".into()] };
+    let user = kopf_apiserver::User {
+        name: "jane".into(),
+        groups: vec!["system:authenticated".into()],
+        ..Default::default()
+    };
     let options = ServerOptions {
         tls: false,
         authorization: true,
