@@ -16,6 +16,8 @@ pub struct Page {
     pub items: Vec<Object>,
     /// The objects that cannot be decoded.
     pub rejected: Vec<RejectedObject>,
+    /// The length of the response in bytes.
+    pub size: usize,
 }
 
 /// Decodes one page of a list. Items get the `kind` and `apiVersion` that the list specifies.
@@ -27,7 +29,7 @@ pub fn decode_page(json: &[u8]) -> Result<Page, DecodeError> {
     let text = &*readable.json;
     let mut cursor = Cursor::new(text);
     let (mut kind, mut api_version) = (None, None);
-    let mut page = Page::default();
+    let mut page = Page { size: json.len(), ..Page::default() };
     let mut has_items = false;
     let mut items = Vec::new();
     let read = cursor.members(|cursor, key| {

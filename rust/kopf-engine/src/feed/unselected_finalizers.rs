@@ -49,7 +49,7 @@ impl DeselectedLookup<'_> {
             for object in page.items.iter().filter(|object| object.has_finalizer(finalizer)) {
                 self.look_up_unselected(object);
             }
-            if listing.on_page(page.continue_token) {
+            if listing.on_page(page.size, page.continue_token) {
                 return Ok(());
             }
         }

@@ -54,7 +54,7 @@ impl Stream {
                 self.reject(rejected, false, cursor, consumer);
             }
             make_way(consumer).await;
-            if listing.on_page(page.continue_token) {
+            if listing.on_page(page.size, page.continue_token) {
                 self.health.on_data(&self.what());
                 self.activity.metrics().inspect(|metrics| metrics.on_list(begun.elapsed().as_secs_f64()));
                 self.end_listing(cursor, consumer);
