@@ -1,8 +1,8 @@
 """The dependency rules of the architecture, and a negative test for each check.
 
-Crates depend only on the crates in the table; only one crate depends on PyO3; three Python modules
-import the extension; Python packages import only from the layers below. Every check first asserts how many files it
-has read, since a check of no files always passes.
+Crates depend only on the crates in the table; only one crate depends on PyO3; three Python modules import
+the extension; Python packages import only from the layers below. Every check first asserts how many files
+it has read, since a check of no files always passes.
 """
 
 import ast

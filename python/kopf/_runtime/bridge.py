@@ -1,7 +1,7 @@
 """Batches of host tasks from the engine, and of their completions to the engine.
 
-Only this module imports the compiled one, apart from `kopf._objects.rules` and the bindings of the testing kit
-(`kopf._testing.bindings`); other modules import its names from here.
+Only this module imports the compiled one, apart from `kopf._objects.rules` and the bindings of the testing
+kit (`kopf._testing.bindings`); other modules import its names from here.
 """
 
 from __future__ import annotations

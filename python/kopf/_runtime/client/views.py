@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from kopf._runtime.bridge import CallFailure, ApiClient, UserStream
+from kopf._runtime.bridge import ApiClient, CallFailure, UserStream
 from kopf._runtime.client.failures import to_exception
 from kopf._runtime.client.options import Validation, View
 
