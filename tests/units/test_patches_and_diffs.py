@@ -75,6 +75,22 @@ def test_operations_need_a_body():
         kopf.Patch({"spec": {"a": 1}}).as_json_patch({"spec": None})
 
 
+@pytest.mark.parametrize(
+    ("patch", "body", "operations"),
+    [
+        ({"a": 2**64}, {}, [{"op": "add", "path": "/a", "value": 2**64}]),
+        ({"a": 2**70 + 1}, {"a": 1}, [{"op": "replace", "path": "/a", "value": 2**70 + 1}]),
+        ({"a": -(2**64)}, {"a": {"b": 1}}, [{"op": "replace", "path": "/a", "value": -(2**64)}]),
+        ({"a/b~": {"c": [2**64]}}, {}, [{"op": "add", "path": "/a~1b~0", "value": {"c": [2**64]}}]),
+        ({"a": [1, [5, 2**64]]}, {"a": [1, [5, 6]]}, [{"op": "replace", "path": "/a/1/1", "value": 2**64}]),
+        ({"a": [1, 2**64, 3]}, {"a": [1, 3]}, [{"op": "add", "path": "/a/1", "value": 2**64}]),
+    ],
+)
+def test_integers_of_operations_are_exact(patch, body, operations):
+    found = kopf.Patch(patch).as_json_patch(body)
+    assert repr(found) == repr(operations)
+
+
 def test_operations_are_only_for_json():
     with pytest.raises(TypeError, match=r"set is not JSON serializable \(at spec.a\)"):
         kopf.Patch({"spec": {"a": {1}}}).as_json_patch({})

@@ -135,8 +135,9 @@ class Patch(dict[str, Any]):
     def as_json_patch(self, body: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Express the patch as RFC 6902 operations on the body: the given one or the one of the patch.
 
-        Changes that change nothing vanish. Without any body, a non-empty patch raises `ValueError`; so do
-        values that are not JSON, or they raise `TypeError`.
+        Changes that change nothing vanish. Integers are exact, but one beyond 64 bits does not change another
+        one that is the same float, and so the same for the API server. Without any body, a non-empty patch
+        raises `ValueError`; so do values that are not JSON, or they raise `TypeError`.
 
         Args:
             body: The object; by default, that of the patch.

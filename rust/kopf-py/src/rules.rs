@@ -6,14 +6,16 @@ use std::sync::Arc;
 use kopf_core::json::json_patch::operations;
 use kopf_core::json::value::Value;
 use kopf_core::resource::{self, Resource, Selector};
+use pyo3::exceptions::PyLookupError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList, PyTuple};
 use pythonize::depythonize;
 
 use crate::convert::{python_to_value, value_to_python};
 use crate::errors::declaration;
 
-/// The operations (RFC 6902) that turn one document into another.
+/// The operations (RFC 6902) that turn one document into another. Their values are those of the new document, so that integers are
+/// exact; but two integers beyond 64 bits are equal if they are the same float, as for the API server.
 ///
 /// # Errors
 /// A `TypeError` or `ValueError` if a document is not JSON.
@@ -21,9 +23,38 @@ use crate::errors::declaration;
 pub(crate) fn json_patch<'py>(
     old: &Bound<'py, PyAny>,
     new: &Bound<'py, PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
+) -> PyResult<Bound<'py, PyList>> {
     let found = operations(&python_to_value(old)?, &python_to_value(new)?);
-    value_to_python(old.py(), &Value::Array(found))
+    let result = PyList::empty(old.py());
+    for operation in &found {
+        let converted = value_to_python(old.py(), operation)?;
+        if operation.get("value").is_some()
+            && let Some(path) = operation.get("path").and_then(Value::as_str)
+            && let Some(exact) = value_at(new, path)?
+        {
+            converted.set_item("value", exact)?;
+        }
+        result.append(converted)?;
+    }
+    Ok(result)
+}
+
+/// The value at a JSON pointer; `None` if the keys of its mappings are not strings.
+fn value_at<'py>(document: &Bound<'py, PyAny>, pointer: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let mut value = document.clone();
+    for part in pointer.split('/').skip(1) {
+        let is_list = value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>();
+        let item = match part.parse::<usize>() {
+            Ok(index) if is_list => value.get_item(index),
+            _ => value.get_item(part.replace("~1", "/").replace("~0", "~")),
+        };
+        match item {
+            Ok(item) => value = item,
+            Err(error) if error.is_instance_of::<PyLookupError>(value.py()) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(value))
 }
 
 /// The positions of the resources that the selector selects, apart from its function.
