@@ -111,12 +111,27 @@ class LiveIndex(Index[K, V]):
                 del self._stores[key]
 
 
+class RunningIndexing:
+    """A running indexing of one object; `ids` are the indices that it may still change."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, ids: set[str]) -> None:
+        super().__init__()
+        self.ids = ids
+
+
 class Indexers(dict[str, LiveIndex[Any, Any]]):
-    """All indices of an operator by the ids of their handlers. The indices are always there, maybe empty."""
+    """All indices of an operator by the ids of their handlers. The indices are always there, maybe empty.
+
+    Several indexings of one object can run at once: of its states before and after the watch of another
+    version of its resource has begun. The values of the latest one stay.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.indices: Mapping[str, Index[Any, Any]] = self
+        self._running: dict[Hashable, list[RunningIndexing]] = {}
 
     def ensure(self, ids: Collection[str]) -> None:
         """Create the absent indices, so that they are in the arguments of handlers from the beginning."""
@@ -127,8 +142,35 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
         """Add caches, which are arguments of handlers like indices."""
         self.update(caches)
 
+    def begin_indexing(self, origin: Hashable, ids: set[str]) -> RunningIndexing:
+        """Begin an indexing of an object in these indices; `end_indexing` must follow."""
+        running = RunningIndexing(ids)
+        self._running.setdefault(origin, []).append(running)
+        return running
+
+    def supersede_older(self, origin: Hashable, running: RunningIndexing) -> set[str]:
+        """Get the indices that the indexing may change; those that have begun before it may not any more."""
+        for older in self._running[origin]:
+            if older is running:
+                break
+            older.ids -= running.ids
+        return running.ids
+
+    def end_indexing(self, origin: Hashable, running: RunningIndexing) -> None:
+        """End an indexing, whether or not it has changed the indices."""
+        all_of_object = self._running[origin]
+        all_of_object.remove(running)
+        if not all_of_object:
+            del self._running[origin]
+
+    def is_running(self) -> bool:
+        """Whether an indexing is running."""
+        return bool(self._running)
+
     def discard(self, origin: Hashable) -> None:
-        """Drop all the values of an object: it is no more."""
+        """Drop all the values of an object, those of its running indexings included: it is no more."""
+        for running in self._running.get(origin, ()):
+            running.ids = set()
         for index in self.values():
             if isinstance(index, LiveIndex):
                 index._discard(origin)

@@ -66,14 +66,28 @@ class CommandExecutor:
         self, command: bridge.CallIndexers, activation: Activation, cycle: CycleContext, results: Results
     ) -> dict[int, Any]:
         """Call the index functions; the outcomes by the positions of the calls."""
+        ids = {self._handlers[index].id for index in command.excluded}
+        ids.update(self._prepared_handlers[call.handler].handler.id for call in command.calls)
+        running = self._indexers.begin_indexing(cycle.uid, ids)
+        try:
+            replies, calls = await self._call_index_functions(command, cycle)
+            for id in self._indexers.supersede_older(cycle.uid, running):
+                if id not in calls or calls[id].outcome.failed:
+                    self._indexers.discard_in(id, cycle.uid)
+                else:
+                    self._indexers.replace_in(id, cycle.uid, calls[id].result)
+        finally:
+            self._indexers.end_indexing(cycle.uid, running)
+        return replies
+
+    async def _call_index_functions(
+        self, command: bridge.CallIndexers, cycle: CycleContext
+    ) -> tuple[dict[int, Any], dict[str, bridge.HandlerCall]]:
         cause = cycle.indexing_cause()
         replies: dict[int, Any] = {}
-        stale = {self._handlers[index].id for index in command.excluded}
         calls: dict[str, bridge.HandlerCall] = {}
         for number, call in enumerate(command.calls):
             prepared = self._prepared_handlers[call.handler]
-            id = prepared.handler.id
-            stale.add(id)
             retry_var.set(None)
             if call.guarded and not matching.match(self._handlers[call.handler], cause):
                 replies[number] = None
@@ -85,13 +99,8 @@ class CommandExecutor:
                 cycle.cancelled_handler = call.handler
                 raise
             replies[number] = ended.outcome
-            calls[id] = ended
-        for id in stale:
-            if id not in calls or calls[id].outcome.failed:
-                self._indexers.discard_in(id, cycle.uid)
-            else:
-                self._indexers.replace_in(id, cycle.uid, calls[id].result)
-        return replies
+            calls[prepared.handler.id] = ended
+        return replies, calls
 
     async def _call_event_handler(
         self, command: bridge.CallEventHandler, activation: Activation, cycle: CycleContext, results: Results

@@ -8,6 +8,8 @@ from kopf._intents.handlers import IndexingHandler
 from kopf._objects.indices import Indexers
 from kopf._runtime.context import cause_var
 
+native = pytest.importorskip("kopf._kopf")
+
 NAMES = ["param", "errors", "timeout", "retries", "backoff", "selector", "labels", "annotations", "when"]
 COMMON = dict.fromkeys([*NAMES, "field", "value"])
 
@@ -80,6 +82,46 @@ def test_objects_leave_the_indices_of_those_who_are_not_called_or_fail(rig):
         results[:] = [1, None]
         _, indexers = play(rig, [indexing(fn, id="i")], [("index", [0])], script)
         assert [*indexers["i"].get(None, [])] == left, script
+
+
+@pytest.mark.parametrize("newer", [[("index", [0])], [("exclude", [0])], None])
+def test_an_indexing_that_ends_after_a_newer_one_or_a_removal_changes_nothing(rig, text, newer):
+    """As at a hand-over to the watch of another version of the resource."""
+
+    async def main():
+        has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+        async def fn(spec, **_):
+            if spec["field"] == "value":
+                has_begun.set()
+                await may_end.wait()
+            return {spec["field"]: 1}
+
+        def unrelated(**_):
+            return 2
+
+        played = rig(indexing(fn, id="i"), indexing(unrelated, id="j"))
+        indexers = played.dispatcher._indexers
+        indexers.ensure(["i", "j"])
+        older = native.inject(played.engine, text, [("index", [0, 1])], cycle=1)
+        with played.open():
+            await has_begun.wait()
+        if newer is None:
+            indexers.discard("uid1")
+        else:
+            changed = text.replace('"field": "value"', '"field": "newer"')
+            await played.play(*newer, ("closed", []), text=changed, cycle=2)
+        may_end.set()
+        replies = []
+        with played.open():
+            while not (replies := replies + older.replies()):
+                await asyncio.sleep(0.001)
+        assert replies[0]["error"] is None
+        assert repr(indexers["i"]) == ("{'newer': [1]}" if newer == [("index", [0])] else "{}")
+        assert repr(indexers["j"]) == ("{}" if newer is None else "{None: [2]}")
+        assert not indexers.is_running()
+
+    asyncio.run(main())
 
 
 def test_filters_decide_and_their_errors_change_nothing(rig):
