@@ -1,5 +1,9 @@
 """The persisted formats on objects: a contract with operators of other versions."""
 
+import base64
+import hashlib
+import json
+
 import kopf
 import pytest
 
@@ -88,6 +92,60 @@ def test_essences_come_back_as_they_were_stored(storage):
     patch, essence = kopf.Patch(), {"spec": {"é": 1}}
     storage.store(body=kopf.Body({}), patch=patch, essence=essence)
     assert storage.fetch(body=kopf.Body(patch)) == essence
+
+
+def _digest_of(value):
+    digest = hashlib.blake2b(json.dumps(value).encode(), digest_size=16).digest()
+    return {"kopf.dev/digest": base64.b64encode(digest).decode().rstrip("=")}
+
+
+def test_a_condensed_essence_is_read_with_the_unchanged_values_of_the_object():
+    """As the engine has stored it, before the operator got a storage of its own."""
+
+    class Own(kopf.AnnotationsDiffBaseStorage):
+        def fetch(self, *, body):
+            essence = super().fetch(body=body)
+            return essence and {**essence, "size": essence["spec"]["size"]}
+
+    large, changed, note, seen = (letter * 300 for letter in "xyzw")
+    key = "kopf.zalando.org/last-handled-configuration"
+    condensed = {
+        "spec": {"size": 1, "kept": _digest_of(large), "changed": _digest_of(large)},
+        "metadata": {"annotations": {"note": _digest_of(note)}},
+        "status": {"seen": _digest_of(seen)},
+    }
+    body = kopf.Body(
+        {
+            "spec": {"size": 2, "kept": large, "changed": changed},
+            "status": {"seen": seen, "other": 1},
+            "metadata": {
+                "name": "x",
+                "annotations": {"note": note, key: json.dumps({"kopf.dev/condensed": condensed})},
+            },
+        }
+    )
+    expected = {
+        "spec": {"size": 1, "kept": large},
+        "metadata": {"annotations": {"note": note}},
+        "status": {"seen": seen},
+    }
+    assert kopf.AnnotationsDiffBaseStorage().fetch(body=body) == expected
+    assert Own().fetch(body=body) == {**expected, "size": 1}
+
+
+@pytest.mark.parametrize("condensed", [5, None, {}, {"metadata": 5}, {"metadata": _digest_of("x"), "spec": []}])
+def test_malformed_condensed_essences_are_read(condensed):
+    key = "kopf.zalando.org/last-handled-configuration"
+    text = json.dumps({"kopf.dev/condensed": condensed})
+    body = kopf.Body({"metadata": {"name": "x", "annotations": {key: text, "a": "b"}}})
+    kopf.AnnotationsDiffBaseStorage().fetch(body=body)
+
+
+def test_the_last_handled_state_is_read_from_the_first_annotation_that_is_not_null():
+    storage = kopf.AnnotationsDiffBaseStorage(prefix="p" * 30, key="k" * 50)
+    first, second = storage.make_keys("k" * 50)
+    body = kopf.Body({"metadata": {"annotations": {first: "null", second: '{"spec": {}}'}}})
+    assert storage.fetch(body=body) == {"spec": {}}
 
 
 def test_essence_is_the_intent_of_the_author():

@@ -8,6 +8,7 @@ from kopf._kopf import (
     is_exact_namespace,
     json_patch,
     match_namespace,
+    restore_essence,
     select_resources,
     unmatched_namespaces,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "is_exact_namespace",
     "json_patch",
     "match_namespace",
+    "restore_essence",
     "select_resources",
     "unmatched_namespaces",
 ]

@@ -129,7 +129,8 @@ mod _kopf {
     use crate::panics::inject_panics;
     #[pymodule_export]
     use crate::rules::{
-        is_exact_namespace, json_patch, match_namespace, select_resources, unmatched_namespaces,
+        is_exact_namespace, json_patch, match_namespace, restore_essence, select_resources,
+        unmatched_namespaces,
     };
     #[pymodule_export]
     use crate::status::StatusServer;

@@ -1,10 +1,11 @@
-//! Rules of the core that Python asks for without an engine: JSON patches, selectors, and namespace patterns.
+//! Rules of the core that Python asks for without an engine: JSON patches, essences, selectors, and namespace patterns.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kopf_core::json::json_patch::operations;
 use kopf_core::json::value::Value;
+use kopf_core::persistence::diffbase::restored;
 use kopf_core::resource::{self, Resource, Selector};
 use pyo3::exceptions::PyLookupError;
 use pyo3::prelude::*;
@@ -55,6 +56,18 @@ fn value_at<'py>(document: &Bound<'py, PyAny>, pointer: &str) -> PyResult<Option
         }
     }
     Ok(Some(value))
+}
+
+/// The stored essence, restored with values of the present one if it is condensed.
+///
+/// # Errors
+/// A `TypeError` or `ValueError` if an essence is not JSON.
+#[pyfunction]
+pub(crate) fn restore_essence<'py>(
+    stored: &Bound<'py, PyAny>,
+    present: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    value_to_python(stored.py(), &restored(python_to_value(stored)?, &python_to_value(present)?))
 }
 
 /// The positions of the resources that the selector selects, apart from its function.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 from abc import ABCMeta, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, cast
 
 from kopf._intents.storages.conventions import (
@@ -22,6 +22,13 @@ from kopf._objects.patches import Patch
 from kopf._objects.typedefs import BodyEssence
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+BUILT_METADATA = ("labels", "annotations")
+SYSTEM_STANZAS = ("apiVersion", "kind", "metadata", "status")
+CONDENSED, DIGEST = "kopf.dev/condensed", "kopf.dev/digest"
+"""The keys of an essence with digests instead of large values, and of such a digest.
+
+The engine stores those that do not fit into annotations; see `kopf-core/src/persistence/diffbase/compact.rs`.
+"""
 
 
 class DiffBaseStorage(StorageKeyMarkingConvention, StorageStanzaCleaner, metaclass=ABCMeta):
@@ -50,11 +57,10 @@ class DiffBaseStorage(StorageKeyMarkingConvention, StorageStanzaCleaner, metacla
 
     def build(self, *, body: Body, extra_fields: Iterable[dicts.FieldSpec] | None = None) -> BodyEssence:
         """Make the essence of the object, with the extra fields that are of interest for handlers."""
-        dropped = ("apiVersion", "kind", "metadata", "status")
         essence: dict[str, Any] = {
-            key: copy.deepcopy(value) for key, value in body.items() if key not in dropped
+            key: copy.deepcopy(value) for key, value in body.items() if key not in SYSTEM_STANZAS
         }
-        kept: list[dicts.FieldSpec] = [("metadata", "labels"), ("metadata", "annotations")]
+        kept: list[dicts.FieldSpec] = [("metadata", key) for key in BUILT_METADATA]
         dicts.cherrypick(src=body, dst=essence, fields=kept, picker=copy.deepcopy)
 
         annotations = essence.get("metadata", {}).get("annotations") or {}
@@ -108,12 +114,27 @@ class AnnotationsDiffBaseStorage(StorageKeyFormingConvention, DiffBaseStorage):
         return essence
 
     def fetch(self, *, body: Body) -> BodyEssence | None:
-        """Get the essence from the first annotation found; malformed JSON raises `ValueError`."""
+        """Get the essence from the first annotation found; malformed JSON raises `ValueError`.
+
+        If the essence was too large for an annotation, its large values are missing if they have changed since.
+        """
         for full_key in self.make_keys(self.key, body=body):
             encoded = body.metadata.annotations.get(full_key)
-            if encoded is not None:
-                return cast(BodyEssence, json.loads(encoded))
+            essence = json.loads(encoded) if encoded is not None else None
+            if essence is not None:
+                return self._restore(essence, body)
         return None
+
+    def _restore(self, essence: Any, body: Body) -> BodyEssence:
+        """Replace the digests in a condensed essence by the values of the object that have not changed."""
+        if not isinstance(essence, dict) or essence.keys() != {CONDENSED}:
+            return cast(BodyEssence, essence)
+        from kopf._objects import rules  # others need no engine
+
+        # As the engine has built it; a class that inherits from this one may leave out other fields.
+        extra_fields = list(_extra_fields_in(essence[CONDENSED]))
+        present = AnnotationsDiffBaseStorage.build(self, body=body, extra_fields=extra_fields)
+        return cast(BodyEssence, rules.restore_essence(essence, present))
 
     def store(self, *, body: Body, patch: Patch, essence: BodyEssence) -> None:
         """Put the essence to all its annotations."""
@@ -121,6 +142,25 @@ class AnnotationsDiffBaseStorage(StorageKeyFormingConvention, DiffBaseStorage):
         for full_key in self.make_keys(self.key, body=body):
             patch.metadata.annotations[full_key] = encoded
         self._store_marker(prefix=self.prefix, patch=patch, body=body)
+
+
+def _extra_fields_in(tree: Any) -> Iterator[dicts.FieldPath]:
+    """Find the fields of a condensed essence that only extra fields can have added to it."""
+    for path in _leaves(tree, ()):
+        if path[:1] == ("metadata",):
+            is_extra = len(path) > 1 and path[1] not in BUILT_METADATA
+        else:
+            is_extra = path[:1] != () and path[0] in SYSTEM_STANZAS
+        if is_extra:
+            yield path
+
+
+def _leaves(tree: Any, path: tuple[str, ...]) -> Iterator[dicts.FieldPath]:
+    if isinstance(tree, dict) and DIGEST not in tree:
+        for key, value in tree.items():
+            yield from _leaves(value, (*path, key))
+    else:
+        yield path
 
 
 class StatusDiffBaseStorage(DiffBaseStorage):

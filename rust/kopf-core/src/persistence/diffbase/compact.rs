@@ -84,7 +84,7 @@ pub(super) fn compact_text(object: &Object, essence: &Value) -> String {
 
 /// The stored essence, restored with values of the present one. Values that were stored as digests and have changed are
 /// missing.
-pub(crate) fn restored(stored: Value, present: &Value) -> Value {
+pub fn restored(stored: Value, present: &Value) -> Value {
     match stored {
         Value::Object(mut map) if map.len() == 1 && map.contains_key(MARK) => {
             let tree = map.shift_remove(MARK).unwrap_or_default();

@@ -6,6 +6,7 @@ pub mod observed;
 use std::borrow::Cow;
 use std::fmt;
 
+pub use compact::restored;
 use serde::{Deserialize, Serialize};
 
 use crate::json::merge_patch::Patch;
