@@ -42,7 +42,7 @@ pub fn kubeconfigs(data: &[u8]) {
             given.server.contains(PLANT) || !format!("{given:?}").contains(PLANT),
             "the debug text of credentials"
         );
-        if let Err(error) = config_of(&given, false) {
+        if let Err(error) = config_of(&given) {
             let message = error.0;
             assert!(given.server.contains(PLANT) || !message.contains(PLANT), "the error of credentials");
         }

@@ -1,6 +1,7 @@
 """Startup and cleanup handlers."""
 
 import asyncio
+import dataclasses
 import pathlib
 
 import kopf
@@ -114,3 +115,24 @@ def test_startup_handlers_can_fill_the_vault(cluster, make):
     make()
     asyncio.run(main())
     assert read == [cluster.namespace, "one"]
+
+
+@pytest.mark.kopf_embedded_only
+def test_an_authority_is_ignored_without_verification(cluster, make):
+    # Client libraries return the authority of the service account also if their verification is switched off.
+    authority, _ = kopf.WebhookServer.build_certificate(["another.example.com"])
+    calls = []
+
+    def handlers():
+        @kopf.on.login()
+        def log_in(**_):
+            return dataclasses.replace(cluster.connection, ca_data=authority, ca_path=None, insecure=True)
+
+        @kopf.on.create("widgets")
+        def created(name, **_):
+            calls.append(name)
+
+    with Operator(cluster, handlers) as operator:
+        make()
+        operator.wait_until_idle()
+    assert calls == ["one"]

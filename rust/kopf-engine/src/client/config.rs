@@ -43,12 +43,9 @@ pub(super) fn header_of(given: &Credentials) -> Result<Option<HeaderValue>, Logi
     }
 }
 
-pub(super) const CONTRADICTORY: &str =
-    "specifying a root certificates file with the insecure flag is not allowed";
-
 /// The server and TLS for the result of a login handler. Values that HTTP cannot send are rejected here, not when a
 /// request is sent.
-pub(crate) fn config_of(given: &Credentials, compat: bool) -> Result<Config, LoginError> {
+pub(crate) fn config_of(given: &Credentials) -> Result<Config, LoginError> {
     let url: Uri = given.server.trim().parse().map_err(|error| {
         // Addresses with a password are not quoted.
         let shown = Some(&given.server).filter(|server| !server.contains('@'));
@@ -62,10 +59,8 @@ pub(crate) fn config_of(given: &Credentials, compat: bool) -> Result<Config, Log
         config.default_namespace.clone_from(namespace);
     }
     config.accept_invalid_certs = given.insecure.unwrap_or(false);
+    // Client libraries give both if only their verification is switched off: the authority is ignored then.
     config.root_cert = authority_of(given)?;
-    if config.accept_invalid_certs && config.root_cert.is_some() && !compat {
-        return Err(LoginError(format!("The credentials cannot be used: {CONTRADICTORY}.")));
-    }
     config.auth_info = certificate_of(given)?;
     Ok(config)
 }
@@ -86,7 +81,10 @@ pub(super) fn config_of_context(current: Current, compat: bool) -> Result<Config
     config.root_cert = authority.map(certificates_in).transpose().map_err(|error| unusable(&error))?;
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or(false);
     if config.accept_invalid_certs && config.root_cert.is_some() && !compat {
-        return Err(LoginError(format!("The kubeconfig cannot be used: {CONTRADICTORY}")));
+        return Err(LoginError(
+            "The kubeconfig cannot be used: specifying a root certificates file with the insecure flag is not allowed"
+                .to_owned(),
+        ));
     }
     config.tls_server_name = cluster.tls_server_name;
     if let Some(namespace) = context.namespace {

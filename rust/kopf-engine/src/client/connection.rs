@@ -126,7 +126,7 @@ impl Connection {
         given: &Credentials,
         options: &ConnectionOptions,
     ) -> Result<Self, LoginError> {
-        let config = config_of(given, options.compat)?;
+        let config = config_of(given)?;
         let proxy = given.proxy_url.as_deref();
         let proxy = proxy.map(|address| Proxy::parse(address, &config.cluster_url)).transpose()?;
         let authorization = header_of(given)?.map_or(Authorization::None, Authorization::Fixed);

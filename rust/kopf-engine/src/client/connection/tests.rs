@@ -47,11 +47,11 @@ fn what_http_cannot_send_is_rejected_with_a_reason_and_without_the_secret() {
 }
 
 #[test]
-fn an_authority_for_an_insecure_connection_is_a_contradiction() {
+fn an_authority_is_ignored_without_verification() {
     let pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
     let given = credentials(json!({"server": "https://host", "insecure": true, "ca_data": pem}));
-    assert!(config_of(&given, false).err().unwrap().0.contains("insecure flag"));
-    assert!(config_of(&given, true).is_ok());
+    let config = config_of(&given).unwrap();
+    assert!(config.accept_invalid_certs && config.root_cert.is_some());
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn other_blocks_of_an_authority_are_ignored() {
     let [certificate, key] = ["CERTIFICATE", "PRIVATE KEY"]
         .map(|tag| format!("-----BEGIN {tag}-----\nAA==\n-----END {tag}-----\n"));
     let given = credentials(json!({"server": "https://host", "ca_data": format!("{key}{certificate}{key}")}));
-    assert_eq!(config_of(&given, false).unwrap().root_cert, Some(vec![vec![0]]));
+    assert_eq!(config_of(&given).unwrap().root_cert, Some(vec![vec![0]]));
 }
 
 #[test]
