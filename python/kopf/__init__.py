@@ -383,6 +383,8 @@ if not TYPE_CHECKING:  # type checkers must find those names that do not exist
             value: object = import_module(_MODULES[name])
         elif name in _MODULES_BY_NAME:
             value = getattr(import_module(_MODULES_BY_NAME[name]), name)
+        elif f"kopf.{name}" in _compat.ORIGINAL_PACKAGES:
+            value = import_module(f"kopf.{name}")
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = value  # the next time, it is found without asking

@@ -186,7 +186,10 @@ ALIASES: dict[str, dict[str, str]] = {
         "kopf._runtime.context": "event_queue_loop_var event_queue_var settings_var",
     },
     "kopf._core.engines.indexing": {
-        "kopf._objects.indices": "LiveIndex=Index LiveStore=Store Indexers=OperatorIndexers"
+        "kopf._objects.indices": (
+            "LiveIndex=Index LiveIndex=OperatorIndexer LiveStore=Store Indexers=OperatorIndexers "
+            "Indexers=OperatorIndices"
+        )
     },
     "kopf._core.engines.admission": {
         "kopf._intents.errors": "AdmissionError",
@@ -251,7 +254,7 @@ class _Finder:
         if not fullname.startswith("kopf."):
             return None
         is_original = fullname.startswith(ORIGINAL_PACKAGES)
-        is_package = is_original and any(name.startswith(f"{fullname}.") for name in ALIASES)
+        is_package = is_original and _has_modules(fullname)
         if not is_package and fullname not in ALIASES:
             if is_original or _hint(fullname) is not DEFAULT_HINT:
                 text = f"No module named {fullname!r}. {_hint(fullname)}"
@@ -304,6 +307,10 @@ class _Loader:
         module.__class__ = _AliasModule
 
 
+def _has_modules(package: str) -> bool:
+    return any(name.startswith(f"{package}.") for name in ALIASES)
+
+
 def _source(module_name: str, name: str) -> tuple[ModuleType, str] | None:
     """The module of this package with the name, and its name there."""
     from importlib import import_module
@@ -323,6 +330,13 @@ def _get(module_name: str, name: str) -> object:
     if name.startswith("__") and name.endswith("__"):
         raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
 
+    # The original framework imports all of its modules: they are attributes of their packages from the beginning.
+    path = f"{module_name}.{name}"
+    if path in ALIASES or _has_modules(path):
+        from importlib import import_module
+
+        return import_module(path)
+
     source = _source(module_name, name)
     if source is not None:
         our_module, ours = source
@@ -333,9 +347,9 @@ def _get(module_name: str, name: str) -> object:
         if our_module.__name__ == "kopf.testing":
             hint = f"use kopf.testing.{ours}"
         # 1: here, 2: the module's getter, 3: the user (or the import system, which is not counted).
-        warnings.warn(f"{module_name}.{name} is private; {hint}.", DeprecationWarning, stacklevel=3)
+        warnings.warn(f"{path} is private; {hint}.", DeprecationWarning, stacklevel=3)
         return value
-    hint_text = _hint(f"{module_name}.{name}")
+    hint_text = _hint(path)
     raise AttributeError(f"module {module_name!r} has no attribute {name!r}. {hint_text}")
 
 

@@ -34,7 +34,7 @@ NEEDED = {
     "kopf._core.actions.invocation": "context invoke is_async_fn",
     "kopf._core.actions.loggers": "ObjectLogger ObjectJsonFormatter configure",
     "kopf._core.engines.posting": "K8sPoster event_queue_var event_queue_loop_var settings_var enqueue event",
-    "kopf._core.engines.indexing": "OperatorIndexers Index Store",
+    "kopf._core.engines.indexing": "OperatorIndexers OperatorIndices OperatorIndexer Index Store",
     "kopf._core.intents.registries": "SmartOperatorRegistry OperatorRegistry get_callable_id",
     "kopf._core.intents.handlers": "TimerHandler DaemonHandler ChangingHandler",
     "kopf._core.intents.causes": "ChangingCause WatchingCause Reason HANDLER_REASONS",
@@ -106,6 +106,15 @@ def test_attributes_of_packages_are_found_as_of_any_package():
     )
     output = subprocess.check_output([sys.executable, "-W", "ignore", "-c", script], text=True, timeout=60)
     assert output.split() == ["configure", "spawn_tasks", "diff"]
+
+
+def test_modules_are_attributes_without_their_own_import():
+    script = (
+        "import kopf; print(kopf._core.actions.execution.TemporaryError is kopf.TemporaryError, "
+        "kopf._cogs.structs.diffs.diff({'a': 1}, {'a': 1}), hasattr(kopf._core, 'nope'))"
+    )
+    output = subprocess.check_output([sys.executable, "-W", "ignore", "-c", script], text=True, timeout=60)
+    assert output.split() == ["True", "()", "False"]
 
 
 @pytest.mark.parametrize(
