@@ -165,6 +165,19 @@ def test_equal_ids_of_different_functions_for_the_same_objects_are_found(registr
     assert "have the same id" in text and "only one of them is called" in text
 
 
+def test_equal_ids_by_one_definition_need_other_advice(registry):
+    # Such as a file that Python has started as a script, and that `kopf run` loads again.
+    for _ in range(2):
+
+        @kopf.on.create("x", registry=registry)
+        def one(**_):
+            pass
+
+    [text] = found(registry)
+    assert text.startswith("Two handlers one() (test_handler_checks.py:")
+    assert "have the same id" in text and "Load its file once, or set id=..." in text
+
+
 @pytest.mark.parametrize(
     "other",
     [

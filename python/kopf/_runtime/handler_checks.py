@@ -94,10 +94,13 @@ def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
         reason = (handler.reason, handler.initial) if isinstance(handler, ChangingHandler) else ()
         first = first_handlers.setdefault((handler.id, *reason, repr(handler.selector)), handler)
         if first is not handler and first.fn is not handler.fn and _same_objects(handler, first):
+            places = (locate(first.fn), locate(handler.fn))
+            names, advice = " and ".join(places), "Rename one of the functions, or set id=... in its decorator."
+            if places[0] == places[1]:  # two functions by one definition, such as by Python and by `kopf run`
+                names, advice = f"Two handlers {places[0]}", "Load its file once, or set id=... in its decorator."
             yield (
-                f"{locate(first.fn)} and {locate(handler.fn)} have the same id {str(handler.id)!r} for "
-                "the same objects: only one of them is called. Rename one of the functions, or set id=... in "
-                "its decorator."
+                f"{names} have the same id {str(handler.id)!r} for the same objects: only one of them is called."
+                f" {advice}"
             )
 
 
