@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import datetime
 import gc
+import threading
 import weakref
 from types import SimpleNamespace
 
@@ -46,7 +47,11 @@ def reconcilers_of(fn, indices=(), invoker=None, **options):
         indices=indexers,
         invoker=invoker or Invoker(settings, ExecutorPool()),
         complete=lambda _: None,
-    ).request_handlers()
+    )
+
+
+def request_handlers_of(fn, *args, **options):
+    return reconcilers_of(fn, *args, **options).request_handlers()
 
 
 async def answered(job):
@@ -70,7 +75,7 @@ def test_functions_get_all_arguments_and_indices_win():
 
     async def main():
         job, index = Job(), object()
-        reconcilers_of(fn, {"retry": index})[bridge.CallReconciler](job)
+        request_handlers_of(fn, {"retry": index})[bridge.CallReconciler](job)
         assert await finished(job) == [("succeeded", None)]
         assert seen["retry"] is index
 
@@ -86,7 +91,7 @@ def test_only_what_differs_is_patched():
 
     async def main():
         job = Job()
-        reconcilers_of(fn)[bridge.CallReconciler](job)
+        request_handlers_of(fn)[bridge.CallReconciler](job)
         assert await finished(job) == [("succeeded", None, {"spec": {"y": 2}}, False, None)]
 
     asyncio.run(main())
@@ -106,13 +111,37 @@ def test_the_exit_and_the_health_checks_know_the_running_calls(is_async, error):
         async def coroutine(**kwargs):
             fn(**kwargs)
 
-        reconcilers_of(coroutine if is_async else fn, invoker=invoker)[bridge.CallReconciler](job)
+        request_handlers_of(coroutine if is_async else fn, invoker=invoker)[bridge.CallReconciler](job)
         await answered(job)
         assert invoker.running == {}
         return seen
 
     [calls] = asyncio.run(main())
     assert shutdown.describe_calls(calls).startswith("1 handler: fn of ns/n (")
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_call_whose_thread_outlives_the_operator_stays_among_the_running_ones(is_stopped):
+    started, release = threading.Event(), threading.Event()
+
+    def fn(**_):
+        started.set()
+        assert release.wait(30)
+
+    async def main():
+        invoker, job = Invoker(kopf.OperatorSettings(), ExecutorPool()), Job()
+        reconcilers = reconcilers_of(fn, invoker=invoker)
+        handlers = reconcilers.request_handlers()
+        handlers[bridge.CallReconciler](job)
+        await asyncio.to_thread(started.wait, 30)
+        if is_stopped:
+            handlers[bridge.StopReconciler](SimpleNamespace(run=1, reasons=1, cancel="stop"))
+        reconcilers.abandon()
+        assert await answered(job) == [("cancelled", None)]
+        release.set()
+        return [handler.id for handler, _, _ in invoker.running.values()]
+
+    assert asyncio.run(main()) == ["fn"]
 
 
 @pytest.mark.parametrize("turns", [0, 3])
@@ -122,7 +151,7 @@ def test_cancelled_calls_are_answered_even_before_they_begin(turns):
 
     async def main():
         job = Job()
-        handlers = reconcilers_of(fn)
+        handlers = request_handlers_of(fn)
         handlers[bridge.CallReconciler](job)
         for _ in range(turns):
             await asyncio.sleep(0)
@@ -141,7 +170,7 @@ def test_of_a_call_that_exceeds_its_timeout_only_its_own_condition_is_left():
 
     async def main():
         job = Job()
-        handlers = reconcilers_of(fn, condition="Done", reconcile_timeout=5)
+        handlers = request_handlers_of(fn, condition="Done", reconcile_timeout=5)
         handlers[bridge.CallReconciler](job)
         await asyncio.sleep(0)
         handlers[bridge.StopReconciler](SimpleNamespace(run=1, reasons=1, cancel="timeout"))
@@ -183,7 +212,7 @@ def test_unusual_errors_are_failures_with_a_line(caplog, error, delay, text):
 
     async def main():
         job = Job()
-        reconcilers_of(error if callable(error) else failing)[bridge.CallReconciler](job)
+        request_handlers_of(error if callable(error) else failing)[bridge.CallReconciler](job)
         assert await answered(job) == [("failed", delay)]
 
     asyncio.run(main())
@@ -210,7 +239,7 @@ def test_the_objects_of_a_call_are_freed_without_the_garbage_collector(error, re
 
     async def main():
         job = Job()
-        handlers = reconcilers_of(fn)
+        handlers = request_handlers_of(fn)
         handlers[bridge.CallReconciler](job)
         assert await finished(job) == [(result, delay, {"status": {"x": 1}}, False, None)]
         handlers[bridge.ReconcilerEnded](SimpleNamespace(run=1))

@@ -170,29 +170,45 @@ class Invoker:
         self.enter_call(prepared, attempt.retry)
         self.log_beginning(attempt, logger)
         finish: Callable[[], None] | None = None
-        task: asyncio.Task[Any] | None = None
+        task = None if prepared.is_async else asyncio.current_task()
         try:
             if prepared.names_api and self.api is not None and API not in kwargs:
                 kwargs[API] = await self.api.provide(kwargs, is_async=prepared.is_async)
             if prepared.names_conditions and CONDITIONS not in kwargs:
                 finish = _add_conditions(kwargs)
-            fn = self.begin_call(prepared)
-            self.running[attempt] = (prepared.handler, logger, time.monotonic())
-            if prepared.is_async:
-                coroutine = fn(**kwargs)
-                # It may wait for days, and needs only what the function keeps of them.
-                del kwargs
-                return await coroutine
-            if prepared.is_detached:
-                return await self.pool.call_detached(fn, kwargs)
-            execution, task = self._settings.execution, asyncio.current_task()
-            return await self.pool.call(execution.executor, fn, kwargs, call_limit(execution))
+            awaitable = self.start(prepared, attempt, kwargs, logger)
+            # It may wait for days, and needs only what the function keeps of them.
+            del kwargs
+            return await awaitable
         finally:
-            # The exit of the process waits for functions that are left in threads.
-            if not self.pool.has_abandoned(task):
-                self.running.pop(attempt, None)
+            self.unlist(attempt, task)
             if finish is not None:
                 finish()
+
+    def start(
+        self, prepared: PreparedHandler, key: Hashable, kwargs: dict[str, Any], logger: Logger
+    ) -> Awaitable[Any]:
+        """List a call among the running ones, and start it; the result is to be awaited at once.
+
+        Raises:
+            LeadershipLost: The call must not begin.
+        """
+        fn = self.begin_call(prepared)
+        self.running[key] = (prepared.handler, logger, time.monotonic())
+        if prepared.is_async:
+            coroutine: Awaitable[Any] = fn(**kwargs)
+            return coroutine
+        if prepared.is_detached:
+            return self.pool.call_detached(fn, kwargs)
+        execution = self._settings.execution
+        return self.pool.call(execution.executor, fn, kwargs, call_limit(execution))
+
+    def unlist(self, key: Hashable, task: asyncio.Task[Any] | None) -> None:
+        """Remove a call from the running ones, unless its function is left in a thread by this task: the exit
+        of the process waits for it.
+        """
+        if not self.pool.has_abandoned(task):
+            self.running.pop(key, None)
 
     @staticmethod
     async def await_any(awaitable: Awaitable[Any]) -> Any:

@@ -11,7 +11,6 @@ import contextvars
 import datetime
 import functools
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +27,7 @@ from kopf._objects.indices import Indexers
 from kopf._objects.patches import Patch
 from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason, FlagSetter, release_waiter
 from kopf._runtime import bridge
+from kopf._runtime.api_argument import API
 from kopf._runtime.causes import LazyReconcilingCause, make_cause
 from kopf._runtime.children import Children
 from kopf._runtime.conditions_argument import changes_for_engine
@@ -43,7 +43,6 @@ from kopf._runtime.errors import (
     message_of,
     text_of,
 )
-from kopf._runtime.executor import call_limit
 from kopf._runtime.functions import ensure_executed
 from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
@@ -163,6 +162,8 @@ class Reconcilers:
 
     def abandon(self) -> None:
         """Abandon the calls that have not ended before the end of the operator."""
+        for call in self._calls.values():
+            call.cancellation = call.cancellation or "stop"
         tasks = {call.task for call in self._calls.values() if call.task is not None}
         self._invoker.pool.abandon(tasks)
 
@@ -220,18 +221,13 @@ class Reconcilers:
     async def _invoke(self, call: ReconcilerCall) -> tuple[str, float | None]:
         """Call the function; the result for the engine, with its delay."""
         prepared, invoker = call.prepared, self._invoker
+        task = None if prepared.is_async else asyncio.current_task()
         try:
             kwargs = call.cause.arguments()
-            if invoker.api is not None and "api" not in kwargs:
-                kwargs["api"] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
+            if invoker.api is not None and API not in kwargs:
+                kwargs[API] = await invoker.api.provide(kwargs, is_async=prepared.is_async)
             invoker.enter_call(prepared, call.host_task.retry)
-            fn = invoker.begin_call(prepared)
-            invoker.running[call] = (call.handler, call.logger, time.monotonic())
-            if prepared.is_async:
-                returned = await fn(**kwargs)
-            else:
-                execution = self._settings.execution
-                returned = await invoker.pool.call(execution.executor, fn, kwargs, call_limit(execution))
+            returned = await invoker.start(prepared, call, kwargs, call.logger)
             if returned is not None:
                 ensure_executed(prepared.fn, returned)
         except Requeue as e:
@@ -247,7 +243,7 @@ class Reconcilers:
         except BaseException as e:
             return self._fail(call, e)
         finally:
-            invoker.running.pop(call, None)
+            invoker.unlist(call, task)
         if call.cancellation == "timeout":  # the function may have suppressed it
             # Half-done changes are dropped, but the state of the call is true.
             call.patch.clear()
