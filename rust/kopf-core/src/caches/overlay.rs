@@ -221,11 +221,6 @@ impl<T> CachedObject<T> {
         self.delivered.is_none() && self.writes == 0 && self.uncertain.is_none()
     }
 
-    /// Whether nothing is known of the object, so that it can be forgotten.
-    pub fn is_forgettable(&self) -> bool {
-        self.delivered.is_none() && self.is_settled()
-    }
-
     /// Whether the stream has delivered this state or a later one, or the deletion of the object (W3). A write that changed
     /// nothing returns the delivered version.
     fn is_delivered(&self, state: &Version<T>) -> bool {

@@ -50,11 +50,6 @@ impl<O: Ord + Clone, K: Ord + Clone> ReverseIndex<O, K> {
         self.objects.get(key).into_iter().flatten()
     }
 
-    /// The keys of an object, in their order.
-    pub fn keys_of(&self, object: &O) -> impl Iterator<Item = &K> {
-        self.keys.get(object).into_iter().flatten()
-    }
-
     /// All keys, in their order.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.objects.keys()
@@ -90,7 +85,7 @@ mod tests {
     fn removed_objects_leave_nothing() {
         let mut index = ReverseIndex::default();
         index.set("pod", ["a", "b", "a"]);
-        assert_eq!(index.keys_of(&"pod").count(), 2);
+        assert_eq!(index.keys().count(), 2);
         index.remove("pod");
         assert_eq!(index, ReverseIndex::default());
     }

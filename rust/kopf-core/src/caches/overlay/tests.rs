@@ -32,6 +32,11 @@ fn shown(object: &CachedObject<()>) -> Option<&str> {
     object.read().map(|state| &*state.version)
 }
 
+/// Whether nothing is known of the object, so that it can be forgotten.
+fn is_unknown(object: &CachedObject<()>) -> bool {
+    object.is_undelivered() && object.is_settled()
+}
+
 #[test]
 fn w1_the_response_is_shown_until_w2_its_event_or_a_later_one() {
     for event in ["7", "8", "10"] {
@@ -53,7 +58,7 @@ fn w2_a_deletion_a_later_list_and_the_timeout_end_it() {
     object.deliver_list(Some(state("a", "6")), ListId(1), "6");
     assert_eq!(shown(&object), Some("7"), "the list has started before the response");
     object.deliver_list(None, ListId(2), "6");
-    assert_eq!((shown(&object), object.is_forgettable()), (None, true));
+    assert_eq!((shown(&object), is_unknown(&object)), (None, true));
     let mut object = written("7");
     object.deliver_list(None, ListId(1), "8");
     assert_eq!(shown(&object), None, "the list has a later version");
@@ -118,7 +123,7 @@ fn w4_a_deleted_object_is_absent_until_its_deletion_is_delivered() {
     object.deliver(state("a", "6"));
     assert_eq!(shown(&object), None, "an earlier state");
     object.deliver_deletion("a");
-    assert!(object.is_forgettable());
+    assert!(is_unknown(&object));
     let mut object = writing();
     respond(&mut object, WriteResponse::Gone("a".into()));
     object.deliver(state("b", "9"));
@@ -126,7 +131,7 @@ fn w4_a_deleted_object_is_absent_until_its_deletion_is_delivered() {
     let mut object = writing();
     object.deliver_deletion("a");
     respond(&mut object, WriteResponse::Gone("a".into()));
-    assert!(object.is_forgettable());
+    assert!(is_unknown(&object));
     // The deleted object was not delivered yet: a former object of the name is not shown again.
     let mut object = writing();
     respond(&mut object, WriteResponse::Gone("b".into()));
@@ -135,7 +140,7 @@ fn w4_a_deleted_object_is_absent_until_its_deletion_is_delivered() {
     object.deliver(state("b", "7"));
     assert_eq!(shown(&object), None);
     object.deliver_deletion("b");
-    assert!(object.is_forgettable());
+    assert!(is_unknown(&object));
 }
 
 #[test]
