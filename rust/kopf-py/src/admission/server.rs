@@ -262,7 +262,7 @@ impl WebhookRequest {
             headers: headers_to_python(py, &call.headers)?.unbind(),
             sslpeer: sslpeer.map(Bound::unbind),
             body: PyBytes::new(py, &call.body).unbind(),
-            reply: ReplySender::new(call.reply),
+            reply: call.reply.into(),
         })
     }
 }

@@ -1,14 +1,12 @@
 //! `ComputeKeys`: the functions that compute keys of caches.
 
-use std::sync::{Mutex, PoisonError};
-
 use kopf_core::caches::ComputedKeys;
 use kopf_core::json::value::Value;
-use kopf_engine::host::Responder;
 use kopf_engine::host::caching::ComputeKeysTask;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
+use crate::commands::reply_sender::ReplySender;
 use crate::convert::python_to_value;
 use crate::views::Object;
 
@@ -24,13 +22,13 @@ pub(crate) struct ComputeKeys {
     /// The object.
     #[pyo3(get)]
     object: Py<Object>,
-    reply: Mutex<Option<Responder<Option<ComputedKeys>>>>,
+    reply: ReplySender<Option<ComputedKeys>>,
 }
 
 impl ComputeKeys {
     pub(crate) fn new(py: Python<'_>, task: ComputeKeysTask, resource: Py<PyAny>) -> PyResult<Self> {
         let object = Py::new(py, Object::new(task.object))?;
-        Ok(Self { cache: task.cache, resource, object, reply: Mutex::new(Some(task.reply)) })
+        Ok(Self { cache: task.cache, resource, object, reply: task.reply.into() })
     }
 }
 
@@ -52,13 +50,8 @@ impl ComputeKeys {
             let values = values.iter().map(python_to_value).collect::<PyResult<Vec<Value>>>()?;
             keys.push((name, values));
         }
-        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Other threads may wait for the interpreter with the lock of the cache.
-        py.detach(|| {
-            if let Some(reply) = reply {
-                reply.send(Some(keys));
-            }
-        });
+        py.detach(|| self.reply.send(Some(keys)));
         Ok(())
     }
 }

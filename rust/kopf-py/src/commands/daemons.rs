@@ -11,6 +11,7 @@ use pyo3::types::PyDict;
 
 use crate::commands::attempt::{Attempt, Outcome};
 use crate::commands::pending_reply::PendingReply;
+use crate::commands::reply_sender::ReplySender;
 use crate::convert::python_to_map;
 use crate::errors::misuse;
 use crate::time::now;
@@ -132,7 +133,7 @@ pub(crate) struct GetInitialDelay {
     /// The current object.
     #[pyo3(get)]
     object: Py<Object>,
-    reply: Mutex<Option<Responder<Option<f64>>>>,
+    reply: ReplySender<Option<f64>>,
 }
 
 impl GetInitialDelay {
@@ -143,7 +144,7 @@ impl GetInitialDelay {
             uid: task.uid.to_string(),
             resource,
             object: Py::new(py, Object::new(task.object))?,
-            reply: Mutex::new(Some(task.reply)),
+            reply: task.reply.into(),
         })
     }
 }
@@ -159,9 +160,7 @@ impl GetInitialDelay {
     /// Replies with the delay in seconds; none if the function raised.
     #[pyo3(signature = (delay))]
     fn complete(&self, delay: Option<f64>) {
-        if let Some(reply) = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            reply.send(delay);
-        }
+        self.reply.send(delay);
     }
 }
 

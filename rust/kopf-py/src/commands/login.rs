@@ -18,7 +18,7 @@ pub(crate) struct Login {
 
 impl Login {
     pub(crate) fn new(task: LoginTask) -> Self {
-        Self { is_renewal: task.is_renewal, reply: ReplySender::new(task.reply) }
+        Self { is_renewal: task.is_renewal, reply: task.reply.into() }
     }
 }
 

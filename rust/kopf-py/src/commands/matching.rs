@@ -17,7 +17,7 @@ pub(crate) struct MatchResources {
 
 impl MatchResources {
     pub(crate) fn new(task: MatchResourcesTask, resources: Vec<Py<PyAny>>) -> Self {
-        Self { handlers: task.handlers, resources, reply: ReplySender::new(task.reply) }
+        Self { handlers: task.handlers, resources, reply: task.reply.into() }
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct MatchNamespaces {
 
 impl MatchNamespaces {
     pub(crate) fn new(task: MatchNamespacesTask) -> Self {
-        Self { names: task.names, reply: ReplySender::new(task.reply) }
+        Self { names: task.names, reply: task.reply.into() }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Notifications: the ends of cycles, objects, and the engine; only cancellations have a reply.
 
-use std::sync::{Mutex, PoisonError};
-
 use kopf_engine::error::{Failure, FailureKind};
-use kopf_engine::host::{CancelCycleTask, Responder};
+use kopf_engine::host::CancelCycleTask;
 use pyo3::prelude::*;
+
+use crate::commands::reply_sender::ReplySender;
 
 /// The cycle has ended; if `keep_fns`, the functions of its patch are kept for the object's next cycle.
 #[pyclass(frozen, get_all, module = "kopf._kopf")]
@@ -18,12 +18,12 @@ pub(crate) struct CycleClosed {
 pub(crate) struct CancelCycle {
     #[pyo3(get)]
     cycle: u64,
-    reply: Mutex<Option<Responder<Option<usize>>>>,
+    reply: ReplySender<Option<usize>>,
 }
 
 impl CancelCycle {
     pub(crate) fn new(task: CancelCycleTask) -> Self {
-        Self { cycle: task.cycle, reply: Mutex::new(Some(task.reply)) }
+        Self { cycle: task.cycle, reply: task.reply.into() }
     }
 }
 
@@ -32,10 +32,7 @@ impl CancelCycle {
     /// Replies that the handlers have ended; `handler` is the one whose call was cancelled.
     #[pyo3(signature = (handler=None))]
     fn complete(&self, handler: Option<usize>) {
-        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(reply) = reply {
-            reply.send(handler);
-        }
+        self.reply.send(handler);
     }
 }
 

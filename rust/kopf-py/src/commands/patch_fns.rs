@@ -24,7 +24,7 @@ pub(crate) struct ApplyPatchFns {
 impl ApplyPatchFns {
     pub(crate) fn new(py: Python<'_>, task: ApplyPatchFnsTask) -> PyResult<Self> {
         let object = Py::new(py, Object::new(Arc::clone(&task.object)))?;
-        Ok(Self { cycle: task.cycle, object, reply: ReplySender::new(task.reply) })
+        Ok(Self { cycle: task.cycle, object, reply: task.reply.into() })
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Probe {
 
 impl Probe {
     pub(crate) fn new(task: ProbeTask) -> Self {
-        Self { reply: ReplySender::new(task.reply) }
+        Self { reply: task.reply.into() }
     }
 }
 

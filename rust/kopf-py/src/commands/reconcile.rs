@@ -1,6 +1,6 @@
 //! `CallReconciler` and related commands: calls of reconcilers, their flags, and the functions of their declarations.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kopf_core::conditions::{ConditionChange, ConditionChanges, changed_conditions};
 use kopf_core::daemon::StopReasons;
@@ -20,6 +20,7 @@ use pyo3::types::{PyDict, PyList};
 use pythonize::depythonize;
 
 use crate::commands::pending_reply::PendingReply;
+use crate::commands::reply_sender::ReplySender;
 use crate::convert::{python_to_map, python_to_value, value_to_python};
 use crate::errors::declaration;
 use crate::time::now;
@@ -159,7 +160,7 @@ pub(crate) struct InspectObject {
     /// The object.
     #[pyo3(get)]
     object: Py<Object>,
-    reply: Mutex<Option<Responder<Option<Inspection>>>>,
+    reply: ReplySender<Option<Inspection>>,
 }
 
 impl InspectObject {
@@ -169,7 +170,7 @@ impl InspectObject {
             related: task.related,
             resource,
             object: Py::new(py, Object::new(task.object))?,
-            reply: Mutex::new(Some(task.reply)),
+            reply: task.reply.into(),
         })
     }
 }
@@ -205,10 +206,7 @@ impl InspectObject {
         } else {
             mapped.map(|mapped| Mapped::To(mapped.into_iter().map(primary).collect()))
         };
-        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(reply) = reply {
-            reply.send(matches.map(|matches| Inspection { matches, functions, mapped }));
-        }
+        self.reply.send(matches.map(|matches| Inspection { matches, functions, mapped }));
     }
 }
 

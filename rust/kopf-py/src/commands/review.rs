@@ -63,7 +63,7 @@ impl AdmissionReview {
             Some(peer) => peer_to_python(py, peer)?,
             None => PyNone::get(py).to_owned().into_any(),
         };
-        Self::new(py, task.review, resource, (headers, sslpeer), Some(ReplySender::new(task.reply)))
+        Self::new(py, task.review, resource, (headers, sslpeer), Some(task.reply.into()))
     }
 
     fn new(
