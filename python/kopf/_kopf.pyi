@@ -133,6 +133,7 @@ class Outcome:
     @property
     def subrefs(self) -> list[str]: ...
     def with_subrefs(self, subrefs: list[str]) -> Outcome: ...
+    def reconcile_result(self, is_timed_out: bool) -> tuple[str, float | None]: ...
 
 @final
 class Attempt:
@@ -143,7 +144,7 @@ class Attempt:
         *,
         label: str,
         errors: str,
-        backoff: float,
+        backoff: float | None,
         started: int,
         retry: int = 0,
         timeout: float | None = None,

@@ -216,9 +216,15 @@ class Invoker:
         return await awaitable
 
     def settle_error(
-        self, prepared: PreparedHandler, attempt: Attempt, error: BaseException, logger: Logger
+        self,
+        prepared: PreparedHandler,
+        attempt: Attempt,
+        error: BaseException,
+        logger: Logger,
+        *,
+        is_logged: bool = False,
     ) -> Outcome:
-        """The outcome of a call that has raised this error, which is logged."""
+        """The outcome of a call that has raised this error, which is logged, unless it is logged already."""
         outcome = classify_error(attempt, error, compatibility.of_settings(self._settings))
         if self.observe is not None:
             self.observe(prepared.handler, error)
@@ -228,7 +234,7 @@ class Invoker:
             shown = logger.isEnabledFor(logging.DEBUG)
             if not shown:
                 error.with_traceback(author_traceback(error.__traceback__))
-        if outcome.level:
+        if outcome.level and not is_logged:
             is_traced = outcome.traceback and not self._is_explained(prepared.handler, error, logger)
             logger.log(outcome.level, FrameworkMessage(outcome.text), exc_info=error if is_traced else None)
         return outcome
@@ -319,6 +325,11 @@ def select_handlers(
     return list(chosen.items())
 
 
+def errors_mode(handler: Handler) -> str:
+    """The name of the error mode of a handler."""
+    return (handler.errors or ErrorsMode.TEMPORARY).name.lower()
+
+
 class AttemptLimits(NamedTuple):
     """The options of a handler for its attempts, with the defaults."""
 
@@ -331,9 +342,9 @@ class AttemptLimits(NamedTuple):
 
 def attempt_limits(handler: Handler, settings: OperatorSettings) -> AttemptLimits:
     """The limits of a handler's attempts."""
-    errors = (handler.errors or ErrorsMode.TEMPORARY).name.lower()
     backoff = handler.backoff if handler.backoff is not None else settings.execution.default_backoff
-    return AttemptLimits(str(handler), errors, handler.timeout, whole_limit(handler.retries), backoff)
+    retries = whole_limit(handler.retries)
+    return AttemptLimits(str(handler), errors_mode(handler), handler.timeout, retries, backoff)
 
 
 def attempt_for(attempt: Attempt, handler: Handler, declared: Handler, settings: OperatorSettings) -> Attempt:

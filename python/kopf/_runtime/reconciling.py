@@ -14,8 +14,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kopf._intents import compatibility
-from kopf._intents.errors import ErrorsMode, PermanentError, ReconcileTimeoutError, TemporaryError
+from kopf._intents.errors import ReconcileTimeoutError, TemporaryError
 from kopf._intents.handlers import ReconcilingHandler
 from kopf._intents.reconciling_settings import Backoff
 from kopf._intents.requeue import Requeue
@@ -35,16 +34,9 @@ from kopf._runtime.context import cause_var
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
-from kopf._runtime.errors import (
-    ENDING_ERRORS,
-    add_hint,
-    author_traceback,
-    delay_of,
-    message_of,
-    text_of,
-)
+from kopf._runtime.errors import ENDING_ERRORS, text_of
 from kopf._runtime.functions import ensure_executed
-from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, to_json_result
+from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, errors_mode, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.reconciler_functions import ObjectInspector
@@ -279,37 +271,20 @@ class Reconcilers:
     ) -> tuple[str, float | None]:
         """Log the error of a call, unless it is logged already; the result for the engine, with its delay."""
         call.error = error
-        label, handler = call.prepared.label, call.handler
-        if self._invoker.observe is not None:
-            self._invoker.observe(handler, error)
         self._set_condition(call, False, _reason_of(error), text_of(error))
-        text = message_of(error)
-        if isinstance(error, TemporaryError):
-            delay, remark = delay_of(error)
-            if not is_logged:
-                call.logger.error(FrameworkMessage(f"{label} failed temporarily: {text}{remark}"))
-            if isinstance(error, ReconcileTimeoutError):
-                return "failed", self._backoff(call, error)
-            return "failed", delay if delay is not None else 0.0
-        if isinstance(error, PermanentError):
-            call.logger.error(FrameworkMessage(f"{label} failed permanently: {text}"))
-            return "permanent", None
-        mode = handler.errors if handler.errors is not None else ErrorsMode.TEMPORARY
-        verdict = {
-            ErrorsMode.IGNORED: "ignore it",
-            ErrorsMode.PERMANENT: "stop now",
-            ErrorsMode.TEMPORARY: "try again later",
-        }[mode]
-        if not compatibility.of_settings(self._settings).logs_whole_tracebacks:
-            add_hint(error)
-            if not call.logger.isEnabledFor(logging.DEBUG):
-                error.with_traceback(author_traceback(error.__traceback__))
-        call.logger.error(
-            FrameworkMessage(f"{label} failed with an exception and will {verdict}: {text}"), exc_info=error
+        prepared, host_task = call.prepared, call.host_task
+        attempt = bridge.Attempt(
+            label=prepared.label,
+            errors=errors_mode(call.handler),
+            backoff=None,
+            started=host_task.started,
+            retry=host_task.retry,
         )
-        if mode is ErrorsMode.TEMPORARY:
-            return "failed", self._backoff(call, error)
-        return ("succeeded" if mode is ErrorsMode.IGNORED else "permanent"), None
+        outcome = self._invoker.settle_error(prepared, attempt, error, call.logger, is_logged=is_logged)
+        result, delay = outcome.reconcile_result(isinstance(error, ReconcileTimeoutError))
+        if result == "failed" and delay is None:
+            delay = self._backoff(call, error)
+        return result, delay
 
     def _backoff(self, call: ReconcilerCall, error: BaseException) -> float | None:
         """The delay of a function in `backoff`; None: the engine computes it."""

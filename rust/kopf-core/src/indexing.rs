@@ -144,7 +144,7 @@ impl Indexing {
             errors: handler.errors_mode(),
             timeout: handler.timeout,
             retries: handler.retries,
-            backoff: handler.backoff.unwrap_or(settings.execution.default_backoff),
+            backoff: handler.backoff.or(Some(settings.execution.default_backoff)),
             started: failure.map_or(now, |failure| failure.started),
             retry: failure.map_or(0, |failure| failure.retries),
         }

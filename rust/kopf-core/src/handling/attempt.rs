@@ -1,7 +1,7 @@
 //! One attempt of one handler, and its outcome.
 //!
 //! The rules of errors, timeouts and retries, with the exact log messages of Kopf. They are the same for change handlers,
-//! daemons, timers and activities.
+//! daemons, timers and activities. Those of errors are also the same for reconcilers, whose limits are in their schedule.
 
 use crate::durations::{Seconds, TimeDelta};
 use crate::handler::{ErrorsMode, Handler};
@@ -22,8 +22,8 @@ pub struct Attempt {
     pub timeout: Option<f64>,
     /// The maximum number of attempts.
     pub retries: Option<u64>,
-    /// Seconds between the attempts after arbitrary exceptions.
-    pub backoff: f64,
+    /// Seconds between the attempts after arbitrary exceptions. None for reconcilers: the schedule computes them.
+    pub backoff: Option<f64>,
     /// The first selection of the handler in this handling.
     pub started: Timestamp,
     /// The number of earlier attempts.
@@ -122,7 +122,7 @@ impl Attempt {
             errors: handler.errors_mode(),
             timeout: handler.timeout,
             retries: handler.retries,
-            backoff: handler.backoff.unwrap_or(default_backoff),
+            backoff: handler.backoff.or(Some(default_backoff)),
             started,
             retry,
         }
@@ -214,7 +214,7 @@ impl Attempt {
             return settled(self.failed(now, message), "stop now");
         }
         // The next attempt would exceed the timeout.
-        if let Some(timeout) = self.timeout_within(self.backoff, now) {
+        if let Some(timeout) = self.timeout_within(self.backoff.unwrap_or(0.0), now) {
             let why =
                 format!("stop now (it would time out in {} seconds on the next attempt)", Seconds(timeout));
             return self.exhausted(now, Limit::Timeout, message, &why);
@@ -224,8 +224,8 @@ impl Attempt {
             let why = format!("stop now (it would exceed {limit} retries on the next attempt)");
             return self.exhausted(now, Limit::Retries, message, &why);
         }
-        let why = format!("try again in {} seconds", Seconds(self.backoff));
-        settled(self.retry(now, Some(self.backoff), message), &why)
+        let when = self.backoff.map_or("later".to_owned(), |delay| format!("in {} seconds", Seconds(delay)));
+        settled(self.retry(now, self.backoff, message), &format!("try again {when}"))
     }
 
     /// The result of an arbitrary exception if the limits allow no other attempt. The recorded message names the limit.

@@ -74,7 +74,7 @@ impl SubHandlers {
             errors: child.errors,
             timeout: child.timeout,
             retries: child.retries,
-            backoff: child.backoff,
+            backoff: Some(child.backoff),
             started: record.started.unwrap_or(self.began),
             retry: record.retries,
         })

@@ -1,5 +1,6 @@
 //! The schedule entry: the state machine of one (reconciler, primary object), rules A1–A13.
 
+use crate::handling::attempt::Outcome;
 use crate::schedule::Priority;
 use crate::schedule::policy::{SchedulePolicy, sane};
 use crate::time::Timestamp;
@@ -99,6 +100,19 @@ pub enum ReconcileResult {
     FailedPermanently,
     /// The operator has cancelled the call, or the process that made it has ended.
     Cancelled,
+}
+
+impl ReconcileResult {
+    /// The result of a call that has raised an error, by the outcome of that error. The schedule computes the delay after
+    /// timeouts and arbitrary exceptions.
+    pub fn of_error(outcome: &Outcome, is_timed_out: bool) -> Self {
+        match (outcome.final_, outcome.failed) {
+            (true, true) => Self::FailedPermanently,
+            (true, false) => Self::Succeeded,
+            (false, _) if is_timed_out || outcome.is_exception => Self::Failed(None),
+            (false, _) => Self::Failed(Some(outcome.delay.unwrap_or(0.0))),
+        }
+    }
 }
 
 /// The effect of a result on the failure series.

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kopf_core::handler::ErrorsMode;
 use kopf_core::handling::attempt::{self, AttemptResult, CallResult, Limit};
+use kopf_core::schedule::ReconcileResult;
 use kopf_core::time::Timestamp;
 use kopf_engine::metrics::outcome_name;
 use pyo3::exceptions::PyValueError;
@@ -16,6 +17,7 @@ use pyo3::types::{PyDateTime, PyDict, PyString, PyTzInfo};
 
 use tracing::Span;
 
+use crate::commands::reconcile::name_and_delay;
 use crate::logging::number;
 use crate::time::now;
 
@@ -44,7 +46,7 @@ impl Attempt {
     fn new(
         label: &str,
         errors: &str,
-        backoff: f64,
+        backoff: Option<f64>,
         started: i64,
         retry: u64,
         timeout: Option<f64>,
@@ -198,6 +200,11 @@ impl Outcome {
         let mut settled = self.0.clone();
         settled.outcome.subrefs = subrefs;
         Self(settled)
+    }
+
+    /// The result of a reconciler's call that has raised the error, with its delay: see `CallReconciler.reply()`.
+    fn reconcile_result(&self, is_timed_out: bool) -> (&'static str, Option<f64>) {
+        name_and_delay(ReconcileResult::of_error(&self.0.outcome, is_timed_out))
     }
 
     /// The ids of the handler's sub-handlers, at any depth.

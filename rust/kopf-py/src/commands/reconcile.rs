@@ -104,20 +104,36 @@ impl CallReconciler {
         fns: bool,
         conditions: Option<(Vec<ConditionTuple>, Option<i64>)>,
     ) -> PyResult<()> {
-        let result = match result {
-            "succeeded" => ReconcileResult::Succeeded,
-            "requeued" => ReconcileResult::Requeued(delay.unwrap_or_default()),
-            "failed" => ReconcileResult::Failed(delay),
-            "permanent" => ReconcileResult::FailedPermanently,
-            "cancelled" => ReconcileResult::Cancelled,
-            other => return Err(PyValueError::new_err(format!("Unknown result of a reconciler: {other}"))),
-        };
+        let result = result_of(result, delay)?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
         let conditions = conditions.map(|(changes, generation)| ConditionChanges {
             changes: changes.into_iter().map(condition_change).collect(),
             generation,
         });
         self.reply.prepare(CallReconcilerReply { result, patch, fns, conditions })
+    }
+}
+
+/// The result with this name.
+fn result_of(name: &str, delay: Option<f64>) -> PyResult<ReconcileResult> {
+    match name {
+        "succeeded" => Ok(ReconcileResult::Succeeded),
+        "requeued" => Ok(ReconcileResult::Requeued(delay.unwrap_or_default())),
+        "failed" => Ok(ReconcileResult::Failed(delay)),
+        "permanent" => Ok(ReconcileResult::FailedPermanently),
+        "cancelled" => Ok(ReconcileResult::Cancelled),
+        other => Err(PyValueError::new_err(format!("Unknown result of a reconciler: {other}"))),
+    }
+}
+
+/// The name of a result with its delay, as `CallReconciler.reply()` takes them.
+pub(crate) fn name_and_delay(result: ReconcileResult) -> (&'static str, Option<f64>) {
+    match result {
+        ReconcileResult::Succeeded => ("succeeded", None),
+        ReconcileResult::Requeued(delay) => ("requeued", Some(delay)),
+        ReconcileResult::Failed(delay) => ("failed", delay),
+        ReconcileResult::FailedPermanently => ("permanent", None),
+        ReconcileResult::Cancelled => ("cancelled", None),
     }
 }
 

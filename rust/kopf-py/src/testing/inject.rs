@@ -237,7 +237,7 @@ impl Limits {
     fn attempt(self, handler: usize, errors: ErrorsMode) -> Attempt {
         let Self { retries, retry } = self;
         let label = format!("Handler 'h{handler}'").into();
-        Attempt { handler, label, errors, timeout: None, retries, backoff: 60.0, started: now(), retry }
+        Attempt { handler, label, errors, timeout: None, retries, backoff: Some(60.0), started: now(), retry }
     }
 }
 

@@ -8,7 +8,7 @@ fn at(seconds: f64) -> Timestamp {
 
 fn attempt(errors: ErrorsMode, timeout: Option<f64>, retries: Option<u64>, retry: u64) -> Attempt {
     let label = "Handler 'h'".into();
-    Attempt { handler: 0, label, errors, timeout, retries, backoff: 60.0, started: at(0.0), retry }
+    Attempt { handler: 0, label, errors, timeout, retries, backoff: Some(60.0), started: at(0.0), retry }
 }
 
 /// The attempt and its result; then `final`, `failed`, `delay` and the text after the label.
@@ -158,4 +158,27 @@ fn limits_are_checked_before_the_call() {
         text(attempt(Temporary, None, Some(0), 0), 0.0).as_deref(),
         Some("Handler 'h' has exceeded 0 retries.")
     );
+}
+
+#[test]
+fn without_a_back_off_the_schedule_computes_the_delay_after_exceptions() {
+    use ErrorsMode::{Ignored, Permanent, Temporary};
+    let scheduled = |errors| Attempt { backoff: None, ..unlimited(errors) };
+    let again = "failed with an exception and will try again later: boo";
+    check([
+        (scheduled(Temporary), arbitrary(), (false, true, None), again),
+        (scheduled(Temporary), temporary(Some(5.0)), (false, true, Some(5.0)), "failed temporarily: boo"),
+        (
+            scheduled(Ignored),
+            arbitrary(),
+            (true, false, None),
+            "failed with an exception and will ignore it: boo",
+        ),
+        (
+            scheduled(Permanent),
+            arbitrary(),
+            (true, true, None),
+            "failed with an exception and will stop now: boo",
+        ),
+    ]);
 }

@@ -2,6 +2,8 @@
 
 use super::ReconcileResult::{Cancelled, Failed, FailedPermanently, Requeued, Succeeded};
 use super::*;
+use crate::handler::ErrorsMode;
+use crate::handling::attempt::{Attempt, CallResult};
 use crate::schedule::{Delays, GrowingDelays};
 
 fn at(seconds: f64) -> Timestamp {
@@ -326,4 +328,28 @@ fn an_entry_is_small() {
     assert!(size_of::<ScheduleEntry>() <= 184, "{}", size_of::<ScheduleEntry>());
     let delays = GrowingDelays { first: 0.25, ..GrowingDelays::default() };
     assert!((Delays::Growing(delays).spacing() - 0.25).abs() < 1e-9);
+}
+
+#[test]
+fn errors_specify_the_delay_or_leave_it_to_the_schedule() {
+    use ErrorsMode::{Ignored, Permanent, Temporary};
+    let message = || "boo".to_owned();
+    let exception = || CallResult::Arbitrary { message: message() };
+    let temporary = |delay| CallResult::Temporary { message: message(), delay };
+    let rows = [
+        (Temporary, exception(), false, Failed(None)),
+        (Ignored, exception(), false, Succeeded),
+        (Permanent, exception(), false, FailedPermanently),
+        (Temporary, CallResult::Permanent { message: message() }, false, FailedPermanently),
+        (Temporary, temporary(Some(5.0)), false, Failed(Some(5.0))),
+        (Temporary, temporary(None), false, Failed(Some(0.0))),
+        (Permanent, temporary(Some(60.0)), true, Failed(None)),
+    ];
+    for (errors, raised, is_timed_out, expected) in rows {
+        let (label, started) = ("Reconciler 'r'".into(), at(0.0));
+        let (timeout, retries, backoff) = (None, None, None);
+        let attempt = Attempt { handler: 0, label, errors, timeout, retries, backoff, started, retry: 9 };
+        let outcome = attempt.evaluate(&raised, at(1.0)).outcome;
+        assert_eq!(ReconcileResult::of_error(&outcome, is_timed_out), expected, "{raised:?}");
+    }
 }

@@ -42,7 +42,7 @@ fn attempt(handler: usize, errors: &str, retry: u64) -> Attempt {
         errors: serde_json::from_value(json!(errors)).unwrap(),
         timeout: None,
         retries: None,
-        backoff: 1.0,
+        backoff: Some(1.0),
         started: Timestamp::from_micros(0),
         retry,
     }
