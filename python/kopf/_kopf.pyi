@@ -18,6 +18,7 @@ from kopf._objects.resources import Resource
 from kopf._objects.typedefs import HandlerId, RawEventType
 
 __version__: str
+CHILDREN_FINALIZER: str  # of owners whose children in other namespaces the operator deletes, by `kopf.apply`
 LOGGERS: list[str]  # their levels decide which log lines the engine makes
 
 def explain(

@@ -32,13 +32,11 @@ from kopf._objects.apierrors import ApiError, Conflict, Invalid, NotFound
 from kopf._objects.bodies import Body
 from kopf._objects.resources import Resource
 from kopf._runtime import bridge
+from kopf._runtime.bridge import CHILDREN_FINALIZER
 from kopf._runtime.loggers import full_name
 
 Output = Literal["table", "wide", "json", "name"]
 Result = Literal["planned", "released", "gone", "failed"]
-
-CHILDREN = "kopf.dev/children"
-"""The finalizer of owners whose children in other namespaces the operator deletes, by `kopf.apply`."""
 
 ATTEMPTS = 10
 """How many times an object is read and patched again if others change it meanwhile."""
@@ -219,7 +217,7 @@ def _release(
 
 
 def _own_finalizers(kind: InspectedKind, options: Options) -> list[str]:
-    return [options.finalizer] if options.finalizer is not None else [*kind.finalizers, CHILDREN]
+    return [options.finalizer] if options.finalizer is not None else [*kind.finalizers, CHILDREN_FINALIZER]
 
 
 def _send(
@@ -281,13 +279,14 @@ def format_kinds(report: Report, options: Options) -> Iterator[str]:
     verb = "removed" if report.is_applied else "would remove"
     for kind in report.kinds:
         found = {name for release in kind.releases for name in release.finalizers}
-        own = [name for name in _own_finalizers(kind.kind, options) if name != CHILDREN or name in found]
-        traces = f"{', '.join(own)}{' and annotations' if options.purge else ''}"
+        own = _own_finalizers(kind.kind, options)
+        removed = [name for name in own if name in found or name != CHILDREN_FINALIZER]
+        traces = f"{', '.join(removed)}{' and annotations' if options.purge else ''}"
         count = sum(release.result != "failed" for release in kind.releases)
         yield f"{verb} {traces} from {count} of {kind.total} {kind.kind.resource.plural}"
         width = max((len(_place(release)) for release in kind.releases), default=0)
         for release in kind.releases:
-            is_owner = CHILDREN in release.finalizers
+            is_owner = CHILDREN_FINALIZER in release.finalizers
             kept = "its children in other namespaces are not deleted" if is_owner else ""
             note = "; ".join(filter(None, [_note(release, report.now), kept]))
             if options.output == "wide":

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kopf._kopf import (
+    CHILDREN_FINALIZER,
     LOGGERS,
     Activation,
     AdmissionReview,
@@ -93,6 +94,7 @@ from kopf._kopf import (
 from kopf._runtime.errors import ENDING_ERRORS, message_of
 
 __all__ = [
+    "CHILDREN_FINALIZER",
     "LOGGERS",
     "TRACES",
     "Activation",

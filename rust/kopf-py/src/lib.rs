@@ -149,6 +149,7 @@ mod _kopf {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("LOGGERS", crate::logging::names())?;
+        module.add("CHILDREN_FINALIZER", kopf_core::apply::CHILDREN_FINALIZER)?;
         crate::convert::register_mapping::<Object>(module.py())
     }
 }
