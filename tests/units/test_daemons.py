@@ -12,11 +12,13 @@ import pytest
 from kopf._intents.causes import DaemonCause
 from kopf._intents.handlers import DaemonHandler
 from kopf._intents.settings import OperatorSettings
+from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime.bridge import GetInitialDelay, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject
 from kopf._runtime.daemons import Daemons
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.invocation import PreparedHandler
 from kopf._runtime.memos import MemoRegistry
 
@@ -123,15 +125,14 @@ def test_no_initial_delay_is_no_delay(delay: Any) -> None:
     )
 
     async def main() -> None:
-        daemons = Daemons(
-            handlers=[one],
-            prepared_handlers=[PreparedHandler(one)],
+        environment = HandlerEnvironment(
+            [one],
             settings=OperatorSettings(),
             memos=MemoRegistry(Memo()),
-            indices={},  # type: ignore[arg-type]
+            indexers=Indexers(),
             invoker=None,  # type: ignore[arg-type]
-            complete=print,
         )
+        daemons = Daemons(environment, complete=print)
         daemons.request_handlers()[GetInitialDelay](task)
 
     asyncio.run(main())

@@ -12,8 +12,9 @@ from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import bridge
 from kopf._runtime.daemons import Daemons
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.executor import ExecutorPool
-from kopf._runtime.invocation import Invoker, PreparedHandler
+from kopf._runtime.invocation import Invoker
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.reconciling import Reconcilers
 from kopf._runtime.task_dispatcher import TaskDispatcher
@@ -58,14 +59,15 @@ def begin_later(loop, coroutine, **options):
     return asyncio.Task(coroutine, loop=loop, **options)
 
 
-def parts_of(registry_of_handlers):
+def environment_of(handlers):
     settings = kopf.OperatorSettings()
-    return {
-        "prepared_handlers": [PreparedHandler(handler) for handler in registry_of_handlers],
-        "settings": settings,
-        "memos": MemoRegistry(Memo()),
-        "invoker": Invoker(settings, ExecutorPool()),
-    }
+    return HandlerEnvironment(
+        handlers,
+        settings=settings,
+        memos=MemoRegistry(Memo()),
+        indexers=Indexers(),
+        invoker=Invoker(settings, ExecutorPool()),
+    )
 
 
 def test_a_call_of_a_reconciler_is_answered():
@@ -74,8 +76,8 @@ def test_a_call_of_a_reconciler_is_answered():
 
     async def main():
         asyncio.get_running_loop().set_task_factory(begin_later)
-        call, parts = Call(), parts_of(registry._reconciling.get_all_handlers())
-        reconcilers = Reconcilers(**parts, indices=Indexers(), complete=lambda _: None)
+        call, environment = Call(), environment_of(registry._reconciling.get_all_handlers())
+        reconcilers = Reconcilers(environment, complete=lambda _: None)
         reconcilers.request_handlers()[bridge.CallReconciler](call)
         await cancel_others()
         return call.answers
@@ -89,9 +91,8 @@ def test_a_call_of_a_daemon_is_answered():
 
     async def main():
         asyncio.get_running_loop().set_task_factory(begin_later)
-        handlers = registry._spawning.get_all_handlers()
-        call, parts = Call(), parts_of(handlers)
-        daemons = Daemons(**parts, handlers=handlers, indices={}, complete=lambda _: None)
+        call, environment = Call(), environment_of(registry._spawning.get_all_handlers())
+        daemons = Daemons(environment, complete=lambda _: None)
         daemons.request_handlers()[bridge.CallDaemon](call)
         await cancel_others()
         return call.answers
@@ -117,11 +118,7 @@ def test_an_activation_is_answered_or_dropped():
 
     async def main():
         asyncio.get_running_loop().set_task_factory(begin_later)
-        parts = parts_of(())
-        del parts["prepared_handlers"]
-        dispatcher = TaskDispatcher(
-            handlers=(), lifecycle=lifecycles.asap, indices=Indexers(), login=None, **parts
-        )
+        dispatcher = TaskDispatcher(environment_of(()), lifecycle=lifecycles.asap, login=None)
         activation = Activation()
         dispatcher.request_handlers[bridge.Activation](activation)
         reference = weakref.ref(activation)

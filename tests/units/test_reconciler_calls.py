@@ -13,8 +13,9 @@ import pytest
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import bridge, shutdown
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.executor import ExecutorPool
-from kopf._runtime.invocation import Invoker, PreparedHandler
+from kopf._runtime.invocation import Invoker
 from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.reconciling import Reconcilers
 
@@ -40,14 +41,14 @@ def reconcilers_of(fn, indices=(), invoker=None, **options):
     kopf.on.reconcile("shops", id="fn", registry=registry, **options)(fn)
     settings, indexers = kopf.OperatorSettings(), Indexers()
     indexers.update(indices)
-    return Reconcilers(
-        prepared_handlers=[PreparedHandler(one) for one in registry._reconciling.get_all_handlers()],
+    environment = HandlerEnvironment(
+        registry._reconciling.get_all_handlers(),
         settings=settings,
         memos=MemoRegistry(Memo()),
-        indices=indexers,
+        indexers=indexers,
         invoker=invoker or Invoker(settings, ExecutorPool()),
-        complete=lambda _: None,
     )
+    return Reconcilers(environment, complete=lambda _: None)
 
 
 def request_handlers_of(fn, *args, **options):

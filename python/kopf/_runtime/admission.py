@@ -7,25 +7,24 @@ import contextlib
 import contextvars
 import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kopf._intents import matching
 from kopf._intents.causes import WebhookCause
 from kopf._intents.errors import AdmissionError, PermanentError, TemporaryError
-from kopf._intents.handlers import ResourceHandler, WebhookHandler
+from kopf._intents.handlers import WebhookHandler
 from kopf._intents.serialization import has_leader_election
-from kopf._intents.settings import OperatorSettings
 from kopf._objects import diffs
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
 from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.errors import ENDING_ERRORS, OperationalError, message_of, repr_of, sendable, text_of
-from kopf._runtime.invocation import Invoker, PreparedHandler
+from kopf._runtime.invocation import PreparedHandler
 from kopf._runtime.loggers import LocalObjectLogger, full_name
-from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.supervision import Task, supervise
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -99,25 +98,12 @@ class ReviewDiff(diffs.Diff):
 class Admission:
     """The function that webhook servers call for each request; its result is what they send back."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        *,
-        handlers: Sequence[ResourceHandler],
-        prepared_handlers: Sequence[PreparedHandler],
-        settings: OperatorSettings,
-        memos: MemoRegistry,
-        indices: Mapping[str, Any],
-        invoker: Invoker,
-    ) -> None:
+    def __init__(self, engine: Engine, environment: HandlerEnvironment) -> None:
         super().__init__()
         self.engine = engine
-        self._handlers = handlers
-        self._prepared_handlers = prepared_handlers
-        self._settings = settings
-        self._memos = memos
-        self._indices = indices
-        self._invoker = invoker
+        self._environment = environment
+        self._settings = environment.settings
+        self._invoker = environment.invoker
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tracker = work_tracker_var.get()
         # Unlike the numbers of activities and of the engine.
@@ -126,7 +112,7 @@ class Admission:
     @property
     def is_needed(self) -> bool:
         """Whether a webhook server is configured, or needed by handlers."""
-        has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._handlers)
+        has_handlers = any(isinstance(handler, WebhookHandler) for handler in self._environment.handlers)
         return has_handlers or self._settings.admission.server is not None
 
     @property
@@ -263,17 +249,18 @@ class Admission:
     def _select(self, review: AdmissionReview, cause: WebhookCause) -> list[PreparedHandler]:
         selected: dict[tuple[int, str], PreparedHandler] = {}
         for index, guarded in review.handlers:
-            handler = self._handlers[index]
+            handler = self._environment.handlers[index]
             if not guarded or matching.match(handler, cause):
-                selected.setdefault((id(handler.fn), handler.id), self._prepared_handlers[index])
+                prepared = self._environment.prepared_handlers[index]
+                selected.setdefault((id(handler.fn), handler.id), prepared)
         return list(selected.values())
 
     def _make_cause(self, review: AdmissionReview) -> WebhookCause:
-        body = Body(review.object)
+        body, memos = Body(review.object), self._environment.memos
         return WebhookCause(
             logger=LocalObjectLogger(body=body, settings=self._settings),
-            indices=self._indices,
-            memo=self._memos.get_for_review(review.uid, ephemeral=review.operation == "CREATE"),
+            indices=self._environment.indices,
+            memo=memos.get_for_review(review.uid, ephemeral=review.operation == "CREATE"),
             resource=review.resource,
             patch=Patch(None, body=body),
             body=body,

@@ -20,9 +20,7 @@ from kopf._intents.caching import (
     serialize_cache,
     to_label_selector,
 )
-from kopf._intents.handlers import ResourceHandler
 from kopf._intents.registries import OperatorRegistry, cache_declarations
-from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.changes import ChangeEvent
 from kopf._objects.dicts import FieldSpec, parse_field
@@ -32,9 +30,9 @@ from kopf._runtime import bridge
 from kopf._runtime.context import cause_var, subinvoker_var
 from kopf._runtime.cycle_context import InspectedObject
 from kopf._runtime.default_registry import get_default_registry
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.errors import ENDING_ERRORS, message_of
 from kopf._runtime.loggers import full_name
-from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.repeated_failures import RepeatedFailures
 
 logger = logging.getLogger("kopf._core.reactor.caches")
@@ -314,23 +312,13 @@ def cache(
 class OperatorCaches:
     """The caches of one operator."""
 
-    def __init__(
-        self,
-        registry: OperatorRegistry,
-        *,
-        handlers: Sequence[ResourceHandler],
-        settings: OperatorSettings,
-        memos: MemoRegistry,
-        indices: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, registry: OperatorRegistry, environment: HandlerEnvironment) -> None:
         super().__init__()
         self._registry = registry
-        declared = cache_declarations(registry)
-        self._declarations: Sequence[CacheDeclaration] = [*declared, *children_caches(handlers)]
-        self._first = len(handlers)
-        self._settings = settings
-        self._memos = memos
-        self._indices = indices
+        self._environment = environment
+        declared, children = cache_declarations(registry), children_caches(environment.handlers)
+        self._declarations: Sequence[CacheDeclaration] = [*declared, *children]
+        self._first = len(environment.handlers)
         self._failures = RepeatedFailures()
         self.readers = Readers()
         self.children: dict[int, list[bridge.CacheReader]] = {}
@@ -338,7 +326,8 @@ class OperatorCaches:
 
     def serialize(self) -> list[dict[str, Any]]:
         """Describe the caches for the engine; their numbers follow those of the handlers."""
-        return [serialize_cache(one, self._settings.caching) for one in self._declarations]
+        settings = self._environment.settings.caching
+        return [serialize_cache(one, settings) for one in self._declarations]
 
     def attach(self, engine: bridge.Engine) -> None:
         """The operator is running."""
@@ -364,14 +353,7 @@ class OperatorCaches:
     def _compute_keys(self, host_task: bridge.ComputeKeys) -> None:
         """Call the functions that compute keys of an object; a failed one computes none."""
         declaration = self._declarations[host_task.cache - self._first]
-        inspected = InspectedObject(
-            host_task.object,
-            uid=host_task.object.uid or "",
-            resource=host_task.resource,
-            memos=self._memos,
-            settings=self._settings,
-            indices=self._indices,
-        )
+        inspected = InspectedObject.of(host_task, self._environment)
         kwargs = inspected.spawning_cause().kwargs
         computed: list[tuple[str, list[Any]]] = []
         for name, source in declaration.by.items():

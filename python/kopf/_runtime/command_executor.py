@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.handlers import ResourceHandler
 from kopf._intents.lifecycles import LifeCycleFn
-from kopf._intents.settings import OperatorSettings
-from kopf._objects.indices import Indexers
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime import bridge, custom_storages, invocation, subhandlers
 from kopf._runtime.bridge import Activation
 from kopf._runtime.context import cause_var, retry_var, subrefs_var
 from kopf._runtime.custom_storages import FetchedState
 from kopf._runtime.cycle_context import CycleContext
-from kopf._runtime.invocation import Invoker, PreparedHandler, attempt_for
+from kopf._runtime.environment import HandlerEnvironment
+from kopf._runtime.invocation import PreparedHandler, attempt_for
 
 Results = list[tuple[HandlerId, Any]]
 CommandFunction = Callable[[Any, Activation, CycleContext, Results], Awaitable[Any]]
@@ -30,23 +28,14 @@ The results of handlers are added to `results`.
 class CommandExecutor:
     """Executes single commands; the dispatcher knows their order."""
 
-    def __init__(
-        self,
-        *,
-        handlers: Sequence[ResourceHandler],
-        prepared_handlers: Sequence[PreparedHandler],
-        settings: OperatorSettings,
-        lifecycle: LifeCycleFn,
-        indexers: Indexers,
-        invoker: Invoker,
-    ) -> None:
+    def __init__(self, environment: HandlerEnvironment, lifecycle: LifeCycleFn) -> None:
         super().__init__()
-        self._handlers = handlers
-        self._prepared_handlers = prepared_handlers
-        self._settings = settings
+        self._handlers = environment.handlers
+        self._prepared_handlers = environment.prepared_handlers
+        self._settings = environment.settings
         self._lifecycle = lifecycle
-        self._indexers = indexers
-        self._invoker = invoker
+        self._indexers = environment.indexers
+        self._invoker = environment.invoker
 
     def functions(self) -> Mapping[type[Any], CommandFunction]:
         """The functions that execute the commands, by the types of the commands."""

@@ -15,7 +15,14 @@ from kopf._objects.memos import AnyMemo
 from kopf._objects.patches import Patch, PatchFn
 from kopf._objects.resources import Resource
 from kopf._objects.typedefs import RawEventType
-from kopf._runtime.bridge import CallChangeHandler, CallEventHandler, Change, Object
+from kopf._runtime.bridge import (
+    CallChangeHandler,
+    CallEventHandler,
+    Change,
+    ComputeKeys,
+    InspectObject,
+    Object,
+)
 from kopf._runtime.causes import (
     LazyChangingCause,
     LazyIndexingCause,
@@ -24,6 +31,7 @@ from kopf._runtime.causes import (
     build_diff,
     make_cause,
 )
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.loggers import LocalObjectLogger, ObjectLogger, TerseObjectLogger
 from kopf._runtime.memos import MemoRegistry
 
@@ -256,6 +264,18 @@ class InspectedObject(CycleContext):
     """An object for which the functions of a declaration are called. They do not create its memo."""
 
     __slots__ = ()
+
+    @classmethod
+    def of(cls, host_task: InspectObject | ComputeKeys, environment: HandlerEnvironment) -> InspectedObject:
+        """The object of a request for the functions of a declaration."""
+        return cls(
+            host_task.object,
+            uid=host_task.object.uid or "",
+            resource=host_task.resource,
+            memos=environment.memos,
+            settings=environment.settings,
+            indices=environment.indices,
+        )
 
     @property
     def memo(self) -> AnyMemo:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kopf._intents.handlers import ResourceHandler, SpawningHandler, TimerHandler
-from kopf._intents.settings import OperatorSettings
+from kopf._intents.handlers import SpawningHandler, TimerHandler
 from kopf._objects.bodies import Body, release_views
 from kopf._objects.patches import is_empty
 from kopf._objects.resources import Resource
@@ -22,9 +21,8 @@ from kopf._runtime import bridge
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import DaemonInstance, DaemonObject, VirtualWait
 from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.errors import ENDING_ERRORS, message_of
-from kopf._runtime.invocation import Invoker, PreparedHandler
-from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
 
 ABANDONED = DaemonStoppingReason.DAEMON_ABANDONED.value
@@ -35,22 +33,12 @@ class Daemons:
 
     def __init__(
         self,
-        *,
-        handlers: Sequence[ResourceHandler],
-        prepared_handlers: Sequence[PreparedHandler],
-        settings: OperatorSettings,
-        memos: MemoRegistry,
-        indices: Mapping[str, Any],
-        invoker: Invoker,
+        environment: HandlerEnvironment,
         complete: Callable[[bridge.CallDaemon | bridge.StopDaemons], None],
     ) -> None:
         super().__init__()
-        self._handlers = handlers
-        self._prepared_handlers = prepared_handlers
-        self._settings = settings
-        self._memos = memos
-        self._indices = indices
-        self._invoker = invoker
+        self._environment = environment
+        self._invoker = environment.invoker
         self._complete = complete
         # Each version of the resource has its own body of the object.
         self._objects: dict[str, dict[Resource, DaemonObject]] = {}
@@ -93,15 +81,16 @@ class Daemons:
         by_resource = self._objects.setdefault(uid, {})
         daemon_object = by_resource.get(call.resource)
         if daemon_object is None:
-            daemon_object = DaemonObject(uid, object, call.resource, self._memos, self._settings)
+            memos, settings = self._environment.memos, self._environment.settings
+            daemon_object = DaemonObject(uid, object, call.resource, memos, settings)
             by_resource[call.resource] = daemon_object
         daemon_object.count += 1
         tracker, run, waiter = self._tracker, call.run, None
         if tracker is not None and tracker.clock is not None:
             waiter = VirtualWait(tracker, tracker.clock, run, lambda: self._report_running(run))
-        instance = self._instances[run] = DaemonInstance(
-            daemon_object, self._prepared_handlers[call.handler], self._indices, waiter
-        )
+        prepared = self._environment.prepared_handlers[call.handler]
+        instance = DaemonInstance(daemon_object, prepared, self._environment.indices, waiter)
+        self._instances[run] = instance
         return instance
 
     def _report_running(self, run: int) -> None:
@@ -193,7 +182,7 @@ class Daemons:
         instance = self._instances.get(host_task.run)
         if instance is None:
             instance = self._create(host_task, host_task.object)
-        handler = self._handlers[host_task.handler]
+        handler = instance.prepared.handler
         try:
             delay = handler.initial_delay if isinstance(handler, SpawningHandler) else None
             if callable(delay):
@@ -234,13 +223,14 @@ class Daemons:
     async def _grace_period(self, host_task: bridge.StopDaemons, runs: Sequence[DaemonInstance]) -> None:
         """Wait for the instances: for the timeout, or, if none is set, for some turns of the loop."""
         try:
-            timeout = self._settings.background.instant_exit_timeout
+            settings = self._environment.settings.background
+            timeout = settings.instant_exit_timeout
             if timeout is not None:
                 futures = [self._completion_of(instance) for instance in runs if instance.call is not None]
                 if futures:
                     await asyncio.wait(futures, timeout=timeout)
             else:
-                for _ in range(self._settings.background.instant_exit_zero_time_cycles or 0):
+                for _ in range(settings.instant_exit_zero_time_cycles or 0):
                     if all(instance.call is None for instance in runs):
                         break
                     await asyncio.sleep(0)

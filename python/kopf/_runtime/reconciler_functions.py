@@ -6,23 +6,21 @@ The module is imported only by operators with reconcilers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kopf._intents import matching
 from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
 from kopf._intents.reconciling import Owned, Watched
 from kopf._intents.selectors import EVERYTHING
-from kopf._intents.settings import OperatorSettings
 from kopf._objects.bodies import Body
 from kopf._objects.refs import Ref
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime.bridge import InspectObject
 from kopf._runtime.cycle_context import InspectedObject
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.errors import ENDING_ERRORS, message_of
-from kopf._runtime.invocation import PreparedHandler
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger
-from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.repeated_failures import RepeatedFailures
 
 HASH_MASK = (1 << 64) - 1
@@ -31,35 +29,16 @@ HASH_MASK = (1 << 64) - 1
 class ObjectInspector:
     """Calls the functions of the declarations for single objects."""
 
-    def __init__(
-        self,
-        prepared_handlers: Sequence[PreparedHandler],
-        *,
-        memos: MemoRegistry,
-        settings: OperatorSettings,
-        indices: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, environment: HandlerEnvironment) -> None:
         super().__init__()
-        self._prepared_handlers = prepared_handlers
-        self._memos = memos
-        self._settings = settings
-        self._indices = indices
+        self._environment = environment
         self._failures = RepeatedFailures()
 
     def inspect(self, host_task: InspectObject) -> None:
         """Call the functions of a declaration: filters, `changed`, `map`."""
-        prepared = self._prepared_handlers[host_task.handler]
-        handler = prepared.handler
+        handler = self._environment.handlers[host_task.handler]
         assert isinstance(handler, ReconcilingHandler)
-        inspected = InspectedObject(
-            host_task.object,
-            uid=host_task.object.uid or "",
-            resource=host_task.resource,
-            memos=self._memos,
-            settings=self._settings,
-            indices=self._indices,
-        )
-        with contextlib.closing(inspected):
+        with contextlib.closing(InspectedObject.of(host_task, self._environment)) as inspected:
             cause = inspected.spawning_cause()
             related = None
             if host_task.related is not None:
@@ -96,7 +75,7 @@ class ObjectInspector:
     def _report(self, host_task: InspectObject, text: str, error: BaseException) -> None:
         """Log an error of a declaration's function, once per object."""
         if self._failures.add(_failure_key(host_task)):
-            logger = ObjectLogger(body=Body(host_task.object), settings=self._settings)
+            logger = ObjectLogger(body=Body(host_task.object), settings=self._environment.settings)
             logger.error(FrameworkMessage(text), exc_info=error)
 
 

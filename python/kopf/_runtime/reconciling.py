@@ -11,18 +11,16 @@ import contextvars
 import datetime
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kopf._intents.errors import ReconcileTimeoutError, TemporaryError
 from kopf._intents.handlers import ReconcilingHandler
 from kopf._intents.reconciling_settings import Backoff
 from kopf._intents.requeue import Requeue
-from kopf._intents.settings import OperatorSettings
 from kopf._objects import bodies, patches
 from kopf._objects.bodies import Body
 from kopf._objects.conditions import Conditions
-from kopf._objects.indices import Indexers
 from kopf._objects.patches import Patch
 from kopf._objects.stoppers import DaemonStopper, DaemonStoppingReason, FlagSetter, release_waiter
 from kopf._runtime import bridge
@@ -34,11 +32,11 @@ from kopf._runtime.context import cause_var
 from kopf._runtime.cycle_context import store_results
 from kopf._runtime.daemon_instances import VirtualWait
 from kopf._runtime.eager_tasks import start_task
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.errors import ENDING_ERRORS, text_of
 from kopf._runtime.functions import ensure_executed
-from kopf._runtime.invocation import EPOCH, Invoker, PreparedHandler, errors_mode, to_json_result
+from kopf._runtime.invocation import EPOCH, errors_mode, to_json_result
 from kopf._runtime.loggers import FrameworkMessage, ObjectLogger, full_name
-from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.reconciler_functions import ObjectInspector
 from kopf._runtime.work_tracking import work_tracker_var
 
@@ -47,16 +45,9 @@ class ReconcilerCall:
     """One call of a reconciler, until its writes have ended."""
 
     def __init__(
-        self,
-        host_task: bridge.CallReconciler,
-        prepared: PreparedHandler,
-        *,
-        settings: OperatorSettings,
-        memos: MemoRegistry,
-        indices: Mapping[str, Any],
-        waiter: VirtualWait | None,
-        readers: Sequence[bridge.CacheReader],
+        self, host_task: bridge.CallReconciler, environment: HandlerEnvironment, waiter: VirtualWait | None
     ) -> None:
+        prepared = environment.prepared_handlers[host_task.handler]
         handler = prepared.handler
         assert isinstance(handler, ReconcilingHandler)
         self.handler = handler
@@ -65,8 +56,8 @@ class ReconcilerCall:
         self.resource = host_task.resource
         self.object = host_task.object
         self.body = Body(host_task.object)
-        self.indices = indices
-        self.logger = ObjectLogger(body=self.body, settings=settings)
+        self.indices = environment.indices
+        self.logger = ObjectLogger(body=self.body, settings=environment.settings)
         self.patch = Patch(None, body=self.body)
         self.conditions = Conditions(self.body)
         # Not by the alias: typing would try to set an attribute of the flag, at each call.
@@ -76,9 +67,10 @@ class ReconcilerCall:
         self.cancellation: str | None = None  # why the engine has cancelled it
         self.is_answered = False
         self.error: BaseException | None = None
-        self._memos = memos
+        self._memos = environment.memos
         self.children: Children | None = None
         if handler.reads_children:
+            readers = environment.invoker.children.get(host_task.handler, ())
             self.children = Children(handler.owns, readers, host_task.uid, host_task.object.namespace)
 
     @property
@@ -116,28 +108,17 @@ class Reconcilers:
     """The reconcilers of one operator."""
 
     def __init__(
-        self,
-        *,
-        prepared_handlers: Sequence[PreparedHandler],
-        settings: OperatorSettings,
-        memos: MemoRegistry,
-        indices: Indexers,
-        invoker: Invoker,
-        complete: Callable[[bridge.CallReconciler], None],
+        self, environment: HandlerEnvironment, complete: Callable[[bridge.CallReconciler], None]
     ) -> None:
         super().__init__()
-        self._prepared_handlers = prepared_handlers
-        self._settings = settings
-        self._memos = memos
-        self._indices = indices.indices
-        self._invoker = invoker
+        self._environment = environment
+        self._settings = environment.settings
+        self._invoker = environment.invoker
         self._complete = complete
         self._calls: dict[int, ReconcilerCall] = {}
         self._loop = asyncio.get_running_loop()
         self._tracker = work_tracker_var.get()
-        self._inspector = ObjectInspector(
-            prepared_handlers, memos=memos, settings=settings, indices=indices.indices
-        )
+        self._inspector = ObjectInspector(environment)
 
     def request_handlers(self) -> dict[type[Any], Callable[[Any], None]]:
         """The handlers of the engine's requests, by the types of the requests."""
@@ -162,22 +143,14 @@ class Reconcilers:
     def _call_reconciler(self, host_task: bridge.CallReconciler) -> None:
         tracker = self._tracker
         waiter = None
-        prepared = self._prepared_handlers[host_task.handler]
+        prepared = self._environment.prepared_handlers[host_task.handler]
         name = f"{prepared.label} of {full_name(host_task.object.namespace, host_task.object.name)}"
         if tracker is not None:
             tracker.work_started(host_task.run, name)
             if tracker.clock is not None:
                 report = functools.partial(self._report_running, host_task.run, name)
                 waiter = VirtualWait(tracker, tracker.clock, host_task.run, report)
-        call = self._calls[host_task.run] = ReconcilerCall(
-            host_task,
-            prepared,
-            settings=self._settings,
-            memos=self._memos,
-            indices=self._indices,
-            waiter=waiter,
-            readers=self._invoker.children.get(host_task.handler, ()),
-        )
+        call = self._calls[host_task.run] = ReconcilerCall(host_task, self._environment, waiter)
         context = contextvars.copy_context()
         context.run(cause_var.set, call.cause)
         task = start_task(

@@ -8,7 +8,7 @@ import functools
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
 from kopf._intents import compatibility, serialization
@@ -34,6 +34,7 @@ from kopf._runtime.admission import Admission, WebhookServerTask
 from kopf._runtime.bridge import AdmissionReview, Bridge, Engine, PeeringWritten, StatusServer, __version__
 from kopf._runtime.context import settings_var
 from kopf._runtime.engine_failures import Failure, to_exception
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.errors import OperationalError
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.given_credentials import GivenCredentials
@@ -298,8 +299,14 @@ class OperatorRunner:
         self._log_handler_checks(handlers)
         self._log_banner(handlers)
         iterated: serialization.Iterated = {}
-        memos = MemoRegistry(self._memo)
-        caches = self._make_caches(handlers, memos)
+        environment = HandlerEnvironment(
+            handlers,
+            settings=self._settings,
+            memos=MemoRegistry(self._memo),
+            indexers=self._indexers,
+            invoker=self._invoker,
+        )
+        caches = self._make_caches(environment)
         declared = [serialize_declared(handler, self._settings) for handler in handlers]
         engine = self._make_engine([*declared, *(caches.serialize() if caches is not None else [])], iterated)
         tracker = work_tracker_var.get()
@@ -308,12 +315,8 @@ class OperatorRunner:
             engine.wake_for_everything()
             tracker.set_engine(engine.pending, engine.awaited_streams)
         dispatcher = TaskDispatcher(
-            handlers=handlers,
-            settings=self._settings,
+            environment,
             lifecycle=self._lifecycle,
-            memos=memos,
-            indices=self._indexers,
-            invoker=self._invoker,
             login=self._activities.authenticate,
             probe=functools.partial(self._activities.run, Activity.PROBE),
             namespaces=self._namespaces,
@@ -326,22 +329,14 @@ class OperatorRunner:
         bridge = Bridge(engine, dispatcher.request_handlers, self._loop)
         bridge.before_completion = SettingsSync(engine, self._settings, iterated).push_if_changed
         dispatcher.complete = bridge.complete
-        admission = Admission(
-            engine,
-            handlers=handlers,
-            prepared_handlers=dispatcher.prepared_handlers,
-            settings=self._settings,
-            memos=memos,
-            indices=self._indexers.indices,
-            invoker=self._invoker,
-        )
+        admission = Admission(engine, environment)
         dispatcher.request_handlers[AdmissionReview] = admission.receive
         events = posting.EventQueue(engine.post)
         dispatcher.set_context(events)
         bridge.open()
         loop_monitor = contextlib.ExitStack()
         if not self._compatibility.ignores_blocked_loops and any(
-            prepared.is_async for prepared in dispatcher.prepared_handlers
+            prepared.is_async for prepared in environment.prepared_handlers
         ):
             loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
         try:
@@ -388,16 +383,13 @@ class OperatorRunner:
             command=self._peering_command,
         )
 
-    def _make_caches(self, handlers: Sequence[ResourceHandler], memos: MemoRegistry) -> OperatorCaches | None:
-        has_reconcilers = any(isinstance(handler, ReconcilingHandler) for handler in handlers)
+    def _make_caches(self, environment: HandlerEnvironment) -> OperatorCaches | None:
+        has_reconcilers = any(isinstance(handler, ReconcilingHandler) for handler in environment.handlers)
         if self._peering_command is not None or not (cache_arguments(self._registry) or has_reconcilers):
             return None
         from kopf._runtime.caches import OperatorCaches  # other operators do not load it
 
-        indices = self._indexers.indices
-        caches = OperatorCaches(
-            self._registry, handlers=handlers, settings=self._settings, memos=memos, indices=indices
-        )
+        caches = OperatorCaches(self._registry, environment)
         return caches if caches.serialize() else None
 
     async def _wait_until_finished(

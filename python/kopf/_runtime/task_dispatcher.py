@@ -10,12 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
+from kopf._intents.handlers import ReconcilingHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.registries import ChangingRegistry
 from kopf._intents.selectors import NamespacePattern
-from kopf._intents.settings import OperatorSettings
-from kopf._objects.indices import Indexers
 from kopf._runtime import bridge, custom_selectors
 from kopf._runtime.command_executor import CommandExecutor, Results
 from kopf._runtime.context import (
@@ -35,11 +33,10 @@ from kopf._runtime.daemon_instances import DaemonInstance
 from kopf._runtime.daemons import Daemons
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.engine_failures import Failure
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.errors import ENDING_ERRORS, repr_of
 from kopf._runtime.framework_lines import log_engine_line
-from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.loggers import FrameworkMessage
-from kopf._runtime.memos import MemoRegistry
 from kopf._runtime.work_tracking import work_tracker_var
 
 if TYPE_CHECKING:
@@ -54,26 +51,19 @@ class TaskDispatcher:
 
     def __init__(
         self,
+        environment: HandlerEnvironment,
         *,
-        handlers: Sequence[ResourceHandler],
-        settings: OperatorSettings,
         lifecycle: LifeCycleFn,
-        memos: MemoRegistry,
-        indices: Indexers,
-        invoker: Invoker,
         login: LoginFn,
         probe: ProbeFn | None = None,
         namespaces: Sequence[NamespacePattern] = (),
     ) -> None:
         super().__init__()
-        self._handlers = handlers
-        self.prepared_handlers = [PreparedHandler(handler) for handler in handlers]
-        self._settings = settings
+        self._environment = environment
+        self._settings = environment.settings
         self._lifecycle = lifecycle
-        self._memos = memos
-        self._indexers = indices
-        self._indices = indices.indices
-        self._invoker = invoker
+        self._memos = environment.memos
+        self._invoker = environment.invoker
         self._login = login
         self._probe = probe
         self._base_context: contextvars.Context | None = None
@@ -85,24 +75,10 @@ class TaskDispatcher:
         """Whether `cancel` does not wait for the tasks."""
         self._tracker = work_tracker_var.get()
         self._loop = asyncio.get_running_loop()
-        self._command_functions = CommandExecutor(
-            handlers=handlers,
-            prepared_handlers=self.prepared_handlers,
-            settings=settings,
-            lifecycle=lifecycle,
-            indexers=indices,
-            invoker=invoker,
-        ).functions()
-        self._daemons = Daemons(
-            handlers=handlers,
-            prepared_handlers=self.prepared_handlers,
-            settings=settings,
-            memos=memos,
-            indices=indices,
-            invoker=invoker,
-            complete=lambda item: self.complete(item),
-        )
-        self._reconcilers = self._make_reconcilers(memos, indices, invoker)
+        self._command_functions = CommandExecutor(environment, lifecycle).functions()
+        self._daemons = Daemons(environment, complete=lambda item: self.complete(item))
+        self._reconcilers = self._make_reconcilers()
+        handlers = environment.handlers
         self.request_handlers: dict[type[Any], Callable[[Any], None]] = {
             **self._daemons.request_handlers(),
             **(self._reconcilers.request_handlers() if self._reconcilers is not None else {}),
@@ -122,21 +98,12 @@ class TaskDispatcher:
         self.complete: Callable[[bridge.CompletableItem], None] = lambda _: None
         """Sends a host task with its reply to the engine."""
 
-    def _make_reconcilers(
-        self, memos: MemoRegistry, indices: Indexers, invoker: Invoker
-    ) -> Reconcilers | None:
-        if not any(isinstance(handler, ReconcilingHandler) for handler in self._handlers):
+    def _make_reconcilers(self) -> Reconcilers | None:
+        if not any(isinstance(handler, ReconcilingHandler) for handler in self._environment.handlers):
             return None
         from kopf._runtime.reconciling import Reconcilers  # other operators do not load it
 
-        return Reconcilers(
-            prepared_handlers=self.prepared_handlers,
-            settings=self._settings,
-            memos=memos,
-            indices=indices,
-            invoker=invoker,
-            complete=lambda item: self.complete(item),
-        )
+        return Reconcilers(self._environment, complete=lambda item: self.complete(item))
 
     def _find_call(self, run: int) -> ReconcilerCall | None:
         return self._reconcilers.find(run) if self._reconcilers is not None else None
@@ -187,7 +154,7 @@ class TaskDispatcher:
                 type=activation.event,
                 memos=self._memos,
                 settings=self._settings,
-                indices=self._indices,
+                indices=self._environment.indices,
                 deferred_fns=deferred_fns if activation.remaining_fns else (),
                 body=self._daemons.body(uid, activation.resource),
             )
@@ -316,7 +283,7 @@ class TaskDispatcher:
 
     def _forget_object(self, host_task: bridge.ObjectDeleted) -> None:
         self._memos.discard(host_task.uid)
-        self._indexers.discard(host_task.uid)
+        self._environment.indexers.discard(host_task.uid)
 
     def _apply_patch_fns(self, host_task: bridge.ApplyPatchFns) -> None:
         cycle: CycleContext | DaemonInstance | ReconcilerCall | None = (
@@ -334,7 +301,7 @@ class TaskDispatcher:
                 resource=resource,
                 memos=self._memos,
                 settings=self._settings,
-                indices=self._indices,
+                indices=self._environment.indices,
                 deferred_fns=deferred_fns,
             )
         try:

@@ -24,6 +24,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime.bridge import Bridge, Engine
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.memos import MemoRegistry
@@ -91,15 +92,15 @@ class Rig:
         )
         self.settings = OperatorSettings()
         self.loop = asyncio.get_running_loop()
-        self.dispatcher = TaskDispatcher(
-            handlers=handlers,
+        self.indexers = Indexers()
+        environment = HandlerEnvironment(
+            handlers,
             settings=self.settings,
-            lifecycle=lifecycle,
             memos=MemoRegistry(memo if memo is not None else Memo()),
-            indices=Indexers(),
+            indexers=self.indexers,
             invoker=Invoker(self.settings, ExecutorPool(self.loop)),
-            login=self._login,
         )
+        self.dispatcher = TaskDispatcher(environment, lifecycle=lifecycle, login=self._login)
         self.bridge = Bridge(self.engine, self.dispatcher.request_handlers, self.loop)
         self.dispatcher.complete = self.bridge.complete
         self.dispatcher.set_context()

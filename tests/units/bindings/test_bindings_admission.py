@@ -24,6 +24,7 @@ from kopf._objects.indices import Indexers
 from kopf._objects.memos import Memo
 from kopf._runtime import admission as reviews
 from kopf._runtime.bridge import Bridge, Engine
+from kopf._runtime.environment import HandlerEnvironment
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.memos import MemoRegistry
@@ -70,21 +71,11 @@ class Rig:
         )
         native.inject_review(self.engine, RESOURCE)
         invoker = Invoker(self.settings, ExecutorPool(loop))
-        common: dict[str, Any] = {
-            "handlers": handlers,
-            "settings": self.settings,
-            "memos": self.memos,
-            "invoker": invoker,
-        }
-        dispatcher = TaskDispatcher(
-            lifecycle=kopf.lifecycles.asap,
-            login=self._login,
-            indices=Indexers(),
-            **common,
+        environment = HandlerEnvironment(
+            handlers, settings=self.settings, memos=self.memos, indexers=Indexers(), invoker=invoker
         )
-        admission = reviews.Admission(
-            self.engine, prepared_handlers=dispatcher.prepared_handlers, indices={}, **common
-        )
+        dispatcher = TaskDispatcher(environment, lifecycle=kopf.lifecycles.asap, login=self._login)
+        admission = reviews.Admission(self.engine, environment)
         dispatcher.request_handlers[native.AdmissionReview] = admission.receive
         self.bridge = Bridge(self.engine, dispatcher.request_handlers, loop)
         dispatcher.set_context()

@@ -23,7 +23,7 @@ def play(rig, handlers, *scripts):
 
     async def main():
         played = rig(*handlers)
-        indexers = played.dispatcher._indexers
+        indexers = played.indexers
         indexers.ensure([handler.id for handler in handlers])
         replies = [
             await played.play(*script, ("closed", []), cycle=number) for number, script in enumerate(scripts)
