@@ -19,6 +19,7 @@ from kopf._intents.handlers import (
     TimerHandler,
     WatchingHandler,
     WebhookHandler,
+    handler_with,
 )
 from kopf._intents.registries import OperatorRegistry, add_handler, generate_id
 from kopf._intents.selectors import selector_of
@@ -129,7 +130,7 @@ def _declare(decorator: str, fn: Fn, options: Options, registry: OperatorRegistr
     elif decorator == "reconcile":
         from kopf._intents import reconciling  # other operators do not load it
 
-        reconciler = reconciling.make_handler(fn, options)
+        reconciler = reconciling.make_handler(_resource_kwargs(fn, options, field_in_id=False), options)
         reconciling.check_ids(registry, reconciler)
         add_handler(registry, reconciler)
     elif decorator == "event":
@@ -242,14 +243,10 @@ def make_subhandler(fn: Fn, options: Options, parent: Handler) -> ChangingHandle
     if not is_for_updates and (options.get("old") is not None or options.get("new") is not None):
         raise TypeError("Filters old=/new= can only be used in update handlers.")
     common = _common_kwargs(fn, options)
-    return ChangingHandler(
+    return handler_with(
+        ChangingHandler,
         id=generate_id(fn, options["id"], prefix=parent.id),
         **common,
-        selector=None,
-        reason=None,
-        initial=None,
-        deleted=None,
-        requires_finalizer=None,
         field_needs_change=parent.field_needs_change,
         old=options.get("old"),
         new=options.get("new"),

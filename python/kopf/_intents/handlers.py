@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, TypeVar
 
 from kopf._intents.errors import ErrorsMode
 from kopf._intents.filters import MetaFilters
@@ -173,3 +173,12 @@ class TimerHandler(SpawningHandler):
 
     def __str__(self) -> str:
         return f"Timer {self.id!r}"
+
+
+HandlerT = TypeVar("HandlerT", bound=Handler)
+
+
+def handler_with(cls: type[HandlerT], **options: Any) -> HandlerT:
+    """A handler of this class with these options, and without all others."""
+    others = dict.fromkeys(field.name for field in fields(cls) if field.default is MISSING)
+    return cls(**{**others, **options})

@@ -15,8 +15,8 @@ from kopf._intents.filters import MetaFilters, verify_filters
 from kopf._intents.handlers import ReconcilingHandler
 from kopf._intents.namespaces import Namespaces, parse_namespaces
 from kopf._intents.reconciling_settings import Backoff
-from kopf._intents.registries import OperatorRegistry, generate_id
-from kopf._intents.selectors import Selector, selector_of
+from kopf._intents.registries import OperatorRegistry
+from kopf._intents.selectors import Selector
 from kopf._objects.dicts import FieldPath, FieldSpec, parse_field
 from kopf._objects.refs import Kind
 from kopf._objects.resources import Resource
@@ -232,16 +232,11 @@ def _parse_part(part: Any) -> Any:
     raise TypeError(f"changed= consists of words, paths, and functions. Got {part!r}.")
 
 
-def make_handler(fn: Callable[..., Any], options: Mapping[str, Any]) -> ReconcilingHandler:
-    """Make the handler of `on.reconcile`; wrong options raise `TypeError` or `ValueError`."""
-    selector = selector_of(options)
-    _reject_events(selector)
-    verify_filters(
-        labels=options["labels"],
-        annotations=options["annotations"],
-        field=options["field"],
-        value=options["value"],
-    )
+def make_handler(common: Mapping[str, Any], options: Mapping[str, Any]) -> ReconcilingHandler:
+    """Make the handler of `on.reconcile` with the fields that all resource handlers have; wrong options raise
+    `TypeError` or `ValueError`.
+    """
+    _reject_events(common["selector"])
     _check_numbers(options)
     finalizer = options["finalizer"]
     if finalizer is not None and not options["deletion"]:
@@ -252,12 +247,7 @@ def make_handler(fn: Callable[..., Any], options: Mapping[str, Any]) -> Reconcil
         raise ValueError(f"initial= must be True, False, or 'unobserved'. Got {options['initial']!r}.")
     changed = options["changed"] if options["changed"] is not None else "essence"
     return ReconcilingHandler(
-        id=generate_id(fn, options["id"]),
-        fn=fn,
-        **{name: options[name] for name in ("param", "errors", "timeout", "retries", "backoff")},
-        selector=selector,
-        **{name: options[name] for name in ("labels", "annotations", "when", "value")},
-        field=parse_field(options["field"]) or None,
+        **common,
         owns=tuple(item if isinstance(item, Owned) else owned(item) for item in _collection(options, "owns")),
         watches=tuple(_check_watched(item) for item in _collection(options, "watches")),
         changed=parse_changed(changed),
@@ -268,7 +258,7 @@ def make_handler(fn: Callable[..., Any], options: Mapping[str, Any]) -> Reconcil
         concurrency=options["concurrency"],
         condition=options["condition"],
         observe=bool(options["observe"]),
-        reads_children=_names_children(fn),
+        reads_children=_names_children(common["fn"]),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 from kopf._intents.errors import ErrorsMode
-from kopf._intents.handlers import ActivityHandler
+from kopf._intents.handlers import ActivityHandler, handler_with
 from kopf._intents.registries import OperatorRegistry
 from kopf._objects.reasons import Activity
 from kopf._objects.typedefs import HandlerId
@@ -31,14 +31,11 @@ class SmartOperatorRegistry(OperatorRegistry):
         }
         for fn, usable in fallbacks.items():
             if usable:
-                handler = ActivityHandler(
+                handler = handler_with(
+                    ActivityHandler,
                     id=HandlerId(fn.__name__),
                     fn=fn,
-                    param=None,
                     errors=ErrorsMode.IGNORED,
-                    timeout=None,
-                    retries=None,
-                    backoff=None,
                     activity=Activity.AUTHENTICATION,
                     _fallback=True,
                 )

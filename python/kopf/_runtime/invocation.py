@@ -12,7 +12,7 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kopf._intents import compatibility
 from kopf._intents.causes import Cause
@@ -25,7 +25,7 @@ from kopf._intents.errors import (
     PermanentError,
     TemporaryError,
 )
-from kopf._intents.handlers import ActivityHandler, ChangingHandler, Handler, SpawningHandler
+from kopf._intents.handlers import ActivityHandler, ChangingHandler, Handler, HandlerT, SpawningHandler
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._intents.serialization import whole_limit
 from kopf._intents.settings import OperatorSettings
@@ -52,8 +52,6 @@ from kopf._runtime.loggers import FrameworkMessage
 
 if TYPE_CHECKING:
     from kopf._runtime.leadership import Election
-
-HandlerT = TypeVar("HandlerT", bound=Handler)
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 

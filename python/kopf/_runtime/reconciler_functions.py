@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kopf._intents import matching
-from kopf._intents.handlers import ReconcilingHandler, ResourceHandler
+from kopf._intents.handlers import ReconcilingHandler, ResourceHandler, handler_with
 from kopf._intents.reconciling import Owned, Watched
 from kopf._intents.selectors import EVERYTHING
 from kopf._objects.bodies import Body
@@ -113,21 +113,10 @@ def _hash_of(value: Any) -> int:
 
 def filters_of(related: Owned | Watched) -> ResourceHandler:
     """The filters of a secondary kind as those of a handler, for their evaluation."""
-    return ResourceHandler(
-        id=HandlerId(""),
-        fn=len,
-        param=None,
-        errors=None,
-        timeout=None,
-        retries=None,
-        backoff=None,
-        selector=None,
-        labels=related.labels,
-        annotations=related.annotations if isinstance(related, Watched) else None,
-        when=related.when if isinstance(related, Watched) else None,
-        field=None,
-        value=None,
-    )
+    own: dict[str, Any] = {}
+    if isinstance(related, Watched):
+        own = {"annotations": related.annotations, "when": related.when}
+    return handler_with(ResourceHandler, id=HandlerId(""), labels=related.labels, **own)
 
 
 def primaries_of(mapped: Any, namespace: str | None) -> Iterable[tuple[str | None, str, str | None]]:

@@ -14,7 +14,7 @@ from kopf._intents import lifecycles
 from kopf._intents.causes import Cause, ChangingCause
 from kopf._intents.decorators import make_subhandler
 from kopf._intents.errors import HandlerChildrenRetry
-from kopf._intents.handlers import ChangingHandler
+from kopf._intents.handlers import ChangingHandler, handler_with
 from kopf._intents.lifecycles import BUILTIN_LIFECYCLES, LifeCycleFn
 from kopf._intents.registries import ChangingRegistry, generate_id
 from kopf._objects import dicts, diffs
@@ -145,28 +145,7 @@ def _registry_of(fns: Any, handlers: Any) -> ChangingRegistry | None:
 # Unlike the declared ones, these do not inherit from the parent that the field must change.
 def _plain_subhandler(fn: Callable[..., Any], id: str | None) -> ChangingHandler:
     parent = handler_var.get()
-    return ChangingHandler(
-        id=generate_id(fn, id, prefix=parent.id),
-        fn=fn,
-        param=None,
-        errors=None,
-        timeout=None,
-        retries=None,
-        backoff=None,
-        selector=None,
-        labels=None,
-        annotations=None,
-        when=None,
-        field=None,
-        value=None,
-        reason=None,
-        initial=None,
-        deleted=None,
-        requires_finalizer=None,
-        field_needs_change=None,
-        old=None,
-        new=None,
-    )
+    return handler_with(ChangingHandler, id=generate_id(fn, id, prefix=parent.id), fn=fn)
 
 
 async def _execute(registry: ChangingRegistry, lifecycle: LifeCycleFn, cause: ChangingCause) -> None:
