@@ -86,18 +86,6 @@ def test_functions_get_all_arguments_and_indices_win():
     assert not seen["deleting"] and not seen["stopped"] and not seen["conditions"] and seen["param"] is None
 
 
-def test_only_what_differs_is_patched():
-    async def fn(patch, **_):
-        patch.spec.update(x=1, y=2)
-
-    async def main():
-        job = Job()
-        request_handlers_of(fn)[bridge.CallReconciler](job)
-        assert await finished(job) == [("succeeded", None, {"spec": {"y": 2}}, False, None)]
-
-    asyncio.run(main())
-
-
 @pytest.mark.parametrize("error", [None, kopf.TemporaryError("x", delay=1)])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_the_exit_and_the_health_checks_know_the_running_calls(is_async, error):
@@ -176,7 +164,7 @@ def test_of_a_call_that_exceeds_its_timeout_only_its_own_condition_is_left():
         await asyncio.sleep(0)
         handlers[bridge.StopReconciler](SimpleNamespace(run=1, reasons=1, cancel="timeout"))
         [(result, delay, patch, has_functions, conditions)] = await finished(job)
-        assert (result, delay, patch, has_functions) == ("failed", None, None, False)
+        assert (result, delay, patch, has_functions) == ("failed", None, {}, False)
         text = "The call has exceeded its timeout of 5 seconds."
         assert conditions == ([("Done", (False, "ReconcileTimeoutError", text))], None)
 

@@ -11,7 +11,7 @@ import contextvars
 import datetime
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from kopf._intents.errors import ReconcileTimeoutError, TemporaryError
@@ -291,8 +291,7 @@ class Reconcilers:
             return
         patch = call.patch
         if patch or conditions is not None:
-            changed = _without_equal(patch, call.body) or None
-            call.host_task.reply(result, delay, changed, bool(patch.fns), conditions)
+            call.host_task.reply(result, delay, patch, bool(patch.fns), conditions)
         else:
             call.host_task.reply(result, delay)
         call.is_answered = True
@@ -329,18 +328,3 @@ class Reconcilers:
 def _reason_of(error: BaseException) -> str:
     word = "".join(char for char in type(error).__name__ if char.isascii() and char.isalnum())
     return word if word[:1].isupper() else "Error"
-
-
-def _without_equal(patch: Mapping[str, Any], body: Any) -> dict[str, Any]:
-    """The merge patch without the values that are in the body already."""
-    result: dict[str, Any] = {}
-    for key, value in patch.items():
-        known = body.get(key) if isinstance(body, Mapping) else None
-        if isinstance(value, Mapping):
-            nested = _without_equal(value, known)
-            # An empty mapping is a change if there is none.
-            if nested or (not value and not isinstance(known, Mapping)):
-                result[key] = nested
-        elif value != known:
-            result[key] = value
-    return result

@@ -108,6 +108,20 @@ fn missing_in(expected: &Map<String, Value>, present: Option<&Value>) -> Map<Str
     missing_part(expected, |key| present?.get(key))
 }
 
+/// The part of a merge patch that changes the present value, if there is any. An empty object is a change if there is none.
+pub(crate) fn changing_part(patch: Value, present: Option<&Value>) -> Option<Value> {
+    let Value::Object(fields) = patch else {
+        return (!equal(&patch, present.unwrap_or(&Value::Null))).then_some(patch);
+    };
+    let is_created = fields.is_empty() && !present.is_some_and(Value::is_object);
+    let part = fields.into_iter().filter_map(|(key, value)| {
+        let part = changing_part(value, present.and_then(|present| present.get(&key)))?;
+        Some((key, part))
+    });
+    let part: Map<String, Value> = part.collect();
+    (is_created || !part.is_empty()).then_some(Value::Object(part))
+}
+
 /// The part of a patch with the fields that the other patch does not contain.
 pub fn subtract(patch: Map<String, Value>, other: &Map<String, Value>) -> Map<String, Value> {
     let rest = patch.into_iter().filter_map(|(key, value)| match (value, other.get(&key)) {

@@ -1,6 +1,8 @@
-//! Checks whether the API server's response contains a patch, on the JSON text: only leaf values are parsed.
+//! Compares an object with a merge patch, on its JSON text: whether it contains the patch, and what would change.
 
 use super::{Object, member};
+use crate::json::merge_patch::changing_part;
+use crate::json::path::FieldPath;
 use crate::json::scanner::read_as;
 use crate::json::value::{self, Map, Value, equal};
 
@@ -13,6 +15,15 @@ impl Object {
             }
             _ => holds(self.top_level(key), expected),
         })
+    }
+
+    /// The part of a merge patch that changes the object. An empty object is a change if there is none.
+    pub fn changing_part(&self, patch: Map<String, Value>) -> Map<String, Value> {
+        let part = patch.into_iter().filter_map(|(key, value)| {
+            let present = self.field(&FieldPath::from_keys([key.as_str()]));
+            Some((key, changing_part(value, present.as_ref())?))
+        });
+        part.collect()
     }
 
     /// Whether the annotation has this value.
@@ -52,10 +63,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn has(patch: &Value) -> bool {
+    fn object() -> Object {
         let text = r#"{"metadata":{"name":"n","labels":{"l":"1"},"annotations":{"a":"{\"x\":1}\n","u":"\u003c"}},
             "spec":{"n":1,"deep":{"list":[1,{"a":2}],"z":null}},"status":{}}"#;
-        Object::decode(text).unwrap().contains_patch(patch.as_object().unwrap())
+        Object::decode(text).unwrap()
+    }
+
+    fn has(patch: &Value) -> bool {
+        object().contains_patch(patch.as_object().unwrap())
     }
 
     #[test]
@@ -84,6 +99,23 @@ mod tests {
             json!({"nowhere": {}}),
         ] {
             assert!(!has(&patch), "{patch}");
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_a_change() {
+        let unchanged = json!({"spec": {"n": 1, "deep": {"list": [1, {"a": 2}], "z": null, "no": null}},
+            "status": {}, "metadata": {"labels": {"l": "1"}}, "nothing": null});
+        for (patch, expected) in [
+            (unchanged, json!({})),
+            (json!({"spec": {"n": 1, "m": 2, "deep": null}}), json!({"spec": {"m": 2, "deep": null}})),
+            (json!({"spec": {"deep": {"list": [1], "z": null}}}), json!({"spec": {"deep": {"list": [1]}}})),
+            (json!({"metadata": {"labels": {"l": "1", "k": "2"}}}), json!({"metadata": {"labels": {"k": "2"}}})),
+            (json!({"nowhere": {}, "spec": {"deep": {}}}), json!({"nowhere": {}})),
+            (json!({"spec": {"n": {}, "new": {"x": 1}}}), json!({"spec": {"n": {}, "new": {"x": 1}}})),
+        ] {
+            let part = object().changing_part(patch.as_object().unwrap().clone());
+            assert_eq!(Value::Object(part), expected, "{patch}");
         }
     }
 }

@@ -90,8 +90,9 @@ impl CallReconciler {
     }
 
     /// Prepares the reply, which `Engine.complete()` sends. The result is one of `succeeded`, `requeued` (with the delay),
-    /// `failed` (with the delay, if it is not that of the back-off), `permanent`, `cancelled`. The changes of conditions come
-    /// with the generation of the body, if they are not among the functions.
+    /// `failed` (with the delay, if it is not that of the back-off), `permanent`, `cancelled`. Of the patch, only the part that
+    /// changes the primary is sent. The changes of conditions come with the generation of the body, if they are not among the
+    /// functions.
     ///
     /// # Errors
     /// If the patch is not JSON; nothing is prepared then.
@@ -106,6 +107,7 @@ impl CallReconciler {
     ) -> PyResult<()> {
         let result = result_of(result, delay)?;
         let patch = patch.map(|patch| python_to_map(patch.as_any())).transpose()?;
+        let patch = patch.map(|patch| self.object.get().object().changing_part(patch));
         let conditions = conditions.map(|(changes, generation)| ConditionChanges {
             changes: changes.into_iter().map(condition_change).collect(),
             generation,
