@@ -11,7 +11,7 @@ from collections.abc import (
     ValuesView,
 )
 from logging import LoggerAdapter
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
 from kopf._intents.lifecycles import HandlerState
 from kopf._objects.resources import Resource
@@ -131,8 +131,6 @@ class Outcome:
     def delay(self) -> float | None: ...
     @property
     def message(self) -> str | None: ...
-    @property
-    def subrefs(self) -> list[str]: ...
     def with_subrefs(self, subrefs: list[str]) -> Outcome: ...
     def reconcile_result(self, is_timed_out: bool) -> tuple[str, float | None]: ...
 
@@ -170,9 +168,11 @@ class Attempt:
 
 @final
 class HandlerCall(Coroutine[Any, Any, HandlerCall]):
-    """One call of one handler: a coroutine, which is awaited, or is that of a task. It returns itself.
+    """One call of one handler, if its limits allow: a coroutine, which is awaited, or is that of a task.
 
-    `ended` is called with it at its end. A call that is cancelled before its first step returns nothing.
+    It logs the outcome, and returns itself. It adds the arguments of the attempt to `kwargs`, and a copy of
+    the result to `results`, if that is JSON. `after_call` follows the function as a part of the handler.
+    `ended` is called at the end, also if the call is cancelled before it begins.
     """
 
     def __new__(
@@ -226,9 +226,7 @@ class HandlerCall(Coroutine[Any, Any, HandlerCall]):
 class TaskCoroutine(Coroutine[Any, Any, None]):
     """A coroutine that calls `unbegun` if its task is cancelled before its first step."""
 
-    def __new__(
-        cls, coroutine: Coroutine[Any, Any, None], unbegun: Callable[[], object]
-    ) -> TaskCoroutine: ...
+    def __new__(cls, coroutine: Coroutine[Any, Any, object], unbegun: Callable[[], object]) -> Self: ...
     def __await__(self) -> Generator[Any, None, None]: ...
     def __iter__(self) -> TaskCoroutine: ...
     def __next__(self) -> Any: ...

@@ -31,7 +31,7 @@ def call_of(fn, *, retries=None, retry=0, invoker=None, **options):
     limits = {"errors": "temporary", "backoff": 1.0, "started": 0, "timeout": None}
     attempt = Attempt(label="Handler 'fn'", retry=retry, retries=retries, **limits)
     invoker = invoker or Invoker(kopf.OperatorSettings(), ExecutorPool())
-    return invoker.invoke(PreparedHandler(handler), attempt, {"name": "n"}, LOGGER, **options)
+    return HandlerCall(invoker, PreparedHandler(handler), attempt, {"name": "n"}, LOGGER, **options)
 
 
 def outcome_of(fn, **options):
@@ -481,7 +481,7 @@ def test_running_calls_are_listed():
         [handler] = resource_handlers(registry)
         invoker = Invoker(kopf.OperatorSettings(), ExecutorPool())
         attempt = Attempt(label="Handler 'fn'", errors="temporary", backoff=1.0, started=0)
-        call = await invoker.invoke(PreparedHandler(handler), attempt, {}, LOGGER)
+        call = await HandlerCall(invoker, PreparedHandler(handler), attempt, {}, LOGGER)
         assert not call.outcome.failed
         assert invoker.running == {}
 

@@ -10,7 +10,7 @@ import pytest
 from kopf._intents.handlers import ActivityHandler, IndexingHandler, WatchingHandler
 from kopf._intents.registries import activity_handlers, resource_handlers
 from kopf._runtime import loggers
-from kopf._runtime.bridge import Attempt
+from kopf._runtime.bridge import Attempt, HandlerCall
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker, PreparedHandler
 from kopf._runtime.leadership import Election
@@ -73,7 +73,7 @@ def call(fence, fn, kind=WatchingHandler):
         invoker = Invoker(settings, ExecutorPool())
         invoker.election = Election(fence)
         handler = prepared(fn, kind)
-        return await invoker.invoke(handler, attempt, {}, logger, keep_error=True)
+        return await HandlerCall(invoker, handler, attempt, {}, logger, keep_error=True)
 
     try:
         return asyncio.run(invoke())

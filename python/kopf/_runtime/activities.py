@@ -21,7 +21,7 @@ from kopf._objects import credentials
 from kopf._objects.memos import AnyMemo
 from kopf._objects.reasons import Activity
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime.bridge import Attempt, Outcome
+from kopf._runtime.bridge import Attempt, HandlerCall, Outcome
 from kopf._runtime.context import cause_var
 from kopf._runtime.errors import OperationalError
 from kopf._runtime.given_credentials import GivenCredentials
@@ -120,8 +120,9 @@ class Activities:
                 if item.next_attempt_at > Attempt.now():
                     continue
                 cause_var.set(cause)
-                call = await self._invoker.invoke(
-                    item.prepared, self._attempt(item), cause.kwargs, activity_logger, keep_error=True
+                attempt = self._attempt(item)
+                call = await HandlerCall(
+                    self._invoker, item.prepared, attempt, cause.kwargs, activity_logger, keep_error=True
                 )
                 item.retry += 1
                 item.next_attempt_at = Attempt.now() + int((call.outcome.delay or 0) * 1_000_000)

@@ -18,7 +18,7 @@ from kopf._intents.serialization import has_leader_election
 from kopf._objects import diffs
 from kopf._objects.bodies import Body
 from kopf._objects.patches import Patch
-from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, Object
+from kopf._runtime.bridge import AdmissionReview, Attempt, Engine, HandlerCall, Object
 from kopf._runtime.context import cause_var
 from kopf._runtime.eager_tasks import start_task
 from kopf._runtime.environment import HandlerEnvironment
@@ -236,7 +236,9 @@ class Admission:
                 backoff=self._settings.execution.default_backoff,
                 started=Attempt.now(),
             )
-            call = await self._invoker.invoke(prepared, attempt, cause.kwargs, cause.logger, keep_error=True)
+            call = await HandlerCall(
+                self._invoker, prepared, attempt, cause.kwargs, cause.logger, keep_error=True
+            )
             if call.error is not None:
                 denials.append(_denial(call.error))
         warnings = [sendable(str(warning)) for warning in cause.warnings]

@@ -10,7 +10,7 @@ from kopf._intents import matching
 from kopf._intents.lifecycles import LifeCycleFn
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime import bridge, custom_storages, invocation, subhandlers
-from kopf._runtime.bridge import Activation
+from kopf._runtime.bridge import Activation, HandlerCall
 from kopf._runtime.context import cause_var, retry_var, subrefs_var
 from kopf._runtime.custom_storages import FetchedState
 from kopf._runtime.cycle_context import CycleContext
@@ -71,10 +71,10 @@ class CommandExecutor:
 
     async def _call_index_functions(
         self, command: bridge.CallIndexers, cycle: CycleContext
-    ) -> tuple[dict[int, Any], dict[str, bridge.HandlerCall]]:
+    ) -> tuple[dict[int, Any], dict[str, HandlerCall]]:
         cause = cycle.indexing_cause()
         replies: dict[int, Any] = {}
-        calls: dict[str, bridge.HandlerCall] = {}
+        calls: dict[str, HandlerCall] = {}
         for number, call in enumerate(command.calls):
             prepared = self._prepared_handlers[call.handler]
             retry_var.set(None)
@@ -83,7 +83,7 @@ class CommandExecutor:
                 continue
             cause_var.set(cause)
             try:
-                ended = await self._invoker.invoke(prepared, call.attempt, cause.kwargs, cause.logger)
+                ended = await HandlerCall(self._invoker, prepared, call.attempt, cause.kwargs, cause.logger)
             except asyncio.CancelledError:
                 cycle.cancelled_handler = call.handler
                 raise
@@ -99,8 +99,9 @@ class CommandExecutor:
         if command.guarded and not matching.match(self._handlers[command.handler], cause):
             return None
         cause_var.set(cause)
-        prepared, invoke = self._prepared_handlers[command.handler], self._invoker.invoke
-        return (await invoke(prepared, command.attempt, cause.kwargs, cause.logger, results=results)).outcome
+        prepared, attempt = self._prepared_handlers[command.handler], command.attempt
+        call = HandlerCall(self._invoker, prepared, attempt, cause.kwargs, cause.logger, results=results)
+        return (await call).outcome
 
     def _call_change_handler(
         self, command: bridge.CallChangeHandler, activation: Activation, cycle: CycleContext, results: Results

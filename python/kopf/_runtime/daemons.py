@@ -123,7 +123,8 @@ class Daemons:
         instance.call = call
         if self._tracker is not None:
             self._report_running(call.run)
-        handler_call = self._invoker.invoke(
+        handler_call = bridge.HandlerCall(
+            self._invoker,
             instance.prepared,
             call.attempt,
             arguments,

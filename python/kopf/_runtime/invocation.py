@@ -1,6 +1,7 @@
-"""One attempt of one handler: the call, its outcome, and its log lines.
+"""One attempt of one handler: the parts of its call that need Python, its errors, and its log lines.
 
-The engine's rules classify the errors. They are asked here, so that the log has the real exception.
+A `HandlerCall` calls the handler by the methods of the `Invoker`. The engine's rules classify the errors.
+They are asked here, so that the log has the real exception.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from kopf._intents.settings import OperatorSettings
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
 from kopf._runtime.api_argument import API, CONDITIONS, ApiProvider, required_arguments
-from kopf._runtime.bridge import Attempt, CacheReader, ErrorKind, HandlerCall, Outcome, json_copy
+from kopf._runtime.bridge import Attempt, CacheReader, Outcome, json_copy
 from kopf._runtime.context import handler_var, retry_var
 from kopf._runtime.errors import (
     add_hint,
@@ -86,7 +87,10 @@ class PreparedHandler:
 
 
 class Invoker:
-    """Calls handlers: asynchronous ones in the loop, synchronous ones in the executor of the settings."""
+    """Calls handlers: asynchronous ones in the loop, synchronous ones in the executor of the settings.
+
+    Each call is a `HandlerCall`, or the call of a reconciler.
+    """
 
     def __init__(self, settings: OperatorSettings, pool: ExecutorPool) -> None:
         super().__init__()
@@ -138,28 +142,6 @@ class Invoker:
         fn = self.begin_call(prepared)
         self.running[attempt] = (prepared.handler, logger, time.monotonic())
         return fn
-
-    def invoke(
-        self,
-        prepared: PreparedHandler,
-        attempt: Attempt,
-        kwargs: dict[str, Any],
-        logger: Logger,
-        *,
-        results: list[tuple[HandlerId, Any]] | None = None,
-        after_call: Callable[[], Awaitable[None]] | None = None,
-        keep_error: bool = False,
-        ended: Callable[[HandlerCall], None] | None = None,
-    ) -> HandlerCall:
-        """Call the handler once, if its limits allow, and log the outcome.
-
-        The arguments of the attempt are added to `kwargs`.
-        If the function returns, `after_call` follows as a part of the handler, with its errors.
-        If there are `results`, the result is added to them as a deep copy, with the id of the handler; if it
-        is not JSON, it is dropped.
-        `ended` is called at the end, also if the call is cancelled before it begins.
-        """
-        return HandlerCall(self, prepared, attempt, kwargs, logger, results, after_call, keep_error, ended)
 
     async def execute(
         self, prepared: PreparedHandler, attempt: Attempt, kwargs: dict[str, Any], logger: Logger

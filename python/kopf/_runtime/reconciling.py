@@ -155,9 +155,10 @@ class Reconcilers:
         context.run(cause_var.set, call.cause)
         task = start_task(
             self._loop,
-            bridge.TaskCoroutine(self._run(call), functools.partial(self._answer, call, "cancelled")),
+            self._run(call),
             name=name,
             context=context,
+            unbegun=functools.partial(self._answer, call, "cancelled"),
         )
         if not call.is_answered:
             call.task = task

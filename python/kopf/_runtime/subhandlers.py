@@ -20,7 +20,7 @@ from kopf._intents.registries import ChangingRegistry, generate_id
 from kopf._objects import dicts, diffs
 from kopf._objects.logging_types import Logger
 from kopf._objects.typedefs import HandlerId
-from kopf._runtime.bridge import Attempt, Outcome, SubHandlers
+from kopf._runtime.bridge import Attempt, HandlerCall, Outcome, SubHandlers
 from kopf._runtime.context import (
     cause_var,
     context,
@@ -66,7 +66,7 @@ async def call(
     subregistry_var.set(ChangingRegistry())
     subexecuted_var.set(False)
     subrefs_var.set((*subrefs_var.get(()), subrefs))
-    made = await invoker.invoke(prepared, attempt, kwargs, logger, results=results, after_call=finish)
+    made = await HandlerCall(invoker, prepared, attempt, kwargs, logger, results=results, after_call=finish)
     return made.outcome.with_subrefs(sorted(subrefs)) if subrefs else made.outcome
 
 

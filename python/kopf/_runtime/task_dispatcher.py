@@ -164,12 +164,10 @@ class TaskDispatcher:
             return  # the engine does not wait for it
         task = start_task(
             self._loop,
-            bridge.TaskCoroutine(
-                self._run_commands(activation, cycle),
-                functools.partial(self._finish_unbegun, activation, cycle),
-            ),
+            self._run_commands(activation, cycle),
             name=activation.task_name,
             context=contextvars.copy_context(),
+            unbegun=functools.partial(self._finish_unbegun, activation, cycle),
         )
         if not task.done():
             cycle.task = task

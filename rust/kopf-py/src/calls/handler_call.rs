@@ -82,7 +82,7 @@ impl HandlerCall {
     #[pyo3(signature = (
         invoker, prepared, attempt, kwargs, logger, results=None, after_call=None, keep_error=false, ended=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "all that a call needs; only `Invoker.invoke()` passes it")]
+    #[expect(clippy::too_many_arguments, reason = "all that a call needs")]
     fn new(
         invoker: Py<PyAny>,
         prepared: Py<PyAny>,

@@ -207,12 +207,6 @@ impl Outcome {
         name_and_delay(ReconcileResult::of_error(&self.0.outcome, is_timed_out))
     }
 
-    /// The ids of the handler's sub-handlers, at any depth.
-    #[getter]
-    fn subrefs(&self) -> Vec<String> {
-        self.0.outcome.subrefs.clone()
-    }
-
     /// The level of the log line; 0 if there is nothing to log.
     #[getter]
     fn level(&self) -> u8 {
