@@ -162,9 +162,8 @@ class Attempt:
     def now() -> int: ...
     def add_arguments(self, arguments: dict[str, Any], param: Any) -> None:
         """Add `param`, `retry`, `started` and `runtime`, except those whose names indices have."""
-    def settle(
-        self, kind: int, message: str = "", delay: float | None = None, shown: str | None = None
-    ) -> Outcome: ...
+    def settle(self, kind: str, message: str, delay: float | None, shown: str) -> Outcome:
+        """The outcome after an error, which is `temporary`, `permanent`, `subhandlers`, or `unexpected`."""
 
 @final
 class HandlerCall(Coroutine[Any, Any, HandlerCall]):

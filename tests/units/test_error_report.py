@@ -5,7 +5,7 @@ import pytest
 from kopf._cli import error_report
 from kopf._objects.reasons import Activity
 from kopf._runtime.activities import ActivityError, CallResult
-from kopf._runtime.bridge import Attempt, ErrorKind
+from kopf._runtime.bridge import Attempt
 from kopf._runtime.engine_failures import to_exception
 
 KUBECONFIG = """
@@ -26,7 +26,7 @@ def failed_startup(error):
         timeout=None,
         retries=1,
     )
-    outcome = attempt.settle(ErrorKind.PERMANENT, str(error), None, str(error))
+    outcome = attempt.settle("permanent", str(error), None, str(error))
     outcomes = {"connect": CallResult(outcome, None, error)}
     return ActivityError("One or more handlers failed.", outcomes=outcomes, activity=Activity.STARTUP)
 

@@ -123,7 +123,6 @@ __all__ = [
     "Election",
     "Engine",
     "EngineStopped",
-    "ErrorKind",
     "FetchState",
     "FilterDaemons",
     "FilterHandlers",
@@ -203,16 +202,6 @@ TRACES = logging.getLogger("kopf.engine")
 
 if TRACES.level == logging.NOTSET:
     TRACES.setLevel(logging.INFO)
-
-
-class ErrorKind:
-    """The kind of a handler's error, for the engine's rules."""
-
-    NONE = 0
-    TEMPORARY = 1
-    PERMANENT = 2
-    SUBHANDLERS = 3
-    UNEXPECTED = 4
 
 
 class Bridge:

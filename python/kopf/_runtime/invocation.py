@@ -340,13 +340,13 @@ def classify_error(attempt: Attempt, error: BaseException, compatible: Compatibi
     message = sendable(text_of(error))
     shown = sendable((message or repr_of(error)) if compatible.logs_bare_keys else message_of(error))
     if isinstance(error, HandlerChildrenRetry):
-        return attempt.settle(ErrorKind.SUBHANDLERS, message, error.delay, shown)
+        return attempt.settle("subhandlers", message, error.delay, shown)
     if isinstance(error, TemporaryError):
         delay, remark = delay_of(error)
-        return attempt.settle(ErrorKind.TEMPORARY, message, delay, shown + sendable(remark))
+        return attempt.settle("temporary", message, delay, shown + sendable(remark))
     if isinstance(error, PermanentError):
-        return attempt.settle(ErrorKind.PERMANENT, message, None, shown)
-    return attempt.settle(ErrorKind.UNEXPECTED, message, None, shown)
+        return attempt.settle("permanent", message, None, shown)
+    return attempt.settle("unexpected", message, None, shown)
 
 
 def to_json_result(result: Any, prepared: PreparedHandler, logger: Logger) -> Any:

@@ -106,22 +106,20 @@ impl Attempt {
         add(arguments, intern!(py, "started"), || datetime(py, started))
     }
 
-    /// The outcome of the call: after an exception of this kind, or after success.
+    /// The outcome of the call after an exception of this kind: `temporary`, `permanent`, `subhandlers`, or `unexpected`.
     ///
-    /// `message` is stored on the object; `shown` is logged if the message is empty.
-    #[pyo3(signature = (kind, message="", delay=None, shown=None))]
-    fn settle(&self, kind: u8, message: &str, delay: Option<f64>, shown: Option<&str>) -> PyResult<Outcome> {
-        let text = shown.unwrap_or(message).to_owned();
+    /// `message` is stored on the object, `shown` is logged.
+    fn settle(&self, kind: &str, message: &str, delay: Option<f64>, shown: &str) -> PyResult<Outcome> {
+        let text = shown.to_owned();
         let result = match kind {
-            NONE => CallResult::Nothing,
-            TEMPORARY => CallResult::Temporary { message: text, delay },
-            PERMANENT => CallResult::Permanent { message: text },
-            SUBHANDLERS => CallResult::Children { message: text, delay },
-            UNEXPECTED => CallResult::Arbitrary { message: text },
+            "temporary" => CallResult::Temporary { message: text, delay },
+            "permanent" => CallResult::Permanent { message: text },
+            "subhandlers" => CallResult::Children { message: text, delay },
+            "unexpected" => CallResult::Arbitrary { message: text },
             other => return Err(PyValueError::new_err(format!("Unknown kind of an exception: {other}"))),
         };
         let mut settled = self.0.evaluate(&result, now());
-        if shown.is_some() && settled.outcome.message.as_deref() == shown {
+        if settled.outcome.message.as_deref() == Some(shown) {
             settled.outcome.message = Some(message.to_owned());
         }
         Ok(Outcome(settled))
@@ -165,13 +163,6 @@ pub(crate) fn errors_mode(name: &str) -> PyResult<ErrorsMode> {
         other => Err(PyValueError::new_err(format!("Unknown errors mode: {other}"))),
     }
 }
-
-/// The results of calls; `_kopf.pyi` has the same numbers.
-pub(crate) const NONE: u8 = 0;
-pub(crate) const TEMPORARY: u8 = 1;
-pub(crate) const PERMANENT: u8 = 2;
-pub(crate) const SUBHANDLERS: u8 = 3;
-pub(crate) const UNEXPECTED: u8 = 4;
 
 /// The outcome of an attempt, with its log line.
 #[pyclass(frozen, module = "kopf._kopf")]
