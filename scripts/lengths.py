@@ -21,7 +21,7 @@ FILE_LIMIT = 420
 TEST_LIMIT = 600
 # Tables and declarations, which are looked up rather than read, with their limits.
 TABLES = {
-    "python/kopf/_kopf.pyi": 1210,
+    "python/kopf/_kopf.pyi": 1230,
     "python/kopf/on.py": 740,
 }
 

@@ -330,7 +330,7 @@ def _get(module_name: str, name: str) -> object:
     if name.startswith("__") and name.endswith("__"):
         raise AttributeError(f"module {module_name!r} has no attribute {name!r}")
 
-    # The original framework imports all of its modules: they are attributes of their packages from the beginning.
+    # The original framework imports all of its modules: they are attributes of their packages.
     path = f"{module_name}.{name}"
     if path in ALIASES or _has_modules(path):
         from importlib import import_module

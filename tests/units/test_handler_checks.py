@@ -165,7 +165,7 @@ def test_equal_ids_of_different_functions_for_the_same_objects_are_found(registr
     assert "have the same id" in text and "only one of them is called" in text
 
 
-def test_equal_ids_by_one_definition_need_other_advice(registry):
+def test_equal_ids_of_a_file_that_is_loaded_twice_need_other_advice(registry):
     # Such as a file that Python has started as a script, and that `kopf run` loads again.
     for _ in range(2):
 

@@ -100,7 +100,7 @@ def _digest_of(value):
 
 
 def test_a_condensed_essence_is_read_with_the_unchanged_values_of_the_object():
-    """As the engine has stored it, before the operator got a storage of its own."""
+    """As the engine has stored it, before the operator got another storage."""
 
     class Own(kopf.AnnotationsDiffBaseStorage):
         def fetch(self, *, body):
@@ -133,7 +133,9 @@ def test_a_condensed_essence_is_read_with_the_unchanged_values_of_the_object():
     assert Own().fetch(body=body) == {**expected, "size": 1}
 
 
-@pytest.mark.parametrize("condensed", [5, None, {}, {"metadata": 5}, {"metadata": _digest_of("x"), "spec": []}])
+@pytest.mark.parametrize(
+    "condensed", [5, None, {}, {"metadata": 5}, {"metadata": _digest_of("x"), "spec": []}]
+)
 def test_malformed_condensed_essences_are_read(condensed):
     key = "kopf.zalando.org/last-handled-configuration"
     text = json.dumps({"kopf.dev/condensed": condensed})

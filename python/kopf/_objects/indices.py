@@ -6,7 +6,7 @@ them; they know from which object each value has come.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K")
@@ -142,9 +142,9 @@ class Indexers(dict[str, LiveIndex[Any, Any]]):
         """Add caches, which are arguments of handlers like indices."""
         self.update(caches)
 
-    def begin_indexing(self, origin: Hashable, ids: set[str]) -> RunningIndexing:
+    def begin_indexing(self, origin: Hashable, ids: Iterable[str]) -> RunningIndexing:
         """Begin an indexing of an object in these indices; `end_indexing` must follow."""
-        running = RunningIndexing(ids)
+        running = RunningIndexing(set(ids))
         self._running.setdefault(origin, []).append(running)
         return running
 

@@ -95,12 +95,12 @@ def _check_ids(handlers: Iterable[Handler]) -> Iterator[str]:
         first = first_handlers.setdefault((handler.id, *reason, repr(handler.selector)), handler)
         if first is not handler and first.fn is not handler.fn and _same_objects(handler, first):
             places = (locate(first.fn), locate(handler.fn))
-            names, advice = " and ".join(places), "Rename one of the functions, or set id=... in its decorator."
-            if places[0] == places[1]:  # two functions by one definition, such as by Python and by `kopf run`
-                names, advice = f"Two handlers {places[0]}", "Load its file once, or set id=... in its decorator."
+            names, advice = " and ".join(places), "Rename one of the functions"
+            if places[0] == places[1]:  # its file was loaded twice, such as by Python and by `kopf run`
+                names, advice = f"Two handlers {places[0]}", "Load its file once"
             yield (
-                f"{names} have the same id {str(handler.id)!r} for the same objects: only one of them is called."
-                f" {advice}"
+                f"{names} have the same id {str(handler.id)!r} for the same objects: only one of them is "
+                f"called. {advice}, or set id=... in its decorator."
             )
 
 

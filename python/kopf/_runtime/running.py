@@ -309,11 +309,7 @@ class OperatorRunner:
         caches = self._make_caches(environment)
         declared = [serialize_declared(handler, self._settings) for handler in handlers]
         engine = self._make_engine([*declared, *(caches.serialize() if caches is not None else [])], iterated)
-        tracker = work_tracker_var.get()
-        if tracker is not None:
-            tracker.set_loop(self._loop)
-            engine.wake_for_everything()
-            tracker.set_engine(engine.pending, engine.awaited_streams)
+        self._track_work(engine)
         dispatcher = TaskDispatcher(
             environment,
             lifecycle=self._lifecycle,
@@ -334,23 +330,15 @@ class OperatorRunner:
         events = posting.EventQueue(engine.post)
         dispatcher.set_context(events)
         bridge.open()
-        loop_monitor = contextlib.ExitStack()
-        if not self._compatibility.ignores_blocked_loops and any(
-            prepared.is_async for prepared in environment.prepared_handlers
-        ):
-            loop_monitor.enter_context(EventLoopMonitor(self._loop, self._invoker))
+        connections = contextlib.ExitStack()
         try:
             engine.start()
             self._api.attach(engine)
-            is_monitored = self._status or serialization.has_leader_election(self._settings)
-            if is_monitored and not self._compatibility.has_no_health_checks:
-                from kopf._runtime.status import Heartbeat
-
-                loop_monitor.enter_context(Heartbeat(engine, self._invoker, self._loop))
-            loop_monitor.enter_context(connect_parts(self._registry, engine, handlers, self._invoker))
+            self._connect_monitors(connections, engine, environment)
+            connections.enter_context(connect_parts(self._registry, engine, handlers, self._invoker))
             if caches is not None:
                 caches.attach(engine)
-                loop_monitor.callback(caches.detach)
+                connections.callback(caches.detach)
             webhooks = WebhookServerTask(None if self._peering_command else admission, on_end=engine.stop)
             async with webhooks:
                 failure = await self._wait_until_finished(engine, dispatcher.finished, webhooks)
@@ -361,11 +349,30 @@ class OperatorRunner:
             await dispatcher.cancel()
             await admission.cancel()
             bridge.close()
-            loop_monitor.close()
+            connections.close()
             self._api.detach()
             self._login_error = dispatcher.login_error
         if failure is not None:
             raise to_exception(failure, dispatcher.login_error)
+
+    def _track_work(self, engine: Engine) -> None:
+        tracker = work_tracker_var.get()
+        if tracker is not None:
+            tracker.set_loop(self._loop)
+            engine.wake_for_everything()
+            tracker.set_engine(engine.pending, engine.awaited_streams)
+
+    def _connect_monitors(
+        self, connections: contextlib.ExitStack, engine: Engine, environment: HandlerEnvironment
+    ) -> None:
+        has_async_handlers = any(prepared.is_async for prepared in environment.prepared_handlers)
+        if has_async_handlers and not self._compatibility.ignores_blocked_loops:
+            connections.enter_context(EventLoopMonitor(self._loop, self._invoker))
+        is_monitored = self._status or serialization.has_leader_election(self._settings)
+        if is_monitored and not self._compatibility.has_no_health_checks:
+            from kopf._runtime.status import Heartbeat  # other operators do not load it
+
+            connections.enter_context(Heartbeat(engine, self._invoker, self._loop))
 
     def _make_engine(self, declared: list[dict[str, Any]], iterated: serialization.Iterated) -> Engine:
         globs = [pattern for pattern in self._namespaces if isinstance(pattern, str)]

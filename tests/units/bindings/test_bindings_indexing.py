@@ -101,7 +101,7 @@ def test_an_indexing_that_ends_after_a_newer_one_or_a_removal_changes_nothing(ri
             return 2
 
         played = rig(indexing(fn, id="i"), indexing(unrelated, id="j"))
-        indexers = played.environment.indexers
+        indexers = played.indexers
         indexers.ensure(["i", "j"])
         older = native.inject(played.engine, text, [("index", [0, 1])], cycle=1)
         with played.open():

@@ -116,7 +116,7 @@ class AnnotationsDiffBaseStorage(StorageKeyFormingConvention, DiffBaseStorage):
     def fetch(self, *, body: Body) -> BodyEssence | None:
         """Get the essence from the first annotation found; malformed JSON raises `ValueError`.
 
-        If the essence was too large for an annotation, its large values are missing if they have changed since.
+        If the essence was too large for an annotation, the large values that have changed since are missing.
         """
         for full_key in self.make_keys(self.key, body=body):
             encoded = body.metadata.annotations.get(full_key)
