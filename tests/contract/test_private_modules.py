@@ -11,6 +11,8 @@ import warnings
 import pytest
 from kopf import _compat
 
+pytestmark = pytest.mark.contract("api 1.1", "api 14")
+
 ROWS = [
     (module, theirs or ours)
     for module, sources in _compat.ALIASES.items()

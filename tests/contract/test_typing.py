@@ -13,6 +13,8 @@ import sys
 import pytest
 from kopf import _kopf
 
+pytestmark = pytest.mark.contract("api 1.3", "api 12")
+
 FOLDER = pathlib.Path(__file__).resolve().parents[1] / "typing"
 FILES = sorted(path.name for path in FOLDER.glob("*.py"))
 # They use additions of kopf-rs; in Kopf 1.45, decorated functions lose their types.

@@ -16,6 +16,8 @@ import kopf.client
 import kopf.testing
 import pytest
 
+pytestmark = pytest.mark.contract("api 4")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIRECTIVE = re.compile(r"^\.\. auto(\w+):: ([\w.]+)(\(\))?$", re.MULTILINE)
 OPTIONS = [f"{kind} options" for kind in ("Resource", "Handler", "Filter", "Admission", "Background")]

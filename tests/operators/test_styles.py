@@ -2,6 +2,10 @@
 
 import pathlib
 
+import pytest
+
+pytestmark = pytest.mark.contract("api 2.9", "api 3.8", "api 6.2", "api 7.4")
+
 HERE = pathlib.Path(__file__).parent
 
 

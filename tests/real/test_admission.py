@@ -9,6 +9,8 @@ from tests.support import cluster as kube
 from tests.support.crds import GROUP, crd
 from tests.support.fixtures import Shelf
 
+pytestmark = pytest.mark.contract("api 9")
+
 VALIDATING = kube.Resource(
     "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False
 )
@@ -209,6 +211,7 @@ def cleanup(**_):
     run.wait_for_log("Admission webhook server has finished unexpectedly.")
 
 
+@pytest.mark.contract("observed 10")
 def test_a_webhook_name_rejected_by_the_cluster_is_logged(operator, postcards):
     handlers = "@kopf.on.validate('postcards')\ndef weigh(**_): ..."
     run = operator(PREAMBLE.replace("postcards.example.dev", "nodots") + handlers)

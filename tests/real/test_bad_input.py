@@ -27,6 +27,7 @@ def create(name, **_):
 # --- The cluster cannot be reached or does not let us in.
 
 
+@pytest.mark.contract("api 7.4")
 def test_no_kubeconfig_is_a_login_error(operator):
     run = operator(SIMPLE, kubeconfig=None)
     assert run.wait_for_exit() == 1
@@ -93,6 +94,7 @@ def grant(cluster: kube.Cluster, namespace: str, user: str, resources: list[str]
 # --- The resource is not there yet, or not as expected.
 
 
+@pytest.mark.contract("engine 1.4", "engine 1.5")
 def test_resource_without_a_crd_is_served_once_it_comes(operator, cluster):
     plural = f"late{secrets.token_hex(3)}s"
     run = operator(
@@ -117,6 +119,7 @@ def create(name, **_):
         cluster.delete(kube.CRDS, None, body["metadata"]["name"])
 
 
+@pytest.mark.contract("engine 8.5")
 def test_status_pruned_by_the_schema_is_warned_about_and_the_handling_is_completed(
     operator, cluster, crates, namespace
 ):
@@ -202,6 +205,7 @@ def wrong(name):
     run.wait_for_log(r"Creation is processed: 1 succeeded; 1 failed\.")
 
 
+@pytest.mark.contract("observed 5")
 def test_result_that_is_not_json_is_dropped_with_an_error(operator, shelf):
     run = operator(
         SIMPLE
@@ -220,6 +224,7 @@ def wrong(**_):
     run.wait_for_log(r"Creation is processed: 2 succeeded; 0 failed\.")
 
 
+@pytest.mark.contract("engine 5.6", "engine 12")
 def test_failing_filter_throttles_its_object_only(operator, shelf):
     run = operator(
         SIMPLE
@@ -239,6 +244,7 @@ def filtered(name, **_):
     run.wait_for_log(r"\[\S+/bad\] Throttling is over\. Switching back to normal operations\.")
 
 
+@pytest.mark.contract("api 5.3")
 def test_failing_startup_ends_the_operator(operator):
     run = operator(
         SIMPLE

@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.fixtures import Shelf
 
+pytestmark = pytest.mark.contract("api 5.6")
+
 PREAMBLE = """
 from calls import called
 import kopf
@@ -34,6 +36,7 @@ def create(name, namespace, logger, **_):
 )
 
 
+@pytest.mark.contract("api 5.6")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
 def test_signals_stop_the_operator_with_cleanup(operator, shelf, signum):
     run = operator(SIMPLE)
@@ -45,6 +48,7 @@ def test_signals_stop_the_operator_with_cleanup(operator, shelf, signum):
     assert "Traceback" not in run.log
 
 
+@pytest.mark.contract("api 5.6")
 def test_another_signal_to_terminate_changes_nothing(operator):
     run = operator(
         PREAMBLE
@@ -147,6 +151,7 @@ def test_several_files_are_loaded_in_order_and_find_their_neighbours(operator, s
     assert run.called("module")[0].details == {"name": "__kopf_script_1__two.py"}
 
 
+@pytest.mark.contract("api 5.4")
 def test_modules_are_loaded_by_name_after_the_files(operator, shelf):
     (operator.folder / "package").mkdir()
     operator.write("", "package/__init__.py")
@@ -193,6 +198,7 @@ def test_namespaces_by_globs_are_served_also_when_they_come_later(operator, clus
     assert {call.details["namespace"] for call in run.called("create")} == {early, late}
 
 
+@pytest.mark.contract("engine 1.7")
 def test_all_namespaces_are_served_by_one_stream(operator, shelf):
     run = operator(SIMPLE, scope=("-A",))
     run.wait_for_log(r"Starting the watch-stream for parcels\.v1\.testing\.kopf\.dev cluster-wide\.")
@@ -201,6 +207,7 @@ def test_all_namespaces_are_served_by_one_stream(operator, shelf):
     assert shelf.namespace in [call.details["namespace"] for call in run.called("create")]
 
 
+@pytest.mark.contract("api E")
 def test_no_scope_is_warned_about_and_means_everything(operator, shelf):
     run = operator(SIMPLE, scope=())
     run.wait_for_log(
@@ -209,18 +216,21 @@ def test_no_scope_is_warned_about_and_means_everything(operator, shelf):
     run.wait_for_log(r"Starting the watch-stream for parcels\.v1\.testing\.kopf\.dev cluster-wide\.")
 
 
+@pytest.mark.contract("api 5.3")
 def test_namespaces_and_all_namespaces_together_are_rejected(operator):
     run = operator(SIMPLE, scope=("-A", "-n", "x"))
     assert run.wait_for_exit() == 2
     assert "Error: Either --namespace or --all-namespaces can be used, not both." in run.log
 
 
+@pytest.mark.contract("api 5.3")
 def test_unknown_option_is_rejected_with_the_usage(operator):
     run = operator(SIMPLE, "--no-such-option")
     assert run.wait_for_exit() == 2
     assert "Usage: " in run.log and "No such option" in run.log
 
 
+@pytest.mark.contract("api 5.2")
 def test_options_come_from_the_environment_too(operator, shelf):
     run = operator(
         SIMPLE,
@@ -233,6 +243,7 @@ def test_options_come_from_the_environment_too(operator, shelf):
     run.wait_for_log("A debug line.")
 
 
+@pytest.mark.contract("api 5.5")
 @pytest.mark.parametrize(
     "options, levels",
     [
@@ -255,6 +266,7 @@ def test_verbosity(operator, shelf, options, levels):
     assert ("Creation is processed" in run.log) == ("INFO" in levels)
 
 
+@pytest.mark.contract("api 5.5")
 def test_plain_format_is_the_message_with_the_object(operator, shelf):
     run = operator(SIMPLE, options=("--log-format", "plain"))
     shelf.create("p1")
@@ -263,6 +275,7 @@ def test_plain_format_is_the_message_with_the_object(operator, shelf):
     run.wait_for_log(r"^Initial authentication has finished\.$")
 
 
+@pytest.mark.contract("engine 14")
 def test_json_format_is_one_object_per_line(operator, shelf):
     run = operator(SIMPLE, options=("--log-format", "json"))
     made = shelf.create("p1")

@@ -1,5 +1,7 @@
 """Daemons of objects on a real cluster: start, arguments, stopping, cancellation."""
 
+import pytest
+
 PREAMBLE = """
 import asyncio
 import threading
@@ -49,6 +51,7 @@ def test_daemon_is_started_again_by_the_next_operator(operator, shelf):
     assert second.stop() == 0
 
 
+@pytest.mark.contract("engine 9.6")
 def test_daemon_that_returns_is_not_started_again_and_holds_nothing(operator, shelf):
     run = operator(
         PREAMBLE
@@ -72,6 +75,7 @@ def short(name, patch, **_):
     assert "Daemon 'short' has exited on its own and will not be retried or restarted." in run.log
 
 
+@pytest.mark.contract("engine 5.7")
 def test_daemon_follows_its_filters(operator, shelf):
     run = operator(
         PREAMBLE
@@ -116,6 +120,7 @@ def slow(stopped, patch, **_):
     assert "Daemon 'slow' is still exiting. The next check is in 60 seconds." in run.log
 
 
+@pytest.mark.contract("engine 9.4")
 def test_stubborn_daemons_are_cancelled_and_abandoned(operator, shelf):
     run = operator(
         PREAMBLE
@@ -172,6 +177,7 @@ def update(body, uid, **_):
     assert run.wait_for_call("update").details["same"]
 
 
+@pytest.mark.contract("engine 9.7")
 def test_errors_are_retried_and_a_failed_daemon_is_left_alone(operator, shelf):
     run = operator(
         PREAMBLE
@@ -191,6 +197,7 @@ async def failing(retry, patch, **_):
     assert "Daemon 'failing' failed with an exception and will try again in 0.1 seconds: boo" in run.log
 
 
+@pytest.mark.contract("engine 8.4")
 def test_conflicting_functions_of_a_patch_are_carried_to_the_next_attempt(operator, shelf):
     run = operator(
         PREAMBLE

@@ -6,8 +6,12 @@ import textwrap
 import urllib.error
 import urllib.request
 
+import pytest
+
 from tests.support import cluster as kube
 from tests.support.operators import Operator
+
+pytestmark = pytest.mark.contract("api 10")
 
 EVENTS = kube.Resource("", "v1", "events")
 
@@ -17,6 +21,7 @@ def events(cluster, namespace, **expected):
     return [item for item in found if all(item[key] == value for key, value in expected.items())]
 
 
+@pytest.mark.contract("engine 13.3")
 def test_events_of_handlers_are_posted_with_their_objects(operator, shelf, cluster, namespace):
     run = operator("""
 import asyncio
@@ -152,6 +157,7 @@ def fail(**_):
     run.check_alive()
 
 
+@pytest.mark.contract("api 10.2")
 def test_only_http_is_served(operator):
     run = operator("", "--liveness", "https://127.0.0.1:1/")
     assert run.wait_for_exit() == 2
@@ -193,6 +199,7 @@ def login(operator, code, **options):
     return operator(source, kubeconfig=None, **options)
 
 
+@pytest.mark.contract("api 7.3")
 def test_bad_credentials_are_replaced_by_good_ones(operator, shelf):
     run = login(
         operator,
@@ -217,6 +224,7 @@ def test_bad_credentials_are_replaced_by_good_ones(operator, shelf):
     assert run.stop() == 0
 
 
+@pytest.mark.contract("observed 8")
 def test_no_credentials_and_failed_logins_end_the_operator(operator):
     run = login(operator, "@kopf.on.login()\ndef nothing(**_): pass\n")
     assert run.wait_for_exit() == 1
@@ -245,6 +253,7 @@ def test_cleanup_handlers_are_called_after_a_failed_login_but_not_in_kopf_1_45(o
     assert "CLEANED" not in run.log
 
 
+@pytest.mark.contract("api 6.1")
 def test_embedded_operators_can_be_given_their_credentials(operator, shelf):
     file = operator.folder / "embedded.py"
     code = """

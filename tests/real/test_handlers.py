@@ -1,5 +1,7 @@
 """Change handlers on a real cluster, and the annotations and status that they leave on the object."""
 
+import pytest
+
 from tests.support import cluster as kube
 
 PREAMBLE = """
@@ -34,6 +36,7 @@ def weigh(spec, name, namespace, uid, meta, body, logger, **_):
     ]
 
 
+@pytest.mark.contract("engine 7.4")
 def test_last_handled_annotation_is_written_byte_by_byte_as_in_the_reference(operator, shelf):
     operator(
         PREAMBLE
@@ -52,6 +55,7 @@ def weigh(**_):
     assert ", " not in text and ": " not in text
 
 
+@pytest.mark.contract("engine 3.6", "api A")
 def test_creation_is_logged_in_the_lines_that_users_grep_for(operator, shelf):
     run = operator(
         PREAMBLE
@@ -92,6 +96,7 @@ def test_start_is_logged(operator):
     )
 
 
+@pytest.mark.contract("engine 4.4")
 def test_update_gets_the_old_the_new_and_the_difference(operator, shelf):
     run = operator(
         PREAMBLE
@@ -144,6 +149,7 @@ def update(**_):
     assert not run.called("update")
 
 
+@pytest.mark.contract("engine 4.4")
 def test_field_handler_sees_its_field_alone(operator, shelf):
     run = operator(
         PREAMBLE
@@ -197,6 +203,7 @@ def delete(meta, **_):
         run.wait_for_log(text.replace(".", r"\."), timeout=20)
 
 
+@pytest.mark.contract("engine 3.5")
 def test_foreign_finalizers_are_left_alone(operator, shelf):
     run = operator(
         PREAMBLE
@@ -218,6 +225,7 @@ def delete(**_):
     assert len(run.called("delete")) == 1
 
 
+@pytest.mark.contract("observed 3")
 def test_optional_deletion_handler_does_not_hold_the_object(operator, shelf):
     run = operator(
         PREAMBLE
@@ -291,6 +299,7 @@ def create(memo, **_):
     ]
 
 
+@pytest.mark.contract("engine 0.5")
 def test_sync_and_async_handlers_run_with_the_same_arguments(operator, shelf):
     run = operator(
         PREAMBLE
@@ -351,6 +360,7 @@ def create(patch, **_):
     assert body["metadata"]["labels"] == {"stamped": "yes"}
 
 
+@pytest.mark.contract("api 1.5")
 def test_filters_choose_objects(operator, shelf):
     run = operator(
         PREAMBLE

@@ -121,6 +121,7 @@ def test_deletion_begun_by_one_is_finished_by_the_other(operator, shelf, pair):
     two.wait_for_log(r"Deletion is processed: 1 succeeded; 0 failed\.")
 
 
+@pytest.mark.contract("api D")
 def test_annotations_are_the_same_under_both(operator, shelf, reference_python, kopf_python):
     annotations = []
     for name, python in [("p1", reference_python), ("p2", kopf_python)]:

@@ -3,6 +3,8 @@
 import contextlib
 import time
 
+import pytest
+
 from tests.support import proxy as proxies
 
 PREAMBLE = """
@@ -22,6 +24,7 @@ def crate(cluster, crates, namespace, name, size=1):
     cluster.create(crates, namespace, {**body, "metadata": {"name": name}, "spec": {"size": size}})
 
 
+@pytest.mark.contract("engine 10")
 def test_all_is_indexed_before_anything_is_handled(operator, shelf, cluster, crates):
     names = [f"p{number:02}" for number in range(30)]
     for name in names:
@@ -171,6 +174,7 @@ def create(by_size, name, **_):
     run.wait_for_log(r"Throttling for 0\.1 seconds due to an unexpected error: ValueError")
 
 
+@pytest.mark.contract("engine 0.5")
 def test_indices_are_arguments_of_filters_and_override_others(operator, shelf):
     run = operator(
         PREAMBLE

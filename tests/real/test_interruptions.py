@@ -3,6 +3,8 @@
 Nothing is lost, and nothing is done twice.
 """
 
+import pytest
+
 from tests.support import cluster as kube
 
 PREAMBLE = """
@@ -86,6 +88,7 @@ def test_creation_while_the_operator_is_down_is_a_creation(operator, shelf):
     assert [call.handler for call in run.calls] == ["create"]
 
 
+@pytest.mark.contract("engine 3.2")
 def test_changes_while_the_operator_is_down_are_one_update_mixed_with_resuming(operator, shelf):
     operator(ALL)
     shelf.create("p1", {"size": 1})
@@ -179,6 +182,7 @@ def test_deletion_with_no_handler_for_it_ends_the_retries(operator, shelf):
     run.check_alive()
 
 
+@pytest.mark.contract("observed 6")
 def test_change_while_creation_is_in_progress_is_still_a_creation(operator, shelf):
     run = operator(
         PATIENT

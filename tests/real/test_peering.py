@@ -9,6 +9,8 @@ import pytest
 from tests.support import cluster as kube
 from tests.support.crds import crd
 
+pytestmark = pytest.mark.contract("api 8")
+
 HANDLERS = """
 from calls import called
 
@@ -101,6 +103,7 @@ def test_a_killed_peer_is_outlived_and_buried(operator, shelf, peering):
     assert set(peering(lambda found: "high" not in found)) == {"low"}
 
 
+@pytest.mark.contract("api 8.3")
 def test_equals_pause_both(operator, peering):
     one = operator(HANDLERS, "--peering", "crew", environment={"POD_ID": "one"})
     peering(lambda found: "one" in found)
@@ -112,6 +115,7 @@ def test_equals_pause_both(operator, peering):
         run.wait_for_log(rf"\[WARNING *\] Pausing all operators, including self: \[<Peer {other}:")
 
 
+@pytest.mark.contract("api 5.1")
 def test_people_freeze_and_resume_the_operators(operator, shelf, peering):
     run = operator(HANDLERS, "--peering", "crew", "--priority", "1")
     peering(lambda found: len(found) == 1)
@@ -157,6 +161,7 @@ def test_standalone_ignores_its_peers(operator, shelf, cluster, peerings, peerin
     assert paused.calls == []
 
 
+@pytest.mark.contract("engine 1.3")
 def test_peering_begins_when_its_crd_is_created_later(operator, shelf, cluster):
     body = crd("kopfpeerings", "KopfPeering", group="zalando.org", subresource=False)
     run = operator(HANDLERS)

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.support import cluster as kube
 
 PREAMBLE = """
@@ -77,6 +79,7 @@ def configure(settings, **_):
 )
 
 
+@pytest.mark.contract("engine 7.3")
 def test_users_storages_keep_the_progress_and_the_essence(operator, shelf):
     code = (
         LABELLED
@@ -196,6 +199,7 @@ def delete(retry, **_):
     assert kube.PREFIX + "last-handled-configuration" not in run.log
 
 
+@pytest.mark.contract("engine 15")
 def test_settings_changed_by_a_handler_are_obeyed_from_then_on(operator, shelf):
     run = operator(
         PREAMBLE

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.support import cluster as kube
 
 PREAMBLE = """
@@ -125,6 +127,7 @@ def pack(**_):
     assert (len(second.called("one")), len(second.called("two"))) == (0, 1)
 
 
+@pytest.mark.contract("engine 7.10")
 def test_deletion_purges_the_records_of_an_unfinished_family(operator, shelf):
     run = operator(
         PREAMBLE
@@ -151,6 +154,7 @@ async def unpack(patch, **_):
     assert seen[kube.PREFIX + "pack"] is None and seen[kube.PREFIX + "pack.never"] is None
 
 
+@pytest.mark.contract("api 2.9")
 def test_wrong_uses_are_errors_of_the_handler(operator, shelf):
     run = operator(
         PREAMBLE

@@ -1,5 +1,7 @@
 """Timers of objects on a real cluster: schedules, retries, and stopping."""
 
+import pytest
+
 PREAMBLE = """
 from calls import called
 import kopf
@@ -26,6 +28,7 @@ def tick(name, patch, retry, stopped, **_):
     assert run.stop() == 0
 
 
+@pytest.mark.contract("engine 9.8")
 def test_retries_override_the_interval_and_permanent_errors_do_not_end_it(operator, shelf):
     run = operator(
         PREAMBLE

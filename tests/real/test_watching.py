@@ -15,6 +15,7 @@ import kopf
 """
 
 
+@pytest.mark.contract("engine 1.2", "engine 1.4", "observed 14")
 @pytest.mark.parametrize(
     "selector",
     [
@@ -45,6 +46,7 @@ def event(resource, name, **_):
     assert run.wait_for_call("event").details == {"name": "a", "plural": "latecomers"}
 
 
+@pytest.mark.contract("engine 1.6")
 def test_kinds_come_and_go_and_come_again(operator, later_kind, namespace):
     run = operator(
         PREAMBLE
@@ -217,6 +219,7 @@ def event(name, **_):
     print(f"The start took {took:.2f} s, and {usual:.2f} s before the API was unavailable.")
 
 
+@pytest.mark.contract("engine 1.6")
 def test_namespaces_come_and_go_by_globs_and_negations(operator, cluster, parcels, new_namespace):
     def parcel(namespace, name):
         body = {"apiVersion": "testing.kopf.dev/v1", "kind": "Parcel", "metadata": {"name": name}}
@@ -286,6 +289,7 @@ def event(type, name, **_):
 )
 
 
+@pytest.mark.contract("engine 1.8")
 @pytest.mark.parametrize("is_rejected", [False, True])
 def test_initial_objects_are_streamed_if_the_server_can(operator, shelf, cluster, tmp_path, is_rejected):
     def reject(request):
@@ -307,6 +311,7 @@ def test_initial_objects_are_streamed_if_the_server_can(operator, shelf, cluster
         assert len(proxy.asked("/parcels", sendInitialEvents="true")) == 1
 
 
+@pytest.mark.contract("engine 1.8")
 def test_lists_come_in_chunks(operator, shelf, cluster, tmp_path):
     names = [f"p{number}" for number in range(5)]
     for name in names:
@@ -332,6 +337,7 @@ def event(name, **_):
         assert ["continue" in one for one in lists] == [False, True, True]
 
 
+@pytest.mark.contract("engine 1.8")
 def test_selectors_of_the_settings_narrow_the_streams(operator, shelf, cluster, tmp_path):
     shelf.create("plain")
     shelf.create("chosen", labels={"tier": "gold"})

@@ -6,6 +6,8 @@ import click.testing
 import kopf
 import pytest
 
+pytestmark = pytest.mark.contract("api 5.2")
+
 
 @pytest.fixture()
 def invoked(monkeypatch):
@@ -24,6 +26,7 @@ def invoked(monkeypatch):
     root.handlers[:], root.level = handlers, level
 
 
+@pytest.mark.contract("api 5.1")
 def test_options_reach_the_operator(invoked):
     result, kwargs = invoked(
         "-n", "c", "--dev", "-p", "3", KOPF_RUN_NAMESPACE="z", KOPF_RUN_STANDALONE="false"
@@ -62,6 +65,7 @@ def test_scopes_exclude_each_other(invoked):
     assert "Error: Either --namespace or --all-namespaces can be used, not both." in result.output
 
 
+@pytest.mark.contract("api 13")
 def test_runner_runs_a_command_and_stops_it(invoked, monkeypatch):
     from kopf.testing import KopfRunner
 

@@ -87,6 +87,7 @@ def test_recalling(storages, settings, cycle):
     assert cycle.essence is new and not cycle.patch
 
 
+@pytest.mark.contract("api 1.8")
 def test_keeping(storages, settings, cycle):
     cycle.essence = {"spec": {"x": 1}}
     records = [("a", {"retries": 1}), ("b", None)]

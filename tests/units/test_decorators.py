@@ -43,10 +43,12 @@ def only_handler(registry):
     return handler
 
 
+@pytest.mark.contract("engine 6.1", "api 2.1")
 def test_functions_are_returned_unchanged(registry):
     assert kopf.on.event("x", registry=registry)(fn) is fn
 
 
+@pytest.mark.contract("engine 6.2", "api 2.4")
 @pytest.mark.parametrize(
     "function, id",
     [
@@ -62,6 +64,7 @@ def test_ids_are_derived_from_functions(registry, function, id):
     assert only_handler(registry).id.startswith(id)
 
 
+@pytest.mark.contract("engine 6.2")
 @pytest.mark.parametrize("name", WITH_FIELD)
 def test_fields_are_suffixes_of_ids_also_of_explicit_ones(registry, name):
     getattr(kopf.on, name)("x", id="q", field="spec.a", registry=registry)(fn)
@@ -69,11 +72,13 @@ def test_fields_are_suffixes_of_ids_also_of_explicit_ones(registry, name):
     assert only_handler(registry).field == ("spec", "a")
 
 
+@pytest.mark.contract("engine 6.2")
 def test_fields_are_not_suffixes_of_ids_of_indices(registry):
     kopf.index("x", field="spec.a", registry=registry)(fn)
     assert only_handler(registry).id == "fn"
 
 
+@pytest.mark.contract("engine 5.1", "api 2.3", "api E")
 @pytest.mark.parametrize(
     "decorate, error, message",
     [
@@ -108,6 +113,7 @@ def test_invalid_declarations_are_rejected(registry, decorate, error, message):
     assert not registry._changing.get_all_handlers()
 
 
+@pytest.mark.contract("api 2.3")
 def test_refusals_name_the_function(registry):
     with pytest.raises(TypeError) as err:
         kopf.on.create(registry=registry)(fn)
@@ -115,6 +121,7 @@ def test_refusals_name_the_function(registry):
     assert "function fn" in err.value.__notes__[0]
 
 
+@pytest.mark.contract("api 2.7")
 def test_the_only_operation_is_deprecated_and_merged(registry):
     with pytest.warns(DeprecationWarning, match="operation= is deprecated") as record:
         kopf.on.mutate("x", operation="CREATE", operations=["UPDATE"], registry=registry)(fn)
@@ -122,6 +129,7 @@ def test_the_only_operation_is_deprecated_and_merged(registry):
     assert record[0].filename == __file__
 
 
+@pytest.mark.contract("engine 6.1", "api 1.7", "observed 15")
 def test_default_registry_is_replaceable():
     from kopf._runtime import default_registry
 
@@ -172,6 +180,7 @@ def test_subhandlers_need_a_parent_of_changes(registry):
         kopf.subhandler()(fn)
 
 
+@pytest.mark.contract("engine 5.1")
 def test_subhandlers_with_changes_of_values_need_an_updating_parent(registry):
     kopf.on.create("x", registry=registry)(fn)
     with (

@@ -67,6 +67,7 @@ def test_the_current_task_is_the_one_of_the_coroutine_and_then_that_of_the_calle
     asyncio.run(main())
 
 
+@pytest.mark.contract("engine 0.4")
 def test_contexts_are_those_that_are_given():
     async def main():
         seen = []

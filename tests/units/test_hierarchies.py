@@ -14,6 +14,7 @@ OWNER = kopf.Body(
 )
 
 
+@pytest.mark.contract("api 11.3")
 def test_adoption_is_ownership_names_namespace_and_labels():
     child = {}
     kopf.adopt(child, OWNER)
@@ -23,6 +24,7 @@ def test_adoption_is_ownership_names_namespace_and_labels():
     assert child["metadata"]["ownerReferences"] == []
 
 
+@pytest.mark.contract("api 11.2")
 def test_owner_is_the_object_being_handled():
     with pytest.raises(LookupError, match="Owner must be set explicitly"):
         kopf.adopt({})

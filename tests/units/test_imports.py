@@ -8,6 +8,7 @@ import kopf
 import pytest
 
 
+@pytest.mark.contract("api 14")
 def test_private_paths_of_the_original_are_answered_with_a_warning():
     with pytest.warns(DeprecationWarning, match="use kopf.Body"):
         from kopf._cogs.structs.bodies import Body
@@ -18,6 +19,7 @@ def test_private_paths_of_the_original_are_answered_with_a_warning():
         assert diffs.Diff is kopf.Diff
 
 
+@pytest.mark.contract("api 14")
 def test_other_private_paths_fail_with_advice():
     with pytest.raises(ImportError, match=r"kopf.operator\(\)"):
         import kopf._core.engines.nope  # noqa: F401

@@ -5,7 +5,10 @@ import sys
 import pytest
 from kopf._runtime import loaders
 
+pytestmark = pytest.mark.contract("api 5.4")
 
+
+@pytest.mark.contract("api 5.4")
 def test_files_are_loaded_with_their_neighbours(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "neighbour_of_op.py").write_text("x = 5")

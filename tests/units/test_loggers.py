@@ -25,6 +25,7 @@ def formatted(formatter, **extra):
     return formatter.format(record)
 
 
+@pytest.mark.contract("engine 14")
 def test_text_logs_have_prefixes():
     ref = {"name": "n", "namespace": "ns"}
     formatter = loggers.make_formatter(kopf.LogFormat.PLAIN, None)
@@ -33,6 +34,7 @@ def test_text_logs_have_prefixes():
     assert formatted(loggers.make_formatter(kopf.LogFormat.PLAIN), k8s_ref=ref) == "hello x"
 
 
+@pytest.mark.contract("engine 14")
 def test_json_logs_have_objects():
     ref = {"name": "n", "namespace": None}
     data = json.loads(
@@ -90,6 +92,7 @@ def test_unknown_formats_are_rejected():
         kopf.configure(log_format=5)
 
 
+@pytest.mark.contract("engine 14", "api 3.10")
 @pytest.mark.parametrize("body", [OWNER, dict(OWNER)])
 def test_loggers_know_their_objects(caplog, body):
     settings = kopf.OperatorSettings()

@@ -18,6 +18,8 @@ from kopf._runtime.default_registry import SmartOperatorRegistry
 from kopf._runtime.executor import ExecutorPool
 from kopf._runtime.invocation import Invoker
 
+pytestmark = pytest.mark.contract("api 7.2", "api 7.4")
+
 
 class ConfigError(Exception):
     """The errors of the libraries if there is no configuration."""
@@ -200,6 +202,7 @@ def test_without_libraries_there_are_no_credentials(monkeypatch, name):
 PROXIES = {"HTTPS_PROXY": "http://me:secret@proxy:3128", "NO_PROXY": "inside, .local,10.0.0.1:6443"}
 
 
+@pytest.mark.contract("api 7.1")
 @pytest.mark.parametrize(
     "server, fields, expected",
     [
@@ -379,6 +382,7 @@ def test_a_named_kubeconfig_wins_over_the_service_account(
     assert expected in caplog.text
 
 
+@pytest.mark.contract("api 7.4")
 def test_kubeconfigs_are_merged(tmp_path, monkeypatch):
     one, two = tmp_path / "one", tmp_path / "two"
     one.write_text(

@@ -9,6 +9,8 @@ import kopf
 import pytest
 from kopf._objects.indices import Indexers
 
+pytestmark = pytest.mark.contract("api 3.9")
+
 RAW = {"spec": {"a": 1}, "metadata": {"name": "n", "labels": {"l": "v"}}}
 
 
@@ -30,6 +32,7 @@ class NativeLike(Mapping):
         return len(self.raw)
 
 
+@pytest.mark.contract("api 3.2")
 def test_bodies_equal_to_dicts_but_are_not_hashable():
     body = kopf.Body(RAW)
     assert body == RAW
@@ -39,6 +42,7 @@ def test_bodies_equal_to_dicts_but_are_not_hashable():
         hash(body)
 
 
+@pytest.mark.contract("api E")
 def test_views_are_the_same_at_each_access():
     body = kopf.Body(RAW)
     assert body.spec is body.spec
@@ -46,6 +50,7 @@ def test_views_are_the_same_at_each_access():
     assert body["spec"] is RAW["spec"]
 
 
+@pytest.mark.contract("engine 0.2")
 def test_absent_stanzas_look_empty_but_are_named_in_errors():
     status = kopf.Body({}).status
     assert (len(status), list(status), bool(status), status.get("x"), repr(status)) == (
@@ -61,6 +66,7 @@ def test_absent_stanzas_look_empty_but_are_named_in_errors():
         kopf.Body({"status": {}}).status["x"]
 
 
+@pytest.mark.contract("engine 0.2")
 def test_null_stanzas_are_type_errors():
     spec = kopf.Body({"spec": None}).spec
     with pytest.raises(TypeError, match="The structure is not a dict with field 'x': None"):
@@ -69,6 +75,7 @@ def test_null_stanzas_are_type_errors():
         len(spec)
 
 
+@pytest.mark.contract("engine 0.2")
 def test_views_follow_replaced_bodies():
     body = kopf.Body(RAW)
     spec, labels = body.spec, body.meta.labels
@@ -83,6 +90,7 @@ def test_only_touched_stanzas_of_native_objects_are_converted():
     assert set(native.touched) == {"spec"}
 
 
+@pytest.mark.contract("api 3.2")
 @pytest.mark.parametrize("source", [RAW, NativeLike(RAW)])
 def test_bodies_are_copied_and_pickled(source):
     body = kopf.Body(source)
@@ -92,12 +100,14 @@ def test_bodies_are_copied_and_pickled(source):
     assert pickle.loads(pickle.dumps(kopf.Body(RAW))).spec == {"a": 1}
 
 
+@pytest.mark.contract("api 3.2")
 def test_bodies_are_serialised_only_as_dicts():
     with pytest.raises(TypeError):
         json.dumps(kopf.Body(RAW))
     assert json.dumps(dict(kopf.Body(RAW)))
 
 
+@pytest.mark.contract("engine 11", "api 3.7")
 def test_memos_have_items_as_attributes():
     memo = kopf.Memo()
     memo.a = 1
@@ -109,6 +119,7 @@ def test_memos_have_items_as_attributes():
         _ = memo.a
 
 
+@pytest.mark.contract("engine 10")
 def test_indices_keep_replace_and_discard_values_by_objects():
     indexers = Indexers()
     indexers.ensure(["by_name"])
@@ -130,6 +141,7 @@ def test_indices_keep_replace_and_discard_values_by_objects():
     assert list(index[None]) == ["value"]
 
 
+@pytest.mark.contract("api 3.9")
 def test_stores_are_collections_and_nothing_more():
     indexers = Indexers()
     indexers.ensure(["i"])
@@ -150,6 +162,7 @@ def test_temporary_errors_have_delays():
     assert kopf.AdmissionError("m", 400).code == 400
 
 
+@pytest.mark.contract("api 3.6")
 def test_resources_are_identified_by_names():
     assert repr(kopf.Resource("", "v1", "pods")) == "pods.v1"
     assert kopf.Resource("g", "v1", "p", kind="A") == kopf.Resource("g", "v1", "p")
@@ -161,6 +174,7 @@ def test_resources_are_identified_by_names():
     )
 
 
+@pytest.mark.contract("api 7.1")
 @pytest.mark.parametrize(
     "fields, header",
     [
@@ -175,6 +189,7 @@ def test_headers_of_credentials(fields, header):
     assert kopf.ConnectionInfo(server="x", **fields).as_http_headers().get("Authorization") == header
 
 
+@pytest.mark.contract("api 7.1")
 def test_secrets_are_not_shown():
     info = kopf.ConnectionInfo(
         server="x", username="u", password="p@ss", token="t0ken", private_key_data="k3y"
@@ -183,6 +198,7 @@ def test_secrets_are_not_shown():
     assert not any(secret in repr(info) for secret in ("p@ss", "t0ken", "k3y"))
 
 
+@pytest.mark.contract("api 7.1")
 @pytest.mark.parametrize("name", ["ca", "certificate", "private_key"])
 def test_paths_and_data_exclude_each_other(name):
     with pytest.raises(ValueError, match=r"path & data are set. Need only one."):

@@ -9,6 +9,7 @@ from kopf._objects import rules
 from kopf._objects.diffs import diff, reduce
 
 
+@pytest.mark.contract("engine 8.1")
 def test_stanzas_are_created_when_written_to():
     patch = kopf.Patch()
     patch.spec["a"] = 1
@@ -20,6 +21,7 @@ def test_stanzas_are_created_when_written_to():
         del patch.status["x"]
 
 
+@pytest.mark.contract("api 3.3")
 def test_functions_make_patches_truthful_but_not_longer():
     patch = kopf.Patch(fns=[len])
     assert (bool(patch), len(patch)) == (True, 0)
@@ -29,12 +31,14 @@ def test_functions_make_patches_truthful_but_not_longer():
     assert not patch
 
 
+@pytest.mark.contract("api 3.3")
 def test_copies_of_patches():
     assert type(kopf.Patch().copy()) is type(kopf.Patch() | {}) is dict
     assert type(copy.copy(kopf.Patch())) is type(copy.deepcopy(kopf.Patch())) is kopf.Patch
     assert copy.deepcopy(kopf.Patch({"a": {}}, fns=[len])).fns == [len]
 
 
+@pytest.mark.contract("engine 8.1")
 @pytest.mark.parametrize(
     "patch, body, operations",
     [
@@ -142,6 +146,7 @@ def sort(doc):
     return [sort(item) for item in doc] if isinstance(doc, list) else doc
 
 
+@pytest.mark.contract("api 3.4")
 @pytest.mark.parametrize(
     "a, b, expected",
     [
@@ -181,6 +186,7 @@ def test_reduced_diffs(a, b, expected):
     assert reduce(diff(a, b), ("spec", "x")) == expected
 
 
+@pytest.mark.contract("engine 4.2", "api 3.4")
 def test_diffs_look_like_plain_tuples():
     changes = kopf.Diff([("add", ("x",), None, 1)])
     assert repr(changes) == "(('add', ('x',), None, 1),)"

@@ -43,6 +43,7 @@ def test_events_of_one_turn_are_handed_over_together_and_as_json():
     assert len(batch[2][4]) == posting.MAX_ATTEMPTS
 
 
+@pytest.mark.contract("engine 13.1")
 def test_threads_post_by_the_loop():
     def fn():
         assert threading.current_thread() is not threading.main_thread()
@@ -66,6 +67,7 @@ def test_operators_can_put_their_own_events_into_the_queue():
     ]
 
 
+@pytest.mark.contract("api 1.4")
 def test_one_bad_event_does_not_stop_the_others(caplog):
     def fn():
         kopf.event(BODY, type="T", reason="bad", message="", backoffs=["soon"])
@@ -75,6 +77,7 @@ def test_one_bad_event_does_not_stop_the_others(caplog):
     assert "Failed to post an event. Ignoring and continuing." in caplog.text
 
 
+@pytest.mark.contract("engine 13.1")
 @pytest.mark.parametrize(
     ("level", "type"),
     [(10, "Debug"), (20, "Normal"), (25, "Warning"), (30, "Warning"), (40, "Error"), (50, "Fatal")],
@@ -124,6 +127,7 @@ def test_the_poster_listens_once_and_has_its_old_name():
     assert len(handlers) == 1
 
 
+@pytest.mark.contract("engine 13.1", "api 1.4")
 def test_events_are_gated_and_queued():
     owner = kopf.Body(BODY)
     with pytest.raises(LookupError):

@@ -15,6 +15,7 @@ EVENTS = Resource("", "v1", "events", kind="Event")
 OLD = Resource("apps", "v1beta1", "deployments", preferred=False)
 
 
+@pytest.mark.contract("engine 1.2", "api 2.5")
 @pytest.mark.parametrize(
     "args, fields",
     [
@@ -36,6 +37,7 @@ def test_positional_forms(args, fields):
     assert Selector(*args) == Selector(**fields)
 
 
+@pytest.mark.contract("engine 1.2")
 @pytest.mark.parametrize(
     "args, kwargs, message",
     [
@@ -61,6 +63,7 @@ def test_any_name_selects_by_all_names(name):
     assert Selector(name).check(PODS)
 
 
+@pytest.mark.contract("observed 14")
 def test_core_resources_win_over_the_same_named_ones():
     assert set(Selector("pods").select([PODS, METRICS])) == {PODS}
     assert set(Selector(EVERYTHING).select([PODS, METRICS])) == {PODS, METRICS}
@@ -107,6 +110,7 @@ def test_handlers_of_a_call_are_for_its_resource_if_they_have_selectors():
     assert [handler.id for handler in registry.get_handlers(cause)] == ["named/spec"]
 
 
+@pytest.mark.contract("api 2.5")
 def test_mappings_accept_anything_that_selects():
     mapping = SelectorMapping({"pods": 1, ("v1", "pods"): 2, EVERYTHING: 3, ("apps", "deployments"): 4})
     assert mapping.collect(PODS) == [1, 2, 3]

@@ -24,6 +24,7 @@ def wired(declare):
     return serialization.serialize_handler(handler)
 
 
+@pytest.mark.contract("engine 9.1", "api 2.7")
 @pytest.mark.parametrize(
     "name, kind",
     [
@@ -92,6 +93,7 @@ def test_integers_of_peering_can_be_floats():
     assert json.dumps([peering["priority"], peering["lifetime"]]) == "[-10, 60]"
 
 
+@pytest.mark.contract("api 2.6")
 def test_filters_of_all_forms():
     labels = {"a": kopf.PRESENT, "b": kopf.ABSENT, "c": lambda *_, **__: True, "d": "v"}
     data = wired(lambda r: kopf.on.update(kopf.EVERYTHING, labels=labels, when=fn, registry=r)(fn))
@@ -197,6 +199,7 @@ def test_unknown_compatibility_is_rejected():
         serialization.serialize_settings(settings)
 
 
+@pytest.mark.contract("api 4")
 def test_scalars_and_selectors_of_settings_are_expanded():
     settings = kopf.OperatorSettings()
     settings.networking.error_backoffs = 5

@@ -6,7 +6,10 @@ import threading
 import pytest
 from kopf._objects.stoppers import DaemonStoppingReason, FlagSetter
 
+pytestmark = pytest.mark.contract("api 3.8")
 
+
+@pytest.mark.contract("engine 9.3", "api 3.8")
 def test_stoppers_wake_threads_and_loops():
     setter = FlagSetter()
 

@@ -24,6 +24,7 @@ DIGEST_CASES = [
 RECORD = dict(started="s", stopped=None, purpose="create", retries=1, success=False, failure=False)
 
 
+@pytest.mark.contract("engine 7.2", "observed 1")
 @pytest.mark.parametrize("key, names", DIGEST_CASES)
 def test_names_of_annotations(key, names):
     storage = kopf.AnnotationsProgressStorage()
@@ -31,12 +32,14 @@ def test_names_of_annotations(key, names):
     assert len(list(kopf.AnnotationsProgressStorage(v1=False).make_keys(key))) == 1
 
 
+@pytest.mark.contract("engine 7.2")
 def test_replica_sets_do_not_share_names_with_their_deployments():
     body = kopf.Body({"kind": "ReplicaSet", "metadata": {"ownerReferences": [{"kind": "Deployment"}]}})
     storage = kopf.AnnotationsProgressStorage()
     assert list(storage.make_keys("fn", body=body)) == ["kopf.zalando.org/fn-ofDRS"]
 
 
+@pytest.mark.contract("api 1.8")
 def test_prefixes_are_mandatory_and_limited():
     with pytest.raises(ValueError, match=r"Annotations storages must be prefixed."):
         kopf.AnnotationsDiffBaseStorage(prefix="")
@@ -44,6 +47,7 @@ def test_prefixes_are_mandatory_and_limited():
         kopf.AnnotationsDiffBaseStorage(prefix="x" * 190)
 
 
+@pytest.mark.contract("api 1.8")
 def test_progress_in_annotations():
     body, patch = kopf.Body({}), kopf.Patch()
     kopf.AnnotationsProgressStorage(prefix="my.org").store(key="h", record=RECORD, body=body, patch=patch)
@@ -62,6 +66,7 @@ def test_purging_removes_what_is_stored_and_forgets_what_is_about_to_be():
     assert patch == {"metadata": {"annotations": {"kopf.zalando.org/old": None}}}
 
 
+@pytest.mark.contract("engine 7.3")
 def test_smart_storage_only_reads_and_purges_the_status():
     storage, patch = kopf.SmartProgressStorage(), kopf.Patch()
     body = kopf.Body({"status": {"kopf": {"progress": {"a/b": RECORD}}}})
@@ -73,6 +78,7 @@ def test_smart_storage_only_reads_and_purges_the_status():
     assert patch["status"] == {"kopf": {"progress": {"a/b": None}}}
 
 
+@pytest.mark.contract("api 1.8")
 def test_status_fields_are_settable_and_formatted():
     storage = kopf.StatusProgressStorage(name="op")
     assert storage.field == ("status", "op", "progress")
@@ -80,6 +86,7 @@ def test_status_fields_are_settable_and_formatted():
     assert storage.field == ("status", "op", "x")
 
 
+@pytest.mark.contract("engine 7.4")
 @pytest.mark.parametrize(
     "storage",
     [
@@ -150,6 +157,7 @@ def test_the_last_handled_state_is_read_from_the_first_annotation_that_is_not_nu
     assert storage.fetch(body=body) == {"spec": {}}
 
 
+@pytest.mark.contract("engine 4.1")
 def test_essence_is_the_intent_of_the_author():
     annotations = {
         "keep/it": "1",

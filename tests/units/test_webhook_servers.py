@@ -25,6 +25,8 @@ from kopf._kits import webhooks
 from kopf._kits.webhooks import local_clusters, tls_proxy
 from kopf._runtime.admission import AmbiguousResourceError, UnknownResourceError, WebhookError
 
+pytestmark = pytest.mark.contract("api 9")
+
 pytest.importorskip("kopf._kopf", reason="the native module is not built")
 
 
@@ -74,6 +76,7 @@ def post(path: str = "", body: bytes = b"{}", *, cert: Any = None, method: str =
     return client
 
 
+@pytest.mark.contract("api 9.4")
 def test_a_server_makes_its_own_certificate_and_is_trusted_by_its_bundle():
     server = kopf.WebhookServer(addr="127.0.0.1", path="/some")
     status, reason, text = serve(server, post("/a%20b/c", b'{"x":1}'))
@@ -91,6 +94,7 @@ def test_without_encryption_there_is_no_bundle():
     assert config["url"].startswith("http://127.0.0.1:") and "caBundle" not in config
 
 
+@pytest.mark.contract("api 9.4")
 @pytest.mark.parametrize(
     "path, body, status, reason",
     [
@@ -113,6 +117,7 @@ def test_only_posts_are_served():
     assert serve(server, post("/x", method="GET"))[0] == 405
 
 
+@pytest.mark.contract("observed 11")
 @pytest.mark.parametrize(
     "kwargs, host",
     [

@@ -212,6 +212,7 @@ mod tests {
     use crate::settings::ErrorBackoffs;
     use proptest::prelude::*;
 
+    // contract: engine 1.9
     #[test]
     fn limited_policies_give_up_after_their_steps() {
         let backoff = Backoff::limited(&[1.0, 2.0]);
@@ -251,6 +252,7 @@ mod tests {
         }
     }
 
+    // contract: engine 1.9
     #[test]
     fn the_server_can_make_a_delay_shorter_only_if_that_is_enforced() {
         let delay = |seconds, overridden| Some(Delay { seconds, planned: seconds, overridden });
@@ -339,6 +341,7 @@ mod tests {
         assert_eq!(nothing.policy(0).step(0), None);
     }
 
+    // contract: engine 1.9
     #[test]
     fn the_header_is_a_number_or_a_date() {
         let now = Timestamp::parse("2015-10-21T07:28:00Z").unwrap();
@@ -351,6 +354,7 @@ mod tests {
         }
     }
 
+    // contract: engine 1.9
     #[test]
     fn texts() {
         assert_eq!(

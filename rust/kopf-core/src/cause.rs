@@ -152,6 +152,7 @@ pub fn reason(input: CauseInput, compare: impl FnOnce() -> EssenceChange) -> Rea
 mod tests {
     use super::*;
 
+    // contract: engine 3.2
     #[test]
     fn each_state_has_its_reason() {
         use EssenceChange::{Different, Same, Unknown};

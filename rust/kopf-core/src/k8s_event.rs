@@ -126,6 +126,7 @@ mod tests {
         K8sEvent { reference, kind, reason, message, backoffs: vec![], at }
     }
 
+    // contract: engine 13.3
     #[test]
     fn long_messages_are_truncated_in_the_middle() {
         for at_limit in ["a".repeat(1024), "é".repeat(512)] {
@@ -160,6 +161,7 @@ mod tests {
         }
     }
 
+    // contract: engine 13.3
     #[test]
     fn documents() {
         let post =
@@ -189,6 +191,7 @@ mod tests {
         assert!(post(json!({})).is_postable());
     }
 
+    // contract: engine 13.3
     #[test]
     fn failures_name_the_event() {
         assert_eq!(

@@ -222,6 +222,7 @@ mod tests {
         peers.iter().map(|peer| peer.id.as_str()).collect()
     }
 
+    // contract: api 8.2
     #[test]
     fn records_have_defaults_and_may_have_unknown_fields() {
         let status = json!({
@@ -242,6 +243,7 @@ mod tests {
         assert_eq!(evaluate(&Value::Null, &observer(0, false), now()).others, []);
     }
 
+    // contract: api 8.3
     #[test]
     fn operators_pause_for_peers_of_higher_or_equal_priority() {
         let peer =
@@ -331,6 +333,7 @@ mod tests {
         assert!(first[0].1.starts_with("Pausing operations in favour of"), "{first:?}");
     }
 
+    // contract: api 8.2
     #[test]
     fn records_are_written_with_the_time_or_removed() {
         let mut peer = Peer { id: "me".to_owned(), priority: 666, lifetime: 60, lastseen: now() };

@@ -205,6 +205,7 @@ mod tests {
     use crate::backoff::parse_retry_after;
     use crate::time::Timestamp;
 
+    // contract: engine 1.9
     #[test]
     fn a_status_object_gives_the_message_and_the_class() {
         let body = br#"{"kind":"Status","message":"no such thing","reason":"NotFound","code":404}"#;

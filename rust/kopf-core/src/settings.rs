@@ -323,6 +323,7 @@ impl Default for Networking {
 mod tests {
     use super::*;
 
+    // contract: engine 15
     #[test]
     fn an_empty_dictionary_gives_the_defaults() {
         let settings: Settings = serde_json::from_str("{}").unwrap();
@@ -332,6 +333,7 @@ mod tests {
         assert_eq!(settings.persistence.finalizer, "kopf.zalando.org/KopfFinalizerMarker");
     }
 
+    // contract: api 4
     #[test]
     fn specified_settings_replace_only_themselves() {
         let text = r#"{"execution": {"default_backoff": 5}, "process": {"unknown": null},

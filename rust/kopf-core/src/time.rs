@@ -106,6 +106,7 @@ impl BootInstant {
 mod tests {
     use super::*;
 
+    // contract: engine 7.1
     #[test]
     fn text_is_padded_and_has_an_offset() {
         let time = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();

@@ -217,6 +217,7 @@ fn perform(simulation: &mut Simulation, watcher: &mut Watcher, actions: &[Action
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
+    // contract: engine 7.5
     /// From any state, the object becomes idle; a further cycle then changes nothing; and no deletion is blocked forever.
     #[test]
     fn objects_become_idle_and_deletions_complete(

@@ -219,6 +219,7 @@ proptest! {
         prop_assert!(equal(&without_nulls(&result), &without_nulls(&b)), "{} is not {}", result, b);
     }
 
+    // contract: engine 4.3
     #[test]
     fn reducing_a_diff_is_the_diff_of_the_reduced(a in values(), b in values(), field in paths(0..4)) {
         let whole = diff(Some(&a), Some(&b));

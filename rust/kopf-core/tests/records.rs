@@ -28,6 +28,7 @@ fn decode(value: &Value) -> Object {
     Object::decode(&value.to_string()).unwrap()
 }
 
+// contract: engine 7.2
 #[test]
 fn keys_are_those_of_kopf_1_45() {
     let owned =
@@ -41,6 +42,7 @@ fn keys_are_those_of_kopf_1_45() {
     }
 }
 
+// contract: engine 7.2
 #[test]
 fn keys_are_those_of_the_contract() {
     let a = |n: usize| "a".repeat(n);
@@ -69,6 +71,7 @@ fn keys_are_those_of_the_contract() {
     );
 }
 
+// contract: engine 7.4
 #[test]
 fn diff_bases_are_written_and_read_as_by_kopf_1_45() {
     let all: Value = serde_json::from_str(include_str!("records/kopf-1.45.2.json")).unwrap();
@@ -93,6 +96,7 @@ fn diff_bases_are_written_and_read_as_by_kopf_1_45() {
     }
 }
 
+// contract: engine 7.1
 #[test]
 fn progress_is_written_and_read_as_by_kopf_1_45() {
     for row in recorded("progress") {
@@ -122,6 +126,7 @@ fn unordered_rows(rows: &[Value]) -> Vec<String> {
     texts
 }
 
+// contract: engine 4.2
 #[test]
 fn diffs_are_those_of_kopf_1_45() {
     for row in recorded("diffs") {

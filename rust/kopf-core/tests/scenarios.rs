@@ -24,6 +24,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+// contract: engine 16
 #[test]
 fn scenarios_match_their_transcripts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios");

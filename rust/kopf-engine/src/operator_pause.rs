@@ -172,6 +172,7 @@ mod tests {
 
     use super::*;
 
+    // contract: engine 1.7
     #[test]
     fn the_operator_is_paused_until_the_last_reason_is_removed() {
         let pause = Pause::default();

@@ -11,6 +11,7 @@ from kopf.testing import Operator
 FILE = pathlib.Path(__file__).with_name("handlers.py")
 
 
+@pytest.mark.contract("api 10.1")
 def test_startup_is_before_everything_and_cleanup_after(run, make, cluster):
     running = run()
     assert running.of("begin") == [None]
@@ -23,6 +24,7 @@ def test_startup_is_before_everything_and_cleanup_after(run, make, cluster):
     assert running.of("end") == [None]
 
 
+@pytest.mark.contract("engine 7.9")
 def test_a_failed_startup_is_the_end(cluster):
     calls = []
     memo = kopf.Memo(calls=calls, fail=True)

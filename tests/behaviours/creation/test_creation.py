@@ -3,6 +3,7 @@
 import json
 
 import kopf
+import pytest
 
 
 def test_each_handler_is_called_once_with_the_object(run, make, handled, cluster):
@@ -15,6 +16,7 @@ def test_each_handler_is_called_once_with_the_object(run, make, handled, cluster
     assert len(running.of("second")) == 1
 
 
+@pytest.mark.contract("engine 7.6")
 def test_results_are_in_the_status_under_the_names_of_the_handlers(run, make, handled):
     run()
     make(spec={"size": 5})
@@ -29,6 +31,7 @@ def test_what_was_handled_is_kept_with_the_object(run, make, handled, last_key):
     assert last["spec"] == {"size": 5}
 
 
+@pytest.mark.contract("engine 2.3")
 def test_our_own_writes_are_no_updates(run, make, handled):
     running = run()
     make()
@@ -63,6 +66,7 @@ def test_removing_the_diffbase_causes_a_creation_in_compatible_mode(run, make, h
     handled()
 
 
+@pytest.mark.contract("engine 2.1")
 def test_objects_with_equal_names_are_distinguished_by_uid(run, make, handled, cluster):
     running = run()
     make(spec={"size": 1})

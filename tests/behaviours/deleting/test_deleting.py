@@ -33,6 +33,7 @@ def test_an_unfinished_handler_holds_the_object(run, make, handled, cluster, fin
     assert running.of("clean") == list(range(len(running.of("clean"))))
 
 
+@pytest.mark.contract("engine 3.5")
 def test_an_object_without_our_finalizer_is_not_handled_on_its_deletion(run, make, handled, cluster):
     running = run()
     make()

@@ -6,6 +6,7 @@ import pytest
 HANDLERS_RAISE = True
 
 
+@pytest.mark.contract("api 2.2")
 @pytest.mark.parametrize(
     "fails, attempts",
     [("never", 1), ("temporarily", 3), ("permanently", 1), ("arbitrarily", 2), ("always", 5)],
@@ -26,6 +27,7 @@ def test_ignored_and_permanent_errors_are_not_retried(run, make, handled):
     assert (running.of("careless"), running.of("strict")) == ([None], [None])
 
 
+@pytest.mark.contract("engine 7.8")
 @pytest.mark.kopf_embedded_only
 def test_the_timeout_counts_from_the_first_attempt(run, make, handled, cluster):
     cluster.freeze()

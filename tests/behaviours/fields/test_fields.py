@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 
 def test_a_field_is_new_on_creation(run, make, handled):
     running = run()
@@ -10,6 +12,7 @@ def test_a_field_is_new_on_creation(run, make, handled):
     assert running.of("resized") == [(None, 1)]
 
 
+@pytest.mark.contract("engine 5.5")
 def test_only_changes_of_the_field_count(run, make, handled, cluster):
     running = run()
     make(spec={"size": 1, "colour": "red"})
@@ -25,6 +28,7 @@ def test_only_changes_of_the_field_count(run, make, handled, cluster):
     assert running.of("grown") == [2]
 
 
+@pytest.mark.contract("engine 5.4")
 def test_values_choose_the_objects(run, make, handled):
     running = run()
     make("a", {"colour": "red"})

@@ -1,6 +1,9 @@
 """Handlers are called for objects that match all of their filters."""
 
+import pytest
 
+
+@pytest.mark.contract("engine 5.3", "api 2.6")
 def test_each_filter_chooses_its_objects(run, make, handled, last_key):
     running = run()
     make("a", {"size": 1}, labels={"team": "red"})

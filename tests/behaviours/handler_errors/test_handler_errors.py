@@ -46,6 +46,7 @@ def errors(caplog):
     return records
 
 
+@pytest.mark.contract("engine 7.6")
 @pytest.mark.parametrize("failure", OF_RESULTS)
 @pytest.mark.parametrize("handler", CHANGES + BACKGROUND)
 def test_results_that_do_not_fit_into_the_patch_are_named(meet, caplog, handler, failure):
@@ -204,6 +205,7 @@ def test_handlers_are_called_again_if_their_arguments_fail(frozen, kopf_operator
     assert {name for name, _ in calls} == {"reconciler", "timer"}
 
 
+@pytest.mark.contract("engine 12")
 @pytest.mark.parametrize("failure", FAILURES + ERRORS)
 @pytest.mark.parametrize("handler", CHANGES)
 def test_the_next_state_is_handled_after_a_failure(frozen, meet, handler, failure):

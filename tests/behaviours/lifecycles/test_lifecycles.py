@@ -8,6 +8,7 @@ def called(running):
     return {name: running.of(name) for name in "abc"}
 
 
+@pytest.mark.contract("api 1.6")
 def test_all_at_once_is_one_step(run, make, handled):
     running = run(lifecycle=kopf.lifecycles.all_at_once)
     make()
@@ -27,6 +28,7 @@ def test_one_at_a_time_is_one_step_each(run, make, handled, name):
     assert len({version for versions in calls.values() for version in versions}) == 3
 
 
+@pytest.mark.contract("engine 6.4")
 def test_a_lifecycle_can_be_any_function(run, make, handled):
     def backwards(handlers, **_):
         return list(handlers)[-1:]
@@ -38,6 +40,7 @@ def test_a_lifecycle_can_be_any_function(run, make, handled):
     assert [versions[version] for version in sorted(versions)] == ["c", "b", "a"]
 
 
+@pytest.mark.contract("engine 6.4")
 def test_the_state_has_the_progress_of_all_handlers(run, make, handled):
     steps = []
 

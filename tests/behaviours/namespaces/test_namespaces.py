@@ -2,6 +2,8 @@
 
 import secrets
 
+import pytest
+
 
 def test_other_namespaces_are_left_alone(run, make, cluster):
     other = f"other-{secrets.token_hex(4)}"
@@ -14,6 +16,7 @@ def test_other_namespaces_are_left_alone(run, make, cluster):
     assert running.of("created") == [cluster.namespace]
 
 
+@pytest.mark.contract("engine 1.6")
 def test_namespaces_come_by_their_patterns(run, make, cluster):
     prefix = f"many-{secrets.token_hex(4)}"
     running = run(namespaces=[f"{prefix}-*"])

@@ -1,5 +1,7 @@
 """Objects that were there before the operator are resumed once per operator."""
 
+import pytest
+
 
 def test_what_was_handled_by_the_previous_operator_is_resumed_once(run, make, handled, cluster):
     first = run()
@@ -25,6 +27,7 @@ def test_what_comes_later_is_not_resumed(run, make, handled):
     assert running.of("created") == ["late"]
 
 
+@pytest.mark.contract("engine 3.3")
 def test_a_function_for_a_change_and_for_resuming_is_called_once_for_both(run, make, handled, cluster):
     first = run()
     make()

@@ -11,6 +11,7 @@ def ours(cluster, method):
     return [it for it in cluster.requests if it.method == method and "/widgets" in it.path]
 
 
+@pytest.mark.contract("engine 8.3", "api D")
 @pytest.mark.parametrize("compat, order", [(None, ["status", "one"]), ("1.45", ["one", "status"])])
 def test_one_handling_is_two_requests_with_a_status_and_the_last_has_the_annotations(
     run, make, handled, cluster, compat, order
@@ -28,6 +29,7 @@ def test_one_handling_is_two_requests_with_a_status_and_the_last_has_the_annotat
     assert "annotations" in requests["one"].json["metadata"]
 
 
+@pytest.mark.contract("engine 8.4")
 @pytest.mark.parametrize("fault, number", [("code", 500), ("too-many-requests", 0), ("reset", 0)])
 def test_rejected_writes_are_repeated(run, make, handled, cluster, fault, number):
     running = run()
@@ -56,6 +58,7 @@ def test_cut_watches_lose_nothing(run, make, handled, cluster):
     assert running.of("handle")[-1] == 4
 
 
+@pytest.mark.contract("observed 9")
 def test_a_forgotten_history_leads_to_a_new_listing(run, make, handled, cluster):
     run()
     make()

@@ -28,6 +28,7 @@ metadata: {name: two}
 """
 
 
+@pytest.mark.contract("api 13")
 def test_the_runner_of_the_command_line_runs_in_the_cluster(cluster, make):
     args = ["run", "-n", cluster.namespace, str(FILE)]
     with KopfRunner(args, cluster=cluster, timeout=60, registry=kopf.OperatorRegistry()) as runner:
@@ -125,6 +126,7 @@ def test_timeouts_report_the_last_state(kopf_cluster):
         kopf_cluster.wait_for("cm", "one", {"data": {"a": "c"}}, timeout=0.1)
 
 
+@pytest.mark.contract("api 6.2")
 def test_clusters_are_apart():
     with Cluster() as one, Cluster() as two:
         one.apply(POD)

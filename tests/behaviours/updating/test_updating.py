@@ -1,5 +1,7 @@
 """Changes of the essence are handled; changes of system metadata are not."""
 
+import pytest
+
 
 def test_the_difference_is_that_since_the_last_handling(run, make, handled, cluster):
     running = run()
@@ -16,6 +18,7 @@ def test_the_difference_is_that_since_the_last_handling(run, make, handled, clus
     assert (old["size"], new["size"]) == (1, 2)
 
 
+@pytest.mark.contract("api 3.5")
 def test_labels_and_annotations_are_a_part_of_the_meaning(run, make, handled, cluster):
     running = run()
     make(labels={"a": "a"})

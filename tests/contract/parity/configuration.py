@@ -34,6 +34,7 @@ def fresh():
     return kopf.Body(copy.deepcopy(BODY))
 
 
+# contract: api 4
 def claim_settings_take_anything():
     settings = kopf.OperatorSettings()
     settings.posting.typo = 1
@@ -49,6 +50,7 @@ def claim_settings_take_anything():
     ]
 
 
+# contract: api 4
 def claim_settings_are_values():
     one, two = kopf.OperatorSettings(), kopf.OperatorSettings()
     answers = [one.posting == two.posting, one.posting == one.peering, one == two]
@@ -62,6 +64,7 @@ def claim_settings_as_text():
     return [repr(settings.queueing), repr(settings.posting), shown(repr(settings.process))]
 
 
+# contract: api 4
 def claim_peering_scope():
     peering = kopf.OperatorSettings().peering
     answers = [peering.namespaced, peering.clusterwide]
@@ -69,6 +72,7 @@ def claim_peering_scope():
     return [*answers, peering.namespaced, peering.clusterwide]
 
 
+# contract: api 4
 def claim_limits_of_threads():
     execution = kopf.OperatorSettings().execution
     answers = [execution.max_workers]
@@ -79,6 +83,7 @@ def claim_limits_of_threads():
     return [*answers, outcome(setattr, execution, "max_workers", 4), execution.max_workers]
 
 
+# contract: api 4
 def claim_deprecated_settings():
     settings = kopf.OperatorSettings()
     return [
@@ -88,6 +93,7 @@ def claim_deprecated_settings():
     ]
 
 
+# contract: api 4
 def claim_selectors_as_keys():
     mapping = kopf.OperatorSettings().watching.label_selectors
     mapping["pods"] = "a"
@@ -131,6 +137,7 @@ PROGRESS = {
 KEYS = ["fn", "fn/spec.a", "a" * 63, "b" * 64, "Cl<locals>.fn/x_y", "long/" + "spec." * 30]
 
 
+# contract: api 1.8
 def claim_progress_is_stored():
     answers = {}
     for name, make in PROGRESS.items():
@@ -148,6 +155,7 @@ def claim_progress_is_stored():
     return answers
 
 
+# contract: api 1.8
 def claim_progress_is_purged_before_it_was_sent():
     answers = []
     for make in PROGRESS.values():
@@ -158,6 +166,7 @@ def claim_progress_is_purged_before_it_was_sent():
     return answers
 
 
+# contract: api 1.8
 def claim_objects_are_touched():
     answers = []
     for make in PROGRESS.values():
@@ -169,6 +178,7 @@ def claim_objects_are_touched():
     return answers
 
 
+# contract: api 1.8
 def claim_essences_are_cleared():
     answers = []
     for make in PROGRESS.values():
@@ -180,6 +190,7 @@ def claim_essences_are_cleared():
     return answers
 
 
+# contract: api 1.8
 def claim_attributes_of_storages():
     one, two = kopf.AnnotationsProgressStorage(), kopf.StatusProgressStorage(name="n")
     answers = [one.prefix, one.verbose, one.touch_key, one.v1, two.field, two.touch_field]
@@ -191,6 +202,7 @@ def claim_attributes_of_storages():
     return [*answers, base.field, len(kopf.MultiProgressStorage([one, two]).storages), one.flush()]
 
 
+# contract: api 1.8
 def claim_keys():
     replica_set = kopf.Body(
         {"kind": "ReplicaSet", "metadata": {"ownerReferences": [{"kind": "Deployment", "controller": True}]}}
@@ -204,6 +216,7 @@ def claim_keys():
     ]
 
 
+# contract: api 1.8
 def claim_prefixes():
     return [
         outcome(kopf.AnnotationsProgressStorage, prefix=""),
@@ -224,6 +237,7 @@ DIFFBASES = {
 }
 
 
+# contract: api 1.8, api 3.5
 def claim_essences_are_built_and_stored():
     answers = {}
     for name, make in DIFFBASES.items():
@@ -239,6 +253,7 @@ def claim_essences_are_built_and_stored():
     return answers
 
 
+# contract: api 1.8, api 3.5
 def claim_ignored_fields_can_be_changed():
     annotations = kopf.AnnotationsDiffBaseStorage(ignored_fields=["spec.b.c"])
     status = kopf.StatusDiffBaseStorage()
@@ -251,10 +266,12 @@ def claim_ignored_fields_can_be_changed():
     ]
 
 
+# contract: api 1.8
 def claim_abstract_storages():
     return outcomes(kopf.ProgressStorage, kopf.DiffBaseStorage)
 
 
+# contract: api 1.8
 def claim_storages_of_users():
     class Mine(kopf.ProgressStorage):
         def fetch(self, *, key, body):
@@ -283,6 +300,7 @@ def claim_storages_of_users():
 PEM = "-----BEGIN X-----\nabc\n-----END X-----\n"
 
 
+# contract: api 7.1
 def claim_headers():
     cases = [
         {},
@@ -296,6 +314,7 @@ def claim_headers():
     return [kopf.ConnectionInfo(server="https://h", **case).as_http_headers() for case in cases]
 
 
+# contract: api 7.1
 def claim_credentials_as_values():
     one, two = (kopf.ConnectionInfo(server="h", token="t") for _ in range(2))
     return [
@@ -314,6 +333,7 @@ def claim_credentials_as_values():
     ]
 
 
+# contract: api 7.1
 def claim_ssl_contexts():
     contexts = [
         kopf.ConnectionInfo(server="https://h").as_ssl_context(),
@@ -327,6 +347,7 @@ def claim_ssl_contexts():
     ]
 
 
+# contract: api 7.4
 def claim_logins():
     return outcomes(
         kopf.login_with_kubeconfig,
@@ -356,6 +377,7 @@ def line(log_format, prefix=False, refkey=None, **fields):
 REF = {"apiVersion": "v1", "kind": "K", "name": "n", "uid": "u", "namespace": "ns"}
 
 
+# contract: api 5.5
 def claim_lines_of_logs():
     answers = []
     for prefix in [False, True, None]:
@@ -366,6 +388,7 @@ def claim_lines_of_logs():
     return answers
 
 
+# contract: api 5.5
 def claim_json_logs():
     levels = [logging.DEBUG, logging.INFO, 25, logging.WARNING, logging.ERROR, logging.CRITICAL, 5]
     extras = {"user": {"x": 1}, "k8s_skip": True, "settings": object(), "when": datetime.date(2020, 1, 1)}
@@ -402,6 +425,7 @@ def raised():
         return e
 
 
+# contract: api 5.5
 def claim_values_in_json_logs():
     values = {
         "error": ValueError("boom"),
@@ -421,6 +445,7 @@ def claim_values_in_json_logs():
     return [json.loads(line(kopf.LogFormat.JSON, **values)), traced.splitlines()[1:2]]
 
 
+# contract: api 5.5
 def claim_tracebacks_in_json_logs():
     error = raised()
     exc_info, stack_info = (type(error), error, None), "the stack"
@@ -430,10 +455,12 @@ def claim_tracebacks_in_json_logs():
     ]
 
 
+# contract: api 5.5
 def claim_formats_that_are_not():
     return outcomes(lambda: kopf.configure(log_format=5), lambda: kopf.configure(log_format=None))
 
 
+# contract: api 5.5
 def claim_levels_of_logs():
     root, noisy = logging.getLogger(), logging.getLogger("asyncio")
     before = list(root.handlers)
@@ -457,6 +484,7 @@ def invoked(*args, **env):
     return [result.exit_code, result.output.splitlines()[-1:], shown(result.exception)]
 
 
+# contract: api 5.3
 def claim_usage_errors():
     return [
         invoked("run", "-A", "-n", "x"),
@@ -483,5 +511,6 @@ def claim_wrong_usage_by_its_exit_code():
     ]
 
 
+# contract: api 5.1
 def claim_help_of_commands():
     return [invoked("--help")[0], invoked()[0], invoked("run", "--help")[0]]

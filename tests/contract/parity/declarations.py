@@ -54,10 +54,12 @@ def rejected(name, *args, function=fn, **kwargs):
     return outcome(declared, name, *args, function=function, **kwargs)
 
 
+# contract: api 2.1
 def claim_activities_by_default():
     return [declared(name) for name in ACTIVITIES]
 
 
+# contract: api 2.1, api 2.2
 def claim_activities_with_options():
     options = {
         "id": "i",
@@ -70,21 +72,25 @@ def claim_activities_with_options():
     return [declared(name, **options) for name in ACTIVITIES]
 
 
+# contract: api 2.1
 def claim_resource_handlers_by_default():
     return [declared(name, "pods") for name in RESOURCE]
 
 
+# contract: api 2.6
 def claim_resource_handlers_with_filters():
     options = {"labels": {"a": kopf.PRESENT}, "annotations": {"b": "c"}, "when": fn, "param": [1], "id": "x"}
     return [declared(name, "g", "v1", "ps", **options) for name in RESOURCE]
 
 
+# contract: api 2.2
 def claim_resource_handlers_with_errors():
     options = {"errors": kopf.ErrorsMode.IGNORED, "timeout": 1.5, "retries": 2, "backoff": 0.5}
     with_errors = [name for name in RESOURCE if name not in ("event", "validate", "mutate")]
     return [declared(name, "ps", **options) for name in with_errors]
 
 
+# contract: api 2.4, api 2.6
 def claim_fields_and_values():
     answers = [declared(name, "ps", field="spec.a", value=1) for name in RESOURCE]
     answers += [declared(name, "ps", field=["spec", "a"], old=1, new=2) for name in ["update", "field"]]
@@ -92,6 +98,7 @@ def claim_fields_and_values():
     return [*answers, declared("create", "ps", field=[], value=1)]
 
 
+# contract: api 2.7
 def claim_options_of_their_own():
     return [
         declared("resume", "ps", deleted=True),
@@ -118,6 +125,7 @@ def claim_options_of_their_own():
     ]
 
 
+# contract: api 2.4
 def claim_ids():
     odd = functools.wraps(fn)(lambda **_: None)
     functions = [
@@ -138,6 +146,7 @@ def claim_ids():
     ]
 
 
+# contract: api 2.3
 def claim_things_without_ids():
     return [rejected("create", "ps", function=thing) for thing in [Class(), print, 1]] + [
         rejected("startup", function=Class())
@@ -175,10 +184,12 @@ def selected(*args, **kwargs):
     return dict(declared("event", *args, **kwargs)[2:])["selector"]
 
 
+# contract: api 2.5
 def claim_selectors_by_position():
     return [outcome(selected, *args) for args in SELECTORS]
 
 
+# contract: api 2.5
 def claim_selectors_by_names():
     cases = [
         {"kind": "P"},
@@ -200,6 +211,7 @@ def claim_selectors_by_names():
     ]
 
 
+# contract: api 2.5
 def claim_selection():
     from kopf._cogs.structs.references import Selector
 
@@ -234,6 +246,7 @@ def first_sentence(*args, **kwargs):
     return outcome(*args, **kwargs).split(". ")[0].removesuffix(".")
 
 
+# contract: api 2.3
 def claim_refusals():
     return [
         *[rejected(name, "ps", value=1) for name in ["create", "event", "daemon", "index", "validate"]],
@@ -262,6 +275,7 @@ def claim_decorators_without_arguments():
     return outcome(lambda: callable(kopf.on.create(fn)))
 
 
+# contract: api 2.3
 def claim_deprecated_operation():
     both = warned(
         lambda: sorted(
@@ -271,6 +285,7 @@ def claim_deprecated_operation():
     return [*warned(declared, "validate", "ps", operation="CREATE"), *both]
 
 
+# contract: api 2.7
 def claim_operation_of_handlers():
     registry = kopf.OperatorRegistry()
     for number, operations in enumerate([None, ["CREATE"], ["CREATE", "UPDATE"]]):
@@ -279,6 +294,7 @@ def claim_operation_of_handlers():
     return [none, one, many[-1].split(":")[0]]
 
 
+# contract: api 2.7
 def claim_handlers_are_frozen_values():
     registry = kopf.OperatorRegistry()
     for id in "aab":
@@ -292,11 +308,13 @@ def claim_handlers_are_frozen_values():
     ]
 
 
+# contract: api 2.1
 def claim_decorators_are_the_same():
     names = ["daemon", "timer", "index", "subhandler", "register"]
     return [getattr(kopf, name) is getattr(kopf.on, name) for name in names] + [kopf.event is kopf.on.event]
 
 
+# contract: api 2.3
 def claim_subhandlers_need_handlers():
     refusals = outcomes(
         lambda: kopf.subhandler()(fn),
@@ -333,6 +351,7 @@ def within(name, call, **kwargs):
     ]
 
 
+# contract: api 2.3
 def claim_subhandlers():
     calls = [
         lambda: kopf.subhandler()(fn),
@@ -346,6 +365,7 @@ def claim_subhandlers():
     return [[name, [within(name, call) for call in calls]] for name in [*CHANGING, "event"]]
 
 
+# contract: api 1.7
 def claim_default_registry():
     old = kopf.get_default_registry()
     mine = kopf.OperatorRegistry()
@@ -356,6 +376,7 @@ def claim_default_registry():
     return [*answers, isinstance(old, kopf.OperatorRegistry), outcome(kopf.OperatorRegistry, 1).split(":")[0]]
 
 
+# contract: api 1.7, api 7.4
 def claim_fallbacks_of_the_default_registry():
     from kopf._core.intents.registries import SmartOperatorRegistry
 
@@ -365,6 +386,7 @@ def claim_fallbacks_of_the_default_registry():
     ]
 
 
+# contract: api 1.6
 def claim_default_lifecycle():
     def reset():
         kopf.set_default_lifecycle(None)
@@ -373,6 +395,7 @@ def claim_default_lifecycle():
     return [logged(kopf.set_default_lifecycle, kopf.lifecycles.one_by_one), logged(reset)]
 
 
+# contract: api 2.9
 def claim_execution_outside_of_handlers():
     import asyncio
 

@@ -10,6 +10,7 @@ import kopf
 from parity_runner import logged, mro, outcome, shown, warned
 
 
+# contract: api 6.1
 def claim_scopes_of_operators():
     async def spawned(**kwargs):
         tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), **kwargs)
@@ -48,6 +49,7 @@ def claim_operators_that_end_before_they_begin():
     return warned(run)
 
 
+# contract: api 6.1, api 6.3, api 8
 def claim_settings_of_operators():
     async def spawned(settings, **kwargs):
         tasks = await kopf.spawn_tasks(registry=kopf.OperatorRegistry(), settings=settings, **kwargs)
@@ -71,6 +73,7 @@ def claim_settings_of_operators():
     return answers
 
 
+# contract: api 5.3, api 6.1, api 10
 def claim_startup_that_fails():
     def run(raising):
         registry = kopf.OperatorRegistry()
@@ -94,6 +97,7 @@ def claim_startup_that_fails():
     return [run(kopf.PermanentError("boo")), run(kopf.AdmissionError("boo"))]
 
 
+# contract: api 5.3, api 7.3
 def claim_operator_without_logins():
     registry = kopf.OperatorRegistry()
     calls = []
@@ -102,6 +106,7 @@ def claim_operator_without_logins():
     return [result.split(".")[0], calls]
 
 
+# contract: api 3.1, api 6.3, api 10
 def claim_activities_get_arguments():
     registry = kopf.OperatorRegistry()
     seen = {}
@@ -131,6 +136,7 @@ def claim_activities_get_arguments():
     ]
 
 
+# contract: api 5.6, api 6.1
 def claim_flags():
     def run(flag):
         registry = kopf.OperatorRegistry()
@@ -150,6 +156,7 @@ def claim_flags():
 # --- Webhooks.
 
 
+# contract: api 9
 def claim_webhook_servers():
     servers = [
         kopf.WebhookServer,
@@ -191,6 +198,7 @@ def free_port():
         return listening.getsockname()[1]
 
 
+# contract: api 9
 def claim_urls_of_webhook_servers():
     def url(cls=kopf.WebhookServer, **kwargs):
         port = free_port()

@@ -17,11 +17,13 @@ def fresh(code):
     return [done.returncode, done.stdout.split(), error]
 
 
+# contract: api 1.1
 def claim_modules_that_are_there():
     names = ["kopf", "kopf.on", "kopf.testing", "kopf.cli", "kopf.__main__"]
     return [importlib.import_module(name).__name__ for name in names]
 
 
+# contract: api 1.1
 def claim_modules_that_are_not():
     names = [
         "lifecycles",
@@ -37,6 +39,7 @@ def claim_modules_that_are_not():
     return [outcome(importlib.import_module, f"kopf.{name}").split(":")[0] for name in names]
 
 
+# contract: api 1.1
 def claim_attributes_of_the_package():
     return [
         fresh("import kopf; print(hasattr(kopf, 'testing'), hasattr(kopf, 'cli'), hasattr(kopf, 'on'))"),
@@ -47,11 +50,13 @@ def claim_attributes_of_the_package():
     ]
 
 
+# contract: api 1.1
 def claim_star_imports():
     code = "from kopf import *; print(*sorted(n for n in globals() if not n.startswith('__')))"
     return fresh(code)
 
 
+# contract: api 1.1
 def claim_versions():
     return [
         type(kopf.__version__).__name__,
@@ -78,6 +83,7 @@ def claim_names_of_decorators():
     return [[getattr(kopf.on, name).__name__, getattr(kopf.on, name).__module__] for name in names]
 
 
+# contract: api 1.1
 def claim_commands():
     from kopf import cli
 
@@ -92,6 +98,7 @@ def claim_controls_as_text():
     return shown(cli.CLIControls())
 
 
+# contract: api 3.2
 def claim_pickles():
     values = [
         kopf.Memo(a=1),
@@ -113,6 +120,7 @@ def claim_pickles():
     ]
 
 
+# contract: api 3.4
 def claim_functions_are_called_with_the_arguments_of_a_cause():
     from kopf._core.actions.invocation import invoke
     from kopf._core.intents.causes import ActivityCause

@@ -31,6 +31,7 @@ def fresh():
     return copy.deepcopy(RAW)
 
 
+# contract: api 3.2
 def claim_bodies_and_their_parts_are_mappings_only():
     body = kopf.Body(fresh())
     views = [body, body.spec, body.meta, body.status, body.meta.labels, body.meta.annotations]
@@ -38,6 +39,7 @@ def claim_bodies_and_their_parts_are_mappings_only():
     return [[isinstance(view, kind) for kind in kinds] for view in views] + [mro(cls) for cls in PARTS]
 
 
+# contract: api 3.2
 def claim_parts_look_like_their_dicts():
     body = kopf.Body(fresh())
     views = [body, body.spec, body.meta, body.status, body.meta.labels, body.meta.annotations]
@@ -64,6 +66,7 @@ def claim_parts_made_of_any_mapping():
     ]
 
 
+# contract: api 3.2
 def claim_absent_stanzas():
     body = kopf.Body({})
     return [
@@ -72,6 +75,7 @@ def claim_absent_stanzas():
     ] + [body.meta.name, body.meta.namespace, body.meta.uid, body.meta.creation_timestamp]
 
 
+# contract: api 3.2
 def claim_stanzas_that_are_not_mappings():
     answers = []
     for value in [None, 1, "text", [1]]:
@@ -82,6 +86,7 @@ def claim_stanzas_that_are_not_mappings():
     return answers
 
 
+# contract: api 3.2
 def claim_identity_of_views():
     body = kopf.Body(fresh())
     return [
@@ -94,12 +99,14 @@ def claim_identity_of_views():
     ]
 
 
+# contract: api 3.2
 def claim_mutating_an_inner_dict_is_seen():
     body = kopf.Body(fresh())
     body["spec"]["new"] = 1
     return [body.spec["new"], body["spec"]["d"] is body.spec["d"]]
 
 
+# contract: api 3.2
 def claim_views_cannot_be_changed():
     body = kopf.Body(fresh())
 
@@ -117,12 +124,14 @@ def claim_views_cannot_be_changed():
     ]
 
 
+# contract: api 3.2
 def claim_attributes_of_users_are_kept():
     body = kopf.Body(fresh())
     body.mine = 1
     return [body.mine, sorted(name for name in dir(body) if not name.startswith("_"))]
 
 
+# contract: api 3.2
 def claim_meta_has_properties():
     meta = kopf.Body(fresh()).meta
     return [
@@ -137,11 +146,13 @@ def claim_meta_has_properties():
     ]
 
 
+# contract: api 3.2
 def claim_bodies_are_serialised_as_dicts():
     body = kopf.Body(fresh())
     return [outcome(json.dumps, body), json.dumps(dict(body)), outcome(json.dumps, body.spec)]
 
 
+# contract: api 3.2
 def claim_copies_of_bodies():
     body = kopf.Body(fresh())
     pickled = pickle.loads(pickle.dumps(body))
@@ -151,6 +162,7 @@ def claim_copies_of_bodies():
     ] + [type(copy.deepcopy(body.spec)).__name__, type(copy.copy(body.meta)).__name__]
 
 
+# contract: api 3.2
 def claim_replaced_bodies_are_followed():
     body = kopf.Body(fresh())
     spec, meta, labels = body.spec, body.meta, body.meta.labels
@@ -163,11 +175,13 @@ def claim_replaced_bodies_are_followed():
 # --- Patches.
 
 
+# contract: api 3.3
 def claim_patches_are_dicts():
     patch = kopf.Patch()
     return [isinstance(patch, dict), mro(kopf.Patch), repr(patch), bool(patch), len(patch), patch == {}]
 
 
+# contract: api 3.3
 def claim_patches_are_made_of_dicts_and_functions():
     def function(body): ...
 
@@ -184,6 +198,7 @@ def claim_patches_are_made_of_dicts_and_functions():
     ]
 
 
+# contract: api 3.3
 def claim_stanzas_of_patches_appear_when_set():
     patch = kopf.Patch()
     answers = [repr(patch.spec), len(patch.status), patch.meta.get("x"), repr(patch)]
@@ -196,6 +211,7 @@ def claim_stanzas_of_patches_appear_when_set():
     return answers
 
 
+# contract: api 3.3
 def claim_deletion_from_patches():
     patch = kopf.Patch({"spec": {"a": 1}})
 
@@ -211,6 +227,7 @@ def claim_deletion_from_patches():
     ]
 
 
+# contract: api 3.3
 def claim_functions_of_patches():
     patch = kopf.Patch({"a": 1}, fns=[])
 
@@ -224,6 +241,7 @@ def claim_functions_of_patches():
     return [*answers, repr(patch), bool(patch), patch.fns]
 
 
+# contract: api 3.3
 def claim_copies_of_patches():
     patch = kopf.Patch({"a": 1}, fns=[print])
     joined = kopf.Patch({"a": 1})
@@ -238,6 +256,7 @@ def claim_copies_of_patches():
     ]
 
 
+# contract: api 3.3
 def claim_json_patches():
     body = {"metadata": {"name": "n"}, "spec": {"x": {"a": 1}, "l": [1, 2], "t": "x"}}
 
@@ -268,6 +287,7 @@ def claim_json_patches():
 # --- Diffs.
 
 
+# contract: api 3.4
 def claim_diff_items():
     item = kopf.DiffItem(kopf.DiffOperation.CHANGE, ("a",), 1, 2)
     return [
@@ -284,6 +304,7 @@ def claim_diff_items():
     ]
 
 
+# contract: api 3.4
 def claim_diffs():
     items = [("add", ("x",), None, 1), ["remove", ("y",), 2, None]]
     diff = kopf.Diff(items)
@@ -311,6 +332,7 @@ def claim_diffs():
 # --- Memos.
 
 
+# contract: api 3.7
 def claim_memos():
     memo = kopf.Memo()
     memo.a = 1
@@ -333,6 +355,7 @@ def claim_memos():
 # --- Resources.
 
 
+# contract: api 3.6
 def claim_resources():
     pods = kopf.Resource("", "v1", "pods")
     full = kopf.Resource(
@@ -365,6 +388,7 @@ def claim_resources():
     ]
 
 
+# contract: api 3.6
 def claim_urls_of_resources():
     spaced = kopf.Resource("g", "v1", "ps", namespaced=True)
     wide = kopf.Resource("", "v1", "ns", namespaced=False)
@@ -391,6 +415,7 @@ def claim_urls_of_resources():
 # --- Indices, types, loggers, flags.
 
 
+# contract: api 3.9
 def claim_indices_are_abstract():
     return [
         outcome(kopf.Index),
@@ -402,6 +427,7 @@ def claim_indices_are_abstract():
     ]
 
 
+# contract: api 1.2
 def claim_types_are_for_annotations_only():
     return outcomes(
         lambda: isinstance(1, kopf.DaemonStopped),
@@ -420,6 +446,7 @@ def claim_types_are_for_annotations_only():
     )
 
 
+# contract: api 3.10
 def claim_loggers_of_objects():
     records = []
     handler = logging.Handler()
@@ -445,6 +472,7 @@ def claim_loggers_of_objects():
     ]
 
 
+# contract: api 11
 def claim_references_to_objects():
     owner = kopf.Body(fresh())
     bare = {"metadata": {"name": ""}}
@@ -457,6 +485,7 @@ def claim_references_to_objects():
     ]
 
 
+# contract: api 1.2
 def claim_errors():
     def made(fn):
         e = fn()
@@ -478,6 +507,7 @@ def claim_errors():
     ]
 
 
+# contract: api 1.2
 def claim_enumerations():
     return [
         [
@@ -493,6 +523,7 @@ def claim_enumerations():
     ]
 
 
+# contract: api 1.6
 def claim_lifecycles():
     class Record:
         def __init__(self, retries):
@@ -522,6 +553,7 @@ def claim_lifecycles():
     ]
 
 
+# contract: api 1.5
 def claim_combinators():
     yes, no = (lambda *_, **__: True), (lambda *_, **__: False)
     made = [kopf.not_(yes), kopf.all_([yes, no]), kopf.any_([yes, no]), kopf.none_([no, no])]

@@ -37,6 +37,7 @@ OBJECTS = [
 ]
 
 
+# contract: api 11
 def claim_owner_references():
     return [
         *[changed(kopf.append_owner_reference, obj, OWNER) for obj in OBJECTS],
@@ -48,6 +49,7 @@ def claim_owner_references():
     ]
 
 
+# contract: api 11
 def claim_labels():
     labels = {"a": "1", "b": "2"}
     return [
@@ -63,6 +65,7 @@ def claim_labels():
     ]
 
 
+# contract: api 11
 def claim_names():
     return [
         *[changed(kopf.harmonize_naming, obj, "x") for obj in OBJECTS],
@@ -74,6 +77,7 @@ def claim_names():
     ]
 
 
+# contract: api 11
 def claim_namespaces():
     return [
         *[changed(kopf.adjust_namespace, obj, "x") for obj in OBJECTS],
@@ -83,6 +87,7 @@ def claim_namespaces():
     ]
 
 
+# contract: api 11
 def claim_adoption():
     return [
         *[changed(kopf.adopt, obj, OWNER) for obj in OBJECTS],
@@ -95,6 +100,7 @@ def claim_adoption():
     ]
 
 
+# contract: api 11
 def claim_things_that_cannot_be_adopted():
     things = [1, None, types.MappingProxyType({}), kopf.Body({}), [{}, 1], (x for x in [{}])]
     return [outcome(kopf.adopt, thing, OWNER) for thing in things]
@@ -119,6 +125,7 @@ def within(call, **overrides):
         return call()
 
 
+# contract: api 11
 def claim_the_implicit_owner():
     obj: dict = {}
     toolkits = [kopf.adopt, kopf.label, kopf.harmonize_naming]
@@ -182,19 +189,23 @@ EVENTS = [
 ]
 
 
+# contract: api 1.4
 def claim_events():
     return [posted(event) for event in EVENTS]
 
 
+# contract: api 1.4
 def claim_gates_of_events():
     gates = [{"enabled": False}, {"level": logging.WARNING}, {"level": logging.ERROR}, {"level": 100}]
     return [[len(posted(event, **gate)) - 1 for event in EVENTS] for gate in gates]
 
 
+# contract: api 1.4
 def claim_events_outside_of_handlers():
     return [outcome(event).split(" at ")[0] for event in EVENTS]
 
 
+# contract: api 1.4, api 3.10
 def claim_events_of_logs():
     def log(**extra):
         settings = kopf.OperatorSettings()
@@ -217,6 +228,7 @@ def claim_events_of_logs():
 # --- Runners, private modules.
 
 
+# contract: api 13
 def claim_runners():
     from kopf.testing import KopfRunner
 
@@ -245,6 +257,7 @@ def ends_of_runs(*runs):
     return answers
 
 
+# contract: api 5.3, api 13
 def claim_runs_that_end():
     return ends_of_runs(["run", "--nope"], ["--version", "x"])
 
@@ -253,6 +266,7 @@ def claim_runs_of_missing_files():
     return ends_of_runs(["run", "/nope.py"])
 
 
+# contract: api 7.3, api 14
 def claim_private_factories():
     from kopf._cogs.structs.credentials import Vault
     from kopf._core.engines.indexing import OperatorIndexers
@@ -271,6 +285,7 @@ def claim_private_factories():
     ]
 
 
+# contract: api 14
 def claim_posters_can_be_patched():
     from kopf._core.engines.posting import K8sPoster
 
@@ -285,6 +300,7 @@ def claim_posters_can_be_patched():
     return seen
 
 
+# contract: api 3.1, api 14
 def claim_causes_in_tests_of_users():
     from kopf._core.intents import causes
 
@@ -302,6 +318,7 @@ def claim_causes_in_tests_of_users():
     return [*answers, sorted(within(lambda: cause_kwargs())), [str(r) for r in causes.HANDLER_REASONS]]
 
 
+# contract: api 14
 def claim_causes_are_values():
     from kopf._core.intents.causes import ActivityCause
 
@@ -317,6 +334,7 @@ def cause_kwargs():
     return cause_var.get().kwargs
 
 
+# contract: api 3.4, api 14
 def claim_diffs_of_private_modules():
     from kopf._cogs.structs import dicts, diffs
 
@@ -350,6 +368,7 @@ def claim_diffs_of_private_modules():
     ]
 
 
+# contract: api 6.1
 def claim_namespace_patterns():
     import re
 
@@ -359,6 +378,7 @@ def claim_namespace_patterns():
     return [[match_namespace(name, pattern) for name in ["a", "ab", "b"]] for pattern in patterns]
 
 
+# contract: api 3.1, api 12
 def claim_types_of_functions():
     from kopf._core.intents import callbacks
 
@@ -374,6 +394,7 @@ def claim_types_of_functions():
     }
 
 
+# contract: api 2.8
 def claim_detection_of_coroutines():
     import functools
 

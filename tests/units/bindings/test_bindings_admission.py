@@ -112,6 +112,7 @@ def ask(rig: Rig, request: Any, **kwargs: Any) -> Any:
     return asyncio.run(main())["response"]
 
 
+@pytest.mark.contract("api 3.1", "observed 12")
 def test_a_handler_gets_all_arguments(rig):
     seen: dict[str, Any] = {}
 
@@ -182,6 +183,7 @@ def test_what_is_unknown_is_empty(rig):
     assert seen["diff"][0][:3] == ("add", (), None)
 
 
+@pytest.mark.contract("api 9.2")
 def test_a_patch_becomes_a_json_patch_of_the_answer(rig):
     @kopf.on.mutate("kopfexamples", registry=rig.registry)
     def fn(patch, warnings, **_):
@@ -208,6 +210,7 @@ def test_functions_of_a_patch_are_applied(rig):
     ]
 
 
+@pytest.mark.contract("api 9.2")
 @pytest.mark.parametrize(
     "errors, status",
     [
@@ -232,6 +235,7 @@ def test_the_most_specific_error_is_returned(rig, errors, status):
     assert response == {"uid": "u1", "allowed": False, "status": status}
 
 
+@pytest.mark.contract("api 9.1")
 def test_callbacks_are_asked_and_one_function_is_called_once(rig):
     called: list[str] = []
 
@@ -297,6 +301,7 @@ def test_senseless_requests_are_errors(rig, request_, error, text):
         ask(rig, request_)
 
 
+@pytest.mark.contract("engine 11")
 def test_memos_are_kept_but_those_of_creations(rig):
     @kopf.on.validate("kopfexamples", registry=rig.registry)
     def fn(memo, operation, **_):

@@ -23,6 +23,7 @@ def test_object_equals_what_it_was_decoded_from(text, raw):
     assert isinstance(obj, Mapping)
 
 
+@pytest.mark.contract("engine 0.2")
 def test_stanzas_are_real_and_keep_their_identity(text):
     obj = Object.decode(text)
     spec = obj["spec"]

@@ -43,6 +43,7 @@ def test_embedded_operators_reach_the_index_through_their_indexers():
     assert list(indexers["i"].index) == [None]
 
 
+@pytest.mark.contract("engine 8.2")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_functions_get_what_handlers_get_and_their_patch_goes_nowhere(rig, is_async):
     seen = {}

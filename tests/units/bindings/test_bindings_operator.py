@@ -23,6 +23,8 @@ from kopf._runtime.given_credentials import GivenCredentials
 from kopf._runtime.invocation import Invoker
 from kopf._runtime.running import OperatorRunner, make_resource
 
+pytestmark = pytest.mark.contract("api 7.3")
+
 
 def run_activity(registry, activity=Activity.STARTUP, settings=None):
     async def main():
@@ -93,6 +95,7 @@ def test_rejected_certificates_do_not_invalidate_the_credentials_in_the_vault():
     assert rejected == renewed_later == {login.__qualname__: "http://login"}
 
 
+@pytest.mark.contract("api 3.1")
 def test_activities_get_their_arguments_and_give_results():
     registry, seen = OperatorRegistry(), {}
 
@@ -110,6 +113,7 @@ def test_activities_get_their_arguments_and_give_results():
     assert seen["logger"].name == "kopf.activities.startup" and seen["activity"] == "startup"
 
 
+@pytest.mark.contract("engine 7.9")
 def test_activities_retry_until_done(caplog):
     registry, retries = OperatorRegistry(), []
 
@@ -124,6 +128,7 @@ def test_activities_retry_until_done(caplog):
     assert "fn' failed temporarily: boo" in caplog.text
 
 
+@pytest.mark.contract("engine 7.9")
 @pytest.mark.parametrize(
     ("error", "options", "cause"),
     [
@@ -161,6 +166,7 @@ def test_ignored_errors_are_successes():
     assert run_activity(registry) == {}
 
 
+@pytest.mark.contract("api 7.1")
 def test_credentials_are_described_for_the_engine():
     registry = OperatorRegistry()
     assert run_activity(registry, Activity.AUTHENTICATION) is None
@@ -179,6 +185,7 @@ def test_foreign_types_of_credentials_are_rejected():
         serialize_credentials({"server": "x"})
 
 
+@pytest.mark.contract("api 7.2")
 def test_unusable_credentials_are_rejected_with_advice():
     with pytest.raises(TypeError, match=r"Return kopf\.ConnectionInfo with the same server"):
         serialize_credentials(kopf.AiohttpSession(server="x", aiohttp_session=object()))
@@ -191,6 +198,7 @@ def test_unusable_credentials_are_rejected_with_advice():
         serialize_credentials(Signing(server="x"))
 
 
+@pytest.mark.contract("api 10.1")
 def test_failed_startup_stops_the_operator_without_cleanup():
     registry, cleaned = OperatorRegistry(), []
 
@@ -207,6 +215,7 @@ def test_failed_startup_stops_the_operator_without_cleanup():
     assert not cleaned
 
 
+@pytest.mark.contract("api 6.1")
 @pytest.mark.parametrize("make", [threading.Event, concurrent.futures.Future], ids=["event", "future"])
 def test_flags_start_and_stop_the_operator(make, caplog):
     registry, called = OperatorRegistry(), []
@@ -243,6 +252,7 @@ def test_unsupported_flags_are_errors():
         kopf.run(registry=OperatorRegistry(), clusterwide=True, stop_flag=5)
 
 
+@pytest.mark.contract("api 6.3")
 def test_scopes_are_checked():
     with pytest.raises(TypeError, match="either cluster-wide or namespaced"):
         kopf.run(registry=OperatorRegistry(), clusterwide=True, namespaces=["x"])
@@ -250,6 +260,7 @@ def test_scopes_are_checked():
         kopf.run(registry=OperatorRegistry(), namespace="y", namespaces=["x"])
 
 
+@pytest.mark.contract("engine 0.5")
 def test_async_functions_are_recognised():
     import functools
 

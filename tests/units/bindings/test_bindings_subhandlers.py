@@ -157,6 +157,7 @@ def test_limits_of_sub_handlers_can_be_floats(rig, make_changing, outcome):
     assert outcome(reply)["final"] and record(reply, "parent.a")["failure"] is True
 
 
+@pytest.mark.contract("engine 7.10", "api 2.9")
 def test_explicit_execution_in_all_forms(rig, make_changing, outcome):
     calls = []
     handlers = [make_changing(lambda **_: calls.append("handler"), id="free")]
@@ -215,6 +216,7 @@ def test_fields_are_looked_for_in_what_the_parent_sees(rig, make_changing):
     assert seen == [({"b": 1}, (("add", (), None, {"b": 1}),)), (None, 1, (("add", (), None, 1),))]
 
 
+@pytest.mark.contract("engine 0.4")
 def test_the_context_of_the_parent_comes_back(rig, make_changing, outcome):
     seen = {}
 

@@ -20,6 +20,7 @@ from kopf._intents.handlers import IndexingHandler
 from kopf._runtime.context import cause_var, handler_var
 
 
+@pytest.mark.contract("engine 0.5", "api 3.1")
 def test_async_handlers_get_all_arguments(rig, make_watching, raw, outcome):
     seen, is_shared = {}, []
 
@@ -66,6 +67,7 @@ def test_raw_events_are_dicts(rig, make_watching, raw):
         assert look(events.pop())
 
 
+@pytest.mark.contract("engine 0.4")
 def test_sync_handlers_run_in_threads_with_the_context(rig, make_watching):
     var = contextvars.ContextVar("var")
     seen = {}
@@ -81,6 +83,7 @@ def test_sync_handlers_run_in_threads_with_the_context(rig, make_watching):
     assert seen["thread"] is not threading.main_thread() and seen["var"] == 7 and seen["cause"] is not None
 
 
+@pytest.mark.contract("api 2.8")
 def test_many_sync_handlers_all_return(rig, make_watching):
     async def main():
         return await rig(make_watching(lambda **_: None, id="x")).play(("watch", [0, 0]), count=200)
@@ -88,6 +91,7 @@ def test_many_sync_handlers_all_return(rig, make_watching):
     assert len(asyncio.run(main())) == 200
 
 
+@pytest.mark.contract("engine 8.2")
 def test_change_handlers_get_the_change_and_share_the_patch(rig, make_changing):
     seen = []
 
@@ -120,6 +124,7 @@ def kopf_reason(text):
     return Reason(text)
 
 
+@pytest.mark.contract("api 3.5")
 def test_the_diff_has_the_very_values_of_the_essences(rig, make_changing):
     seen = {}
 
@@ -202,6 +207,7 @@ class Model:
     """A value that is not JSON, such as a model of some library."""
 
 
+@pytest.mark.contract("engine 7.6")
 @pytest.mark.parametrize(
     ("result", "kind", "problem"),
     [
@@ -254,6 +260,7 @@ def test_patches_that_are_not_json_are_errors_of_the_cycle(rig, make_changing, c
     assert line.exc_info is not None and line.exc_info[0] is TypeError and line.k8s_skip is False
 
 
+@pytest.mark.contract("engine 5.6")
 @pytest.mark.parametrize("error", [ValueError("boo"), Panic("boo")])
 def test_filters_are_asked_and_their_errors_end_the_cycle(rig, make_watching, make_changing, error):
     def fn(**_):
@@ -276,6 +283,7 @@ def test_filters_are_asked_and_their_errors_end_the_cycle(rig, make_watching, ma
     assert replies[0]["error"] == repr(error)
 
 
+@pytest.mark.contract("engine 5.6")
 def test_change_filters_answer_both_questions(rig, make_changing):
     def fn(**_):
         pass
@@ -293,6 +301,7 @@ def test_change_filters_answer_both_questions(rig, make_changing):
     assert replies[0]["results"] == [{"filtered": pairs}]
 
 
+@pytest.mark.contract("api 1.6")
 def test_lifecycles_of_users_pick(rig, make_changing):
     def last(handlers, *, name, **_):
         assert name == "obj1"
@@ -398,6 +407,7 @@ def test_functions_of_an_earlier_cycle_are_dropped_if_the_engine_awaits_none(rig
     assert json.loads(text)["spec"]["added"] == (2 if remaining else 1)
 
 
+@pytest.mark.contract("engine 11")
 def test_memos_live_as_long_as_objects(rig, make_watching):
     seen = []
 
@@ -416,6 +426,7 @@ def test_memos_live_as_long_as_objects(rig, make_watching):
     assert [count for count, _ in seen] == [1, 2, 1] and seen[0][1] is seen[2][1]
 
 
+@pytest.mark.contract("api 2.8")
 def test_cancelled_cycles_are_cancelled(rig, make_watching, caplog):
     async def main():
         started, ended = asyncio.Event(), asyncio.Event()
@@ -502,6 +513,7 @@ def test_no_handler_follows_one_that_suppresses_its_cancellation(rig, make_watch
     assert called == ["first"]
 
 
+@pytest.mark.contract("engine 0.5")
 def test_cancellation_waits_for_threads(rig, make_watching):
     release, ended = threading.Event(), []
 

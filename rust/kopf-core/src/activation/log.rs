@@ -155,6 +155,7 @@ fn another_operator(write: &ForeignWrite, object: &Object) -> String {
 mod tests {
     use super::*;
 
+    // contract: engine 3.6, api A
     #[test]
     fn texts_are_those_of_kopf() {
         let object = crate::testing::object("x").build();

@@ -202,6 +202,7 @@ mod tests {
         webhooks(&handlers(declared), &|_| vec![resource()], webhook_type, defaults)
     }
 
+    // contract: api 9.3
     #[test]
     fn a_plain_handler_becomes_a_complete_webhook() {
         let client = json!({"url": "https://host/", "caBundle": "QQ=="});

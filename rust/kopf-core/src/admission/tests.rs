@@ -100,6 +100,7 @@ fn a_resource_is_found_by_its_exact_name() {
     assert!(matches!(find(&twice, "v1"), Err(ReviewError::AmbiguousResource(_))));
 }
 
+// contract: engine 3.4, api 9.1
 #[test]
 fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
     let all = handlers(json!([
@@ -133,6 +134,7 @@ fn handlers_are_chosen_by_hints_subresources_operations_and_filters() {
     assert_eq!(chosen(&json!({}), ReviewFilter { webhook: None, reason: Some("mutating") }), "m del both");
 }
 
+// contract: api 9.2
 #[test]
 fn an_answer_without_errors_allows() {
     assert_eq!(
@@ -144,6 +146,7 @@ fn an_answer_without_errors_allows() {
     );
 }
 
+// contract: engine 3.4, observed 11
 #[test]
 fn the_most_specific_error_is_reported_and_the_first_of_its_kind() {
     let denial = |rank, message: &str, code| Denial { rank, message: message.to_owned(), code };
@@ -199,6 +202,7 @@ fn a_merge_patch_becomes_operations_on_the_object() {
     assert_eq!(operations(&request(&json!({})), &Map::new()), Vec::<Value>::new());
 }
 
+// contract: engine 1.5
 #[test]
 fn resources_are_served_to_all_handlers_that_they_fit() {
     let all = handlers(json!([

@@ -116,6 +116,7 @@ fn a_lifecycle_gets_the_records_of_finished_and_delayed_handlers() {
     assert!(records[1].1.delayed.is_some());
 }
 
+// contract: engine 3.1
 #[test]
 fn event_handlers_and_callable_filters_share_an_activation() {
     let (mut cycle, next) = open(

@@ -81,6 +81,7 @@ mod tests {
         diff(desired, running, &ended, &registry(), None)
     }
 
+    // contract: engine 9.2
     #[test]
     fn matching_daemons_are_started_once_per_id() {
         let expected = DaemonDiff { start: vec![0, 1], stop: vec![], holds: true };
@@ -94,6 +95,7 @@ mod tests {
         assert_eq!((difference.stop, difference.holds), (vec![(0, StopReasons::FILTERS_MISMATCH)], true));
     }
 
+    // contract: engine 9.2
     #[test]
     fn exited_daemons_neither_restart_nor_block_deletion() {
         assert_eq!(of(&desired(&[0, 2]), &[], &["a"]), DaemonDiff::default());

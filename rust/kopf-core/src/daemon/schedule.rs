@@ -190,6 +190,7 @@ mod tests {
         }
     }
 
+    // contract: engine 9.7
     #[test]
     fn a_daemon_is_called_until_it_is_done() {
         let (mut run, first) = Run::begin("daemon", json!({}));
@@ -202,6 +203,7 @@ mod tests {
         assert_eq!(run.ends(9.0, true, None), DaemonAction::Exit);
     }
 
+    // contract: engine 9.7
     #[test]
     fn the_initial_delay_is_not_a_part_of_the_attempts() {
         let (mut run, first) = Run::begin("daemon", json!({"initial_delay": 3}));
@@ -213,6 +215,7 @@ mod tests {
         assert_eq!(run.schedule.delayed(-1.0, at(2.0)), DaemonAction::Sleep(at(2.0)));
     }
 
+    // contract: engine 9.8
     #[test]
     fn an_interval_counts_from_the_end() {
         let (mut run, _) = Run::begin("timer", json!({"interval": 10}));
@@ -221,6 +224,7 @@ mod tests {
         assert_eq!(run.call(13.0), (0, 13.0));
     }
 
+    // contract: engine 9.8
     #[test]
     fn a_sharp_interval_counts_from_the_start_and_skips_missed_calls() {
         let (mut run, _) = Run::begin("timer", json!({"interval": 10, "sharp": true}));
@@ -230,6 +234,7 @@ mod tests {
         assert_eq!(run.ends(35.0, true, None), DaemonAction::Sleep(at(40.0)));
     }
 
+    // contract: api B
     #[test]
     fn retry_delays_override_the_interval_until_the_call_is_finished() {
         let (mut run, _) = Run::begin("timer", json!({"interval": 10}));
@@ -269,6 +274,7 @@ mod tests {
         assert_eq!(run.wake(16.0), DaemonAction::Sleep(at(25.5)));
     }
 
+    // contract: engine 9.8
     #[test]
     fn a_timer_with_idle_only_is_called_once_per_change() {
         let (mut run, _) = Run::begin("timer", json!({"idle": 10}));

@@ -220,6 +220,7 @@ mod tests {
         TerminationPolicy { backoff, timeout, polling: Some(60.0) }
     }
 
+    // contract: engine 9.9
     #[test]
     fn a_daemon_without_limits_is_polled() {
         let steps = steps_at(policy(None, None), &[0.0, 60.0, 1000.0]);
@@ -234,6 +235,7 @@ mod tests {
         assert_eq!(steps, expected);
     }
 
+    // contract: engine 9.4
     #[test]
     fn a_daemon_with_both_limits_is_signalled_cancelled_and_abandoned() {
         let steps = steps_at(policy(Some(5.0), Some(10.0)), &[0.0, 5.0, 8.0, 15.0, 99.0]);
@@ -264,6 +266,7 @@ mod tests {
         assert_eq!(steps_at(policy(None, None).limited(), &[0.0]), [(Abandoned, true, None)]);
     }
 
+    // contract: engine 9.3
     #[test]
     fn reasons_add_up_and_age_counts_from_the_first() {
         let mut stopping = Stopping::default();
@@ -275,6 +278,7 @@ mod tests {
         assert_eq!(stopping.reasons().bits(), 0b10_0110);
     }
 
+    // contract: engine 9.4
     #[test]
     fn texts_are_those_of_kopf() {
         let text = |stage, first| TerminationStep { stage, first, delay: Some(60.0) }.text("Daemon 'd'");

@@ -45,6 +45,7 @@ pub fn on_related(related: &Related, object: &Object) -> FilterVerdict {
         .and(|| if related.when { FilterVerdict::Ask } else { FilterVerdict::Yes })
 }
 
+// contract: engine 5.3
 fn labels_and_annotations(
     labels: &[(String, MetaFilter)],
     annotations: &[(String, MetaFilter)],
@@ -205,6 +206,7 @@ mod tests {
         }
     }
 
+    // contract: engine 5.4
     #[test]
     fn fields_of_bodies() {
         let object = crate::testing::object("x").spec(json!({"a": 1, "nothing": null})).build();
@@ -226,6 +228,7 @@ mod tests {
         }
     }
 
+    // contract: engine 5.5
     #[test]
     fn fields_of_changes() {
         use FilterVerdict::{Ask, No, Yes};
@@ -262,6 +265,7 @@ mod tests {
         }
     }
 
+    // contract: engine 5.2
     #[test]
     fn essences_are_not_compared_for_handlers_without_fields() {
         let object = crate::testing::object("x").build();

@@ -75,6 +75,7 @@ mod tests {
 
     const AWAKENED: [(usize, u64); 4] = [(4, 2), (5, 1), (6, 1), (7, 3)];
 
+    // contract: engine 6.4
     #[test]
     fn deterministic_lifecycles() {
         assert_eq!(Lifecycle::AllAtOnce.choose(&AWAKENED, 0), [4, 5, 6, 7]);
@@ -82,6 +83,7 @@ mod tests {
         assert_eq!(Lifecycle::Asap.choose(&AWAKENED, 0), [5]);
     }
 
+    // contract: engine 6.4
     #[test]
     fn random_lifecycles() {
         let mut seen = std::collections::BTreeSet::new();

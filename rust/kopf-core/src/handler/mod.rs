@@ -346,6 +346,7 @@ mod tests {
         assert_eq!(handler.errors_mode(), ErrorsMode::Permanent);
     }
 
+    // contract: api 2.2
     #[test]
     fn default_error_modes_depend_on_the_kind() {
         let of =

@@ -191,6 +191,7 @@ mod tests {
         Arc::new(Registry { handlers: serde_json::from_value(handlers).unwrap() })
     }
 
+    // contract: engine 6.1
     #[test]
     fn handlers_are_sorted_by_kind_and_resource() {
         let registry = registry(json!([
@@ -219,6 +220,7 @@ mod tests {
         assert!(registry.handlers_of(&resource("ks"), &|_| false).watching.is_empty());
     }
 
+    // contract: engine 6.3
     #[test]
     fn one_function_and_id_is_kept_once() {
         let registry = registry(json!([

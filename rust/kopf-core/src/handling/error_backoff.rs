@@ -72,6 +72,7 @@ mod tests {
         Timestamp::from_micros(0).plus(seconds)
     }
 
+    // contract: engine 12
     #[test]
     fn delays_grow_and_the_last_one_repeats() {
         let mut throttle = ErrorBackoff::default();

@@ -174,6 +174,7 @@ mod tests {
         assert_eq!(again.attempt(1).unwrap().started, at(0.0));
     }
 
+    // contract: engine 7.10
     #[test]
     fn finished_sub_handlers_are_not_called_again() {
         let mut batch = open(vec![], &["p/a", "p/b", "p/c"], 0.0);
@@ -197,6 +198,7 @@ mod tests {
         assert!(batch.is_done() && written(&batch).is_empty());
     }
 
+    // contract: engine 7.10
     #[test]
     fn records_of_a_superseded_change_go_on() {
         let mut created = SubHandlers::open(Reason::Create, vec![], children(&["p/a", "p/b"]), at(0.0));

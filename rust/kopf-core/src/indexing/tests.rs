@@ -64,6 +64,7 @@ const SUCCEEDED: Option<(bool, bool, Option<f64>)> = Some((false, true, None));
 const FAILED: Option<(bool, bool, Option<f64>)> = Some((true, true, None));
 const RETRIED: Option<(bool, bool, Option<f64>)> = Some((true, false, Some(5.0)));
 
+// contract: engine 5.7, engine 10
 #[test]
 fn functions_are_called_for_each_state_that_matches() {
     let mut bench = Bench::new(json!([
@@ -124,6 +125,7 @@ fn permanently_failed_functions_are_never_called_again() {
     assert_eq!(bench.see(&object), Some((vec![1], vec![0])));
 }
 
+// contract: engine 10
 #[test]
 fn temporarily_failed_functions_are_retried_after_the_delay() {
     let mut bench =

@@ -173,6 +173,7 @@ mod tests {
         serde_json::to_value(items).unwrap()
     }
 
+    // contract: engine 4.2, observed 13
     #[test]
     fn items_are_ordered_as_additions_removals_and_common_keys() {
         let a = json!({"z": 1, "common": {"x": 1}, "gone": 1, "n": null});
@@ -193,6 +194,7 @@ mod tests {
         assert_eq!(python_repr(&diff(None, Some(&b))), "(('add', (), None, {'spec': {'x': 1}}),)");
     }
 
+    // contract: engine 4.2
     #[test]
     fn lists_and_changes_of_type_are_single_changes() {
         let items = diff(Some(&json!({"l": [1, 2], "t": {"a": 1}})), Some(&json!({"l": [2], "t": 5})));
@@ -200,12 +202,14 @@ mod tests {
         assert_eq!(python_repr(&[]), "()");
     }
 
+    // contract: engine 8.5
     #[test]
     fn the_left_diff_ignores_additions() {
         let items = diff_left(Some(&json!({"a": {"b": 1}})), Some(&json!({"a": {"b": 2, "c": 3}, "d": 4})));
         assert_eq!(listed(&items), json!([["change", ["a", "b"], 1, 2]]));
     }
 
+    // contract: engine 4.3
     #[test]
     fn reduction_cuts_or_deepens_the_path() {
         let created = diff(None, Some(&json!({"spec": {"x": 1}})));

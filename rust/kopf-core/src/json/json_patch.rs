@@ -170,6 +170,7 @@ fn within<T>(at: &mut String, key: &str, act: impl FnOnce(&mut String) -> T) -> 
 mod tests {
     use super::*;
 
+    // contract: engine 8.3
     #[test]
     fn finalizers_are_added_and_removed_as_by_kopf() {
         let free = json!({"metadata": {"name": "x"}});
@@ -211,6 +212,7 @@ mod tests {
         assert_eq!(found, ["remove", "add", "replace"]);
     }
 
+    // contract: engine 8.1
     #[test]
     fn merging_removes_emptied_parents_and_skips_empty_mappings() {
         let mut doc = json!({"metadata": {"annotations": {"a": "1"}, "name": "n"}, "spec": {"x": 1}});

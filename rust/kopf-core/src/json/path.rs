@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // contract: engine 0.3
     #[test]
     fn paths_are_read_from_dots_and_lists() {
         assert_eq!(FieldPath::parse("a.b").keys(), FieldPath::from_keys(["a", "b"]).keys());
@@ -125,6 +126,7 @@ mod tests {
         assert_eq!(FieldPath::parse("a").child("b.c").join(&FieldPath::parse("d")).keys().len(), 3);
     }
 
+    // contract: engine 0.3
     #[test]
     fn resolving_stops_at_values_that_are_not_mappings() {
         let value = json!({"a": {"b": null, "c": [1]}});
@@ -142,6 +144,7 @@ mod tests {
         assert_eq!(value, json!({"a": {"b": 2}, "c": 3}));
     }
 
+    // contract: engine 0.3
     #[test]
     fn removing_takes_emptied_parents_along_and_keeps_the_order() {
         let mut value = json!({"a": {"b": {"c": 1}}, "x": 1, "y": {}, "z": 5});

@@ -266,6 +266,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    // contract: engine 0.1
     #[test]
     fn numbers_and_flags_compare_as_in_python() {
         assert!(equal(&json!(1), &json!(1.0)));
@@ -279,6 +280,7 @@ mod tests {
         assert!(!equal(&json!("1"), &json!(1)));
     }
 
+    // contract: engine 0.1
     #[test]
     fn mappings_compare_unordered_and_lists_ordered() {
         assert!(equal(&json!({"a": 1, "b": [1, {}]}), &json!({"b": [true, {}], "a": 1.0})));

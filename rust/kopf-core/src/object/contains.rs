@@ -110,7 +110,10 @@ mod tests {
             (unchanged, json!({})),
             (json!({"spec": {"n": 1, "m": 2, "deep": null}}), json!({"spec": {"m": 2, "deep": null}})),
             (json!({"spec": {"deep": {"list": [1], "z": null}}}), json!({"spec": {"deep": {"list": [1]}}})),
-            (json!({"metadata": {"labels": {"l": "1", "k": "2"}}}), json!({"metadata": {"labels": {"k": "2"}}})),
+            (
+                json!({"metadata": {"labels": {"l": "1", "k": "2"}}}),
+                json!({"metadata": {"labels": {"k": "2"}}}),
+            ),
             (json!({"nowhere": {}, "spec": {"deep": {}}}), json!({"nowhere": {}})),
             (json!({"spec": {"n": {}, "new": {"x": 1}}}), json!({"spec": {"n": {}, "new": {"x": 1}}})),
         ] {

@@ -198,6 +198,7 @@ fn head(text: &str, length: isize) -> String {
 mod tests {
     use super::*;
 
+    // contract: engine 4.1
     #[test]
     fn marked_prefixes_are_recognized() {
         let keys = ["my.org/kopf-managed", "my.org/x", "other.org/x", "kopf-managed", "a.kopf.zalando.org/x"];
@@ -231,6 +232,7 @@ mod tests {
         }
     }
 
+    // contract: engine 7.2
     #[test]
     fn the_marker_is_set_once_for_custom_prefixes() {
         let plain = Object::decode("{}").unwrap();

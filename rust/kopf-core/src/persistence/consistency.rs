@@ -148,6 +148,7 @@ mod tests {
         consistency
     }
 
+    // contract: engine 2.6
     #[test]
     fn the_watch_event_of_our_patch_is_awaited() {
         let mut consistency = after_write("102", false, "101", 5.0);
@@ -182,11 +183,13 @@ mod tests {
         assert!(consistency.is_reached(at(5.0)));
     }
 
+    // contract: engine 2.6, observed 2
     #[test]
     fn a_patch_that_changed_nothing_is_not_awaited() {
         assert!(after_write("101", false, "101", 5.0).is_reached(at(0.0)));
     }
 
+    // contract: engine 2.6
     #[test]
     fn the_version_of_a_vanishing_object_never_arrives() {
         let mut consistency = after_write("102", true, "101", 5.0);
@@ -228,6 +231,7 @@ mod tests {
         );
     }
 
+    // contract: engine 2.6
     #[test]
     fn the_wait_can_be_disabled() {
         assert!(after_write("102", false, "101", 0.0).is_reached(at(0.0)));

@@ -96,6 +96,7 @@ mod tests {
         assert_eq!(doc, json!({"metadata": {"finalizers": ["other", "ours"]}}));
     }
 
+    // contract: engine 3.5
     #[test]
     fn allowing_removes_our_finalizer_and_an_empty_list() {
         let mut doc = json!({"metadata": {"finalizers": ["ours", "other", "ours"], "name": "n"}});

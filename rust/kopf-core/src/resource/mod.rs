@@ -149,6 +149,7 @@ mod tests {
         .unwrap()
     }
 
+    // contract: engine 1.1
     #[test]
     fn names_and_identity() {
         let pods = resource("", "v1", "pods", true);
@@ -159,6 +160,7 @@ mod tests {
         assert!(pods.preferred);
     }
 
+    // contract: engine 1.1
     #[test]
     fn urls() {
         let pods = resource("", "v1", "pods", true);

@@ -112,6 +112,7 @@ fn in_set(c: char, set: &[char]) -> bool {
 mod tests {
     use super::*;
 
+    // contract: engine 1.6
     #[test]
     fn patterns_match_as_recorded() {
         for (name, pattern, expected) in [

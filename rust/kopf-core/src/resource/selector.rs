@@ -193,6 +193,7 @@ mod tests {
         assert!(selector(json!({"category": "all"})).check(&pods));
     }
 
+    // contract: engine 1.5
     #[test]
     fn only_preferred_versions_match_unless_one_is_specified() {
         let old = pods("x", "v1beta1", false);
@@ -218,6 +219,7 @@ mod tests {
         assert!(selector(json!({"any_name": "events"})).check(&events("", "v1", true)));
     }
 
+    // contract: engine 1.2
     #[test]
     fn a_specific_name_prefers_core_resources() {
         let all = [pods("", "v1", true), pods("metrics.k8s.io", "v1", true)];

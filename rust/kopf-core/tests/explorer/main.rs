@@ -131,6 +131,7 @@ fn accept(report: Report) {
     }
 }
 
+// contract: engine 2.6
 #[test]
 fn exhaustive_runs_within_small_budgets_keep_the_invariants() {
     let scenarios = Scenario::all(None);
@@ -155,6 +156,7 @@ fn explore_within_small_budgets(scenario: &Scenario) -> usize {
     states
 }
 
+// contract: engine 2.3, engine 8.4, observed 4
 #[test]
 fn random_runs_keep_the_invariants() {
     for lag in LAGS {
@@ -167,6 +169,7 @@ fn random_runs_keep_the_invariants() {
     }
 }
 
+// contract: engine 2.5, engine 7.7, observed 2
 #[test]
 fn each_known_defect_is_found() {
     let (mut known, mut missed) = (HashSet::new(), Vec::new());

@@ -98,6 +98,7 @@ impl Drop for IndexGateGuard {
 mod tests {
     use super::*;
 
+    // contract: engine 10
     #[test]
     fn the_gate_opens_with_its_last_guard_and_stays_open() {
         let index_gate = Arc::new(IndexGate::default());

@@ -244,6 +244,7 @@ async fn a_sleeping_timer_stops_at_once_when_it_does_not_match_any_more() {
     assert_eq!(seen, at(&[(5.0, "refresh"), (5.0, "dismiss 11")]));
 }
 
+// contract: engine 9.4
 #[tokio::test(start_paused = true)]
 async fn the_cycles_of_an_object_terminate_its_daemon_step_by_step() {
     let handlers = json!([
@@ -301,6 +302,7 @@ async fn a_daemon_that_a_cycle_cancels_is_started_again_if_the_object_matches() 
     assert!(fixture.shared.workers.is_empty(), "nothing is stopping");
 }
 
+// contract: engine 9.6, observed 16
 #[tokio::test(start_paused = true)]
 async fn the_exit_of_a_daemon_starts_a_cycle_of_its_object() {
     let mut fixture = fixture(json!([{"id": "d", "kind": "daemon"}]));
@@ -335,6 +337,7 @@ async fn daemons_of_removed_objects_are_stopped() {
     assert_eq!(fixture.python.held_calls.lock().unwrap().len(), 1);
 }
 
+// contract: engine 9.5
 #[tokio::test(start_paused = true)]
 async fn a_pause_stops_all_daemons_and_the_next_listing_starts_them_again() {
     let handlers = json!([{"id": "d", "kind": "daemon", "cancellation_timeout": 5}, {"id": "t", "kind": "timer", "interval": 2}]);
@@ -352,6 +355,7 @@ async fn a_pause_stops_all_daemons_and_the_next_listing_starts_them_again() {
     assert_eq!(fixture.after(1.0).await, at(&[(11.0, "call Timer 't'")]));
 }
 
+// contract: engine 9.5
 #[tokio::test(start_paused = true)]
 async fn the_operator_exit_waits_for_daemons_within_their_timeouts() {
     let handlers = json!([

@@ -46,6 +46,7 @@ async fn queued_messages_are_short() {
     assert!(queued[0].message.capacity() < 4096);
 }
 
+// contract: engine 13.2
 #[tokio::test(start_paused = true)]
 async fn events_wait_only_for_earlier_events_of_the_same_object() {
     let fixture = Fixture::new(&json!({}), reject_failing);
@@ -67,6 +68,7 @@ async fn events_wait_only_for_earlier_events_of_the_same_object() {
     task.abort();
 }
 
+// contract: engine 13.2
 #[tokio::test(start_paused = true)]
 async fn the_worker_limit_is_kept() {
     let fixture = Fixture::new(&json!({"posting": {"worker_limit": 1}}), reject_failing);

@@ -105,6 +105,7 @@ async fn keep_alives_continue_after_errors() {
     assert_eq!(fixture.lines("Cannot keep alive in the peering default@ns").len(), 3);
 }
 
+// contract: api 8.3
 #[tokio::test(start_paused = true)]
 async fn a_peer_of_higher_priority_pauses_the_operator_until_it_leaves() {
     let (fixture, peering) = fixture(&json!({}), "{}");
@@ -265,6 +266,7 @@ fn a_listed_object_that_was_created_meanwhile_gets_a_keep_alive_at_once() {
     }
 }
 
+// contract: engine 1.3, api 8.1
 #[test]
 fn resources_of_peering() {
     let table = [

@@ -67,6 +67,7 @@ fn with_status(fixture: &Fixture) -> Connected {
     Connected { host, failing: Arc::default(), has_probes: false, status: Some(status) }
 }
 
+// contract: api 10.2
 #[tokio::test]
 async fn only_the_path_is_served_and_only_for_reading() {
     let host = Arc::new(FakeHost::default());
@@ -153,6 +154,7 @@ async fn a_port_in_use_is_a_failure_that_names_the_address() {
     assert!(failure.message.starts_with(&format!("Cannot serve the health status at 127.0.0.1:{port}: ")));
 }
 
+// contract: api 10.2
 #[tokio::test(start_paused = true)]
 async fn results_are_kept_for_a_while_failures_are_not_and_abandoned_requests_cause_no_collection() {
     let host = Arc::new(FakeHost::default());

@@ -77,6 +77,7 @@ mod tests {
         );
     }
 
+    // contract: engine 1.8
     #[test]
     fn a_whole_record_without_an_end_of_line_counts_and_a_cut_one_does_not() {
         assert_eq!(lines_of(&[b"{\"a\":1}"]), ["{\"a\":1}"]);

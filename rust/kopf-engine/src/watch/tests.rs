@@ -430,6 +430,7 @@ async fn malformed_data_leads_to_longer_and_longer_pauses() {
     assert!((4..9).contains(&lists), "{lists} listings in a minute");
 }
 
+// contract: engine 1.7
 #[tokio::test(start_paused = true)]
 async fn a_paused_watch_sends_no_requests_and_relists_afterwards() {
     let fixture = Fixture::new(&json!({}), |got: &Got| {

@@ -15,6 +15,7 @@ fn arbitrary() -> CallResult {
     CallResult::Arbitrary { message: "oops".to_owned() }
 }
 
+// contract: engine 7.7
 #[tokio::test]
 async fn a_delay_of_three_days_takes_three_days() {
     let mut fixture = Fixture::new().await;
@@ -31,6 +32,7 @@ async fn a_delay_of_three_days_takes_three_days() {
     assert!(fixture.is_handled("slow").await);
 }
 
+// contract: engine 7.8
 #[tokio::test]
 async fn exceptions_are_retried_after_the_back_off_up_to_the_limit() {
     let mut fixture = Fixture::new().await;
@@ -50,6 +52,7 @@ async fn exceptions_are_retried_after_the_back_off_up_to_the_limit() {
     assert!(fixture.is_handled("stubborn").await, "a permanent failure ends the handling");
 }
 
+// contract: engine 7.7
 #[tokio::test]
 async fn a_sleeping_object_needs_no_requests() {
     let mut fixture = Fixture::new().await;
@@ -68,6 +71,7 @@ async fn a_sleeping_object_needs_no_requests() {
     assert_eq!(fixture.host.called(0), 1);
 }
 
+// contract: engine 2.5, observed 7
 #[tokio::test]
 async fn a_change_wakes_a_sleeping_object_up() {
     let mut fixture = Fixture::new().await;

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, handler};
 
+// contract: engine 2.2
 #[tokio::test]
 async fn the_worker_limit_is_kept_and_all_objects_are_handled() {
     let mut fixture = Fixture::new().await;
@@ -22,6 +23,7 @@ async fn the_worker_limit_is_kept_and_all_objects_are_handled() {
     assert_eq!(fixture.host.most_held(), 2);
 }
 
+// contract: engine 2.2
 #[tokio::test]
 async fn a_burst_of_changes_ends_with_the_last_state_of_each_object() {
     const OBJECTS: usize = 50;

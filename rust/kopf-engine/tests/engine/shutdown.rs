@@ -57,6 +57,7 @@ async fn stop_while_it_is_called(endless: Value) -> Fixture {
     fixture
 }
 
+// contract: engine 2.4
 #[tokio::test]
 async fn a_stopping_operator_waits_for_handlers_within_the_grace_period() {
     stop_while_it_is_called(handler("make", "create")).await;
@@ -73,6 +74,7 @@ async fn event_handlers_have_the_same_grace_period() {
     assert_eq!(fixture.host.closed(), 0, "the completion is ignored");
 }
 
+// contract: engine 2.4
 #[tokio::test]
 async fn results_within_the_grace_period_are_written() {
     let mut fixture = Fixture::new().await;
@@ -88,6 +90,7 @@ async fn results_within_the_grace_period_are_written() {
     assert!(fixture.is_handled("last").await);
 }
 
+// contract: engine 2.5
 #[tokio::test]
 async fn a_stopping_operator_does_not_wait_for_delays() {
     let mut fixture = Fixture::new().await;

@@ -11,6 +11,7 @@ fn both() -> Vec<serde_json::Value> {
     vec![handler("make", "create"), handler("change", "update")]
 }
 
+// contract: engine 1.8
 #[tokio::test]
 async fn a_closed_watch_resumes_from_its_last_version() {
     let mut fixture = Fixture::new().await;
@@ -26,6 +27,7 @@ async fn a_closed_watch_resumes_from_its_last_version() {
     assert!(fixture.asked("watch").last().unwrap().query.contains("resourceVersion="));
 }
 
+// contract: engine 1.8, observed 9
 #[tokio::test]
 async fn a_version_that_is_too_old_leads_to_a_new_listing() {
     let mut fixture = Fixture::new().await;
@@ -48,6 +50,7 @@ async fn a_version_that_is_too_old_leads_to_a_new_listing() {
     assert_eq!(fixture.asked("list").len(), lists + 1);
 }
 
+// contract: engine 1.8
 #[tokio::test]
 async fn an_inactive_watch_is_closed_after_the_inactivity_timeout() {
     let mut fixture = Fixture::new().await;
@@ -94,6 +97,7 @@ async fn listings_after(fault: Fault) -> f64 {
     passed
 }
 
+// contract: observed 17
 #[tokio::test]
 async fn listings_are_retried_after_the_delay_of_the_server() {
     let passed = listings_after(Fault::TooManyRequests(7)).await;
@@ -106,6 +110,7 @@ async fn listings_are_retried_after_server_errors() {
     assert!((3.0..30.0).contains(&passed), "{passed}");
 }
 
+// contract: engine 12
 #[tokio::test]
 async fn rejected_watches_do_not_end_the_operator() {
     let mut fixture = Fixture::new().await;

@@ -27,12 +27,14 @@ async fn handled_in_spite_of(fault: Fault, times: u32) -> f64 {
     passed
 }
 
+// contract: engine 8.4
 #[tokio::test]
 async fn a_conflict_is_resolved() {
     let passed = handled_in_spite_of(Fault::Conflict, 1).await;
     assert!(passed < 1.0, "{passed}");
 }
 
+// contract: engine 12
 #[tokio::test]
 async fn many_conflicts_are_resolved() {
     handled_in_spite_of(Fault::Conflict, 10).await;
@@ -103,6 +105,7 @@ async fn credentials_rejected_for_a_while_are_tried_again() {
     assert!(fixture.host.has_logged(Level::Warning, "The credentials are read again"));
 }
 
+// contract: engine 8.4
 #[tokio::test]
 async fn a_conflicting_release_does_not_call_the_deletion_handlers_again() {
     let mut fixture = Fixture::new().await;

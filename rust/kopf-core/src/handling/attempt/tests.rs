@@ -76,6 +76,7 @@ fn temporary_errors_are_retried_within_the_limits() {
     ]);
 }
 
+// contract: engine 7.8
 #[test]
 fn arbitrary_errors_follow_the_error_mode_and_the_limits() {
     use ErrorsMode::{Ignored, Permanent, Temporary};
@@ -143,6 +144,7 @@ fn counts_end_at_the_largest_number() {
     assert!(beyond.precheck(at(1.0)).is_some());
 }
 
+// contract: engine 7.8, observed 15
 #[test]
 fn limits_are_checked_before_the_call() {
     use ErrorsMode::Temporary;

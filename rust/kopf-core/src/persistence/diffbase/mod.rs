@@ -305,6 +305,7 @@ mod tests {
     const TEXT: &str = r#"{"kind":"K","metadata":{"name":"n","generation":3,"annotations":{"kopf.zalando.org/x":"1","a/b":"2",
         "kubectl.kubernetes.io/last-applied-configuration":"{}"},"labels":{"l":"1"}},"status":{"s":1},"spec":{"n":null,"e":[]},"data":{}}"#;
 
+    // contract: engine 4.1
     #[test]
     fn the_essence_is_the_intent_in_the_order_of_the_object() {
         let essence = DiffBaseStorage::default().build(&object(TEXT), &[]);
@@ -318,6 +319,7 @@ mod tests {
         );
     }
 
+    // contract: engine 4.1
     #[test]
     fn extra_fields_are_included() {
         let extra = ["status.s", "metadata.generation", "status.s.deeper", "nowhere", ""]
@@ -332,6 +334,7 @@ mod tests {
         );
     }
 
+    // contract: engine 4.1
     #[test]
     fn ignored_fields_and_stored_diffbases_are_excluded() {
         let storage = storage(json!({"type": "Multi", "storages": [

@@ -121,6 +121,7 @@ impl Record {
 mod tests {
     use super::*;
 
+    // contract: engine 7.1
     #[test]
     fn the_json_is_ordered_and_compact() {
         let record = Record {
@@ -141,6 +142,7 @@ mod tests {
         );
     }
 
+    // contract: engine 7.1
     #[test]
     fn missing_fields_are_accepted_and_malformed_fields_are_errors() {
         assert_eq!(Record::from_value(&json!({"purpose": "", "unknown": 1})), Ok(Record::default()));

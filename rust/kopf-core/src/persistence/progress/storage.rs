@@ -287,6 +287,7 @@ mod tests {
         assert_eq!(error("b"), "malformed annotation kopf.zalando.org/b: the record is not a mapping");
     }
 
+    // contract: engine 7.3
     #[test]
     fn records_are_written_to_all_storages_except_read_only_ones() {
         let mut patch = Patch::default();
@@ -310,6 +311,7 @@ mod tests {
         assert_eq!(patch.0.keys().collect::<Vec<_>>(), ["metadata"]);
     }
 
+    // contract: engine 7.3
     #[test]
     fn purging_removes_unpersisted_records_from_the_patch() {
         let storage = both_writable();

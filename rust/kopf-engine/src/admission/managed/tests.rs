@@ -58,6 +58,7 @@ fn names(got: &Got) -> Vec<&str> {
     webhooks.iter().map(|webhook| webhook["name"].as_str().unwrap()).collect()
 }
 
+// contract: api 9.3, observed 10
 #[tokio::test(start_paused = true)]
 async fn configurations_are_written_when_they_change_and_only_then() {
     let fixture = fixture(fine);

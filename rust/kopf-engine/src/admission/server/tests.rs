@@ -68,6 +68,7 @@ async fn a_request_is_answered_by_its_webhook() {
     assert!(seen[0].1.contains(&("X-Own-Header".to_owned(), "1".to_owned())));
 }
 
+// contract: api 9.4
 #[tokio::test]
 async fn other_requests_are_rejected_with_a_reason() {
     let table = [

@@ -61,6 +61,7 @@ async fn given_credentials_are_used_without_a_login_by_priority_and_in_turns() {
     assert!(lock(&host.tasks).is_empty());
 }
 
+// contract: api 7.3
 #[tokio::test]
 async fn expired_credentials_are_skipped() {
     let (_, credential_store) = credential_store(&[
@@ -70,6 +71,7 @@ async fn expired_credentials_are_skipped() {
     assert_eq!(credential_store.connection().await.unwrap().key, "new");
 }
 
+// contract: api 7.3
 #[tokio::test]
 async fn rejected_credentials_are_replaced_and_not_reused() {
     let (host, credential_store) = credential_store(&[("k", credentials("1", 0, None))]);
@@ -95,6 +97,7 @@ async fn rejected_credentials_are_replaced_and_not_reused() {
     );
 }
 
+// contract: observed 8
 #[tokio::test]
 async fn a_login_that_fails_for_good_is_an_error_at_once() {
     let (host, credential_store) = credential_store(&[]);
@@ -115,6 +118,7 @@ async fn credentials_that_have_already_expired_at_the_login_are_named() {
     );
 }
 
+// contract: engine 1.9
 #[tokio::test]
 async fn other_credentials_are_used_after_a_401_but_not_after_a_403() {
     let respond_with = |status: u16| move |_: &Got| -> FakeResponse { (status, Some(json!({}))) };
@@ -329,6 +333,7 @@ async fn a_hanging_login_ends_a_moment_after_the_operator_is_stopped() {
     assert_eq!(start.elapsed(), EXIT_GRACE);
 }
 
+// contract: observed 8
 #[tokio::test(start_paused = true)]
 async fn logins_that_fail_for_good_leave_kopf_1_45_without_credentials_until_it_is_stopped() {
     let mut options = credential_store_options();

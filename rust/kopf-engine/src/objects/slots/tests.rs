@@ -63,6 +63,7 @@ fn forgotten(vanished: &[RemovedObject]) -> Vec<Arc<str>> {
     vanished.iter().filter(|one| one.forgotten).map(|one| Arc::clone(&one.key)).collect()
 }
 
+// contract: engine 11
 #[test]
 fn objects_missing_in_a_listing_are_removed_unless_they_are_busy() {
     let mut slots = Slots::default();
