@@ -16,6 +16,7 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+CHANGES = ("PUT", "PATCH", "DELETE")
 HEADERS = ("content-type", "accept", "user-agent")
 # kube-apiserver shows managed fields in objects of subresources; the embedded server does not.
 UNMANAGED = ("Scale", "Binding", "Eviction")
@@ -59,6 +60,8 @@ class Flow:
     ) -> Answer:
         """Send a request, while the webhooks answer with `answers`, and record what has happened."""
         assert name not in self.outcomes, name
+        if method in CHANGES:
+            self.until_cached(path.partition("?")[0])
         self.webhook.take_calls()
         self.webhook.answers = {**self.answers, **(answers or {})}
         answer = self.send(method, path, body, content_type)
@@ -78,6 +81,19 @@ class Flow:
         while self.send("GET", path).code != 200:
             assert time.monotonic() < deadline, path
 
+    def until_cached(self, path: str) -> None:
+        """Wait until the cache of the API server has the latest state of an object.
+
+        A change begins with the state in the cache. If that is older, the API server calls the webhooks for
+        it, and again for the latest state.
+        """
+        latest = self.send("GET", path)
+        if latest.code != 200 or "name" not in latest.body["metadata"]:  # nothing, or a list
+            return
+        deadline = time.monotonic() + TIMEOUT
+        while version_of(self.send("GET", f"{path}?resourceVersion=0")) != version_of(latest):
+            assert time.monotonic() < deadline, path
+
     def until_called(self, paths: set[str], method: str, path: str, body: Any) -> None:
         """Repeat a dry run until all the webhooks are called."""
         deadline = time.monotonic() + TIMEOUT
@@ -85,6 +101,11 @@ class Flow:
         while not paths <= {call.path for call in self.webhook.take_calls()}:
             assert time.monotonic() < deadline, paths
             self.must(method, f"{path}?dryRun=All", body)
+
+
+def version_of(answer: Answer) -> Any:
+    """The version of the object in an answer."""
+    return answer.body.get("metadata", {}).get("resourceVersion")
 
 
 def described(call: Call) -> Object:
