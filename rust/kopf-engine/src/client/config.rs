@@ -81,10 +81,8 @@ pub(super) fn config_of_context(current: Current, compat: bool) -> Result<Config
     config.root_cert = authority.map(certificates_in).transpose().map_err(|error| unusable(&error))?;
     config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or(false);
     if config.accept_invalid_certs && config.root_cert.is_some() && !compat {
-        return Err(LoginError(
-            "The kubeconfig cannot be used: specifying a root certificates file with the insecure flag is not allowed"
-                .to_owned(),
-        ));
+        let reason = "specifying a root certificates file with the insecure flag is not allowed";
+        return Err(LoginError(format!("The kubeconfig cannot be used: {reason}")));
     }
     config.tls_server_name = cluster.tls_server_name;
     if let Some(namespace) = context.namespace {
