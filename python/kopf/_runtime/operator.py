@@ -22,7 +22,7 @@ from kopf._runtime.default_registry import get_default_registry
 from kopf._runtime.identity import detect_own_id
 from kopf._runtime.running import Inspection, OperatorRunner, PeeringCommand
 from kopf._runtime.stop_flags import Flag
-from kopf._runtime.supervision import Task
+from kopf._runtime.supervision import Task, cancel_remaining
 from kopf._runtime.supervision import run_tasks as run_tasks
 
 logger = logging.getLogger("kopf._core.reactor.running")
@@ -189,6 +189,7 @@ def run(
 
 
 def _run_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
+    existing_tasks = asyncio.all_tasks(loop)
     task = loop.create_task(coroutine)
     try:
         loop.run_until_complete(task)
@@ -198,6 +199,8 @@ def _run_in(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 loop.run_until_complete(task)
+            # An operator that was stopping already has left its tasks.
+            loop.run_until_complete(cancel_remaining([], existing_tasks))
 
 
 async def run_peering_command(peering_command: PeeringCommand, **kwargs: Any) -> list[PeeringWritten]:

@@ -34,10 +34,10 @@ async def run_tasks(root_tasks: Collection[Task], *, ignored: Collection[Task] =
         await asyncio.wait(root_tasks, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         await _stop(root_tasks, title="Root", cancelled=True)
-        await _cancel_remaining(root_tasks, ignored)
+        await cancel_remaining(root_tasks, ignored)
         raise
     await _stop([task for task in root_tasks if not task.done()], title="Root", cancelled=False)
-    await _cancel_remaining(root_tasks, ignored)
+    await cancel_remaining(root_tasks, ignored)
     for task in root_tasks:
         if task.done() and not task.cancelled():
             error = task.exception()
@@ -57,14 +57,30 @@ async def _stop(tasks: Collection[Task], *, title: str, cancelled: bool) -> None
         try:
             await asyncio.wait(pending)
         except asyncio.CancelledError:
-            # A second cancellation does not skip the cleanup of the operator.
-            logger.debug(f"{title} tasks are not stopped: double-{how}; tasks left: {pending!r}")
-            continue
+            # The caller waits no longer, e.g. by a timeout: cleanup handlers can be retried without an end.
+            why = "double-cancelling at stopping" if cancelled else "cancelling at stopping"
+            pending = {task for task in pending if not task.done()}
+            logger.debug(f"{title} tasks are not stopped: {why}; tasks left: {pending!r}")
+            _retrieve_errors(set(tasks) - pending)
+            raise
         pending = {task for task in pending if not task.done()}
     logger.debug(f"{title} tasks are stopped: {how} normally; tasks left: {pending!r}")
 
 
-async def _cancel_remaining(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
+# The tasks log their errors; the event loop would log them again.
+def _retrieve_errors(tasks: Collection[Task]) -> None:
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
+
+
+async def cancel_remaining(root_tasks: Collection[Task], ignored: Collection[Task]) -> None:
+    """Wait a little for all other tasks of the event loop, and cancel those that have not ended.
+
+    Args:
+        root_tasks: The tasks of the operator that have ended.
+        ignored: Tasks that are not ended: those that ran before the operator was started.
+    """
     remaining = asyncio.all_tasks() - set(root_tasks) - set(ignored) - {asyncio.current_task()}
     if remaining:
         tracker = work_tracker_var.get()

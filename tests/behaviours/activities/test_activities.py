@@ -1,6 +1,7 @@
 """Startup and cleanup handlers."""
 
 import asyncio
+import contextlib
 import dataclasses
 import pathlib
 
@@ -138,3 +139,52 @@ def test_an_authority_is_ignored_without_verification(cluster, make):
         make()
         operator.wait_until_idle()
     assert calls == ["one"]
+
+
+def test_a_cancellation_interrupts_the_cleanup(cluster):
+    registry = kopf.OperatorRegistry()
+    begun = asyncio.Event()
+
+    @kopf.on.cleanup(registry=registry)
+    async def end(**_):
+        begun.set()
+        raise kopf.TemporaryError("Not yet.", delay=3600)
+
+    async def run_it():
+        ready, stop = asyncio.Event(), asyncio.Event()
+        flags = {"ready_flag": ready, "stop_flag": stop}
+        options = {"standalone": True, "clusterwide": True, "vault": {"given": cluster.connection}}
+        operator = asyncio.create_task(kopf.operator(registry=registry, **flags, **options))
+        await asyncio.wait_for(ready.wait(), 30)
+        stop.set()
+        await asyncio.wait_for(begun.wait(), 30)
+        operator.cancel()
+        _, pending = await asyncio.wait([operator], timeout=10)
+        assert not pending
+        assert operator.cancelled()
+
+    asyncio.run(run_it())
+
+
+def test_a_stopped_event_loop_leaves_no_tasks_of_a_stopping_operator(cluster):
+    registry = kopf.OperatorRegistry()
+    ended = []
+
+    async def stop_when_ready(ready, stop):
+        await ready.wait()
+        stop.set()
+
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+
+        @kopf.on.cleanup(registry=registry)
+        async def end(**_):
+            loop.call_soon(loop.stop)
+            await asyncio.sleep(0.1)
+            ended.append(True)
+
+        flags = {"ready_flag": asyncio.Event(), "stop_flag": asyncio.Event()}
+        stopping = loop.create_task(stop_when_ready(*flags.values()))
+        options = {"standalone": True, "clusterwide": True, "vault": {"given": cluster.connection}}
+        with pytest.raises(RuntimeError, match="Event loop stopped"):
+            kopf.run(loop=loop, registry=registry, **flags, **options)
+        assert (ended, stopping.done(), asyncio.all_tasks(loop)) == ([True], True, set())
