@@ -5,6 +5,7 @@
 //! The first login after an accepted request needs no delay: tokens expire. If the credentials of that login are rejected,
 //! too, before any request is accepted, the following logins have growing delays, and end after a time limit. So exec
 //! plugins and handlers that return a new token each time do not run in a tight loop while the server rejects all of them.
+//! The time limit does not apply while an exec plugin fails: the server has rejected nothing.
 //!
 //! Which of several credentials are used is in [`candidates`], and which responses accept or reject them in [`unauthorized`].
 
@@ -70,6 +71,9 @@ pub struct LoginFailure {
     pub error: LoginError,
     /// Whether it is logged already.
     pub is_logged: bool,
+    /// Whether it is that of an exec plugin. The plugin runs again without a time limit, once some credentials were accepted: its
+    /// token is renewed in the same way.
+    pub is_of_plugin: bool,
 }
 
 /// The state of the logins of one operator.
@@ -195,6 +199,9 @@ impl LoginState {
             (None, Some(rejected)) => format!("{rejected}. "),
             (None, None) => String::new(),
         };
+        if failure.as_ref().is_some_and(|failure| failure.is_of_plugin) {
+            self.since = None;
+        }
         let retry = self.retry(&reason, 0, now);
         retry.ok_or_else(|| match failure {
             Some(failure) => failure.error,

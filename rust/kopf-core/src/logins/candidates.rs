@@ -1,8 +1,6 @@
 //! Which of several credentials are used: by the sources of a login without login handlers, by the usable ones among those found, and by
 //! priority for each request.
 
-use crate::request_error::LoginError;
-
 /// A source of credentials if no login handler is declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -37,7 +35,7 @@ impl Sources {
 ///
 /// # Errors
 /// The failure, if there are no others.
-pub fn usable<T>(found: Vec<T>, failure: Option<LoginError>) -> Result<Vec<T>, LoginError> {
+pub fn usable<T, E>(found: Vec<T>, failure: Option<E>) -> Result<Vec<T>, E> {
     match failure {
         Some(error) if found.is_empty() => Err(error),
         _ => Ok(found),
@@ -80,6 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::request_error::LoginError;
 
     #[test]
     fn a_kubeconfig_that_is_named_excludes_the_service_account() {
@@ -105,8 +104,8 @@ mod tests {
     fn a_failure_counts_only_if_there_is_nothing_else() {
         let failure = || Some(LoginError("no such file".to_owned()));
         assert_eq!(usable(vec![1], failure()), Ok(vec![1]));
-        assert_eq!(usable::<u8>(vec![], None), Ok(vec![]));
-        assert_eq!(usable::<u8>(vec![], failure()), Err(LoginError("no such file".to_owned())));
+        assert_eq!(usable::<u8, LoginError>(vec![], None), Ok(vec![]));
+        assert_eq!(usable::<u8, _>(vec![], failure()), Err(LoginError("no such file".to_owned())));
     }
 
     fn chosen(candidates: &[(i64, Option<f64>)], turn: usize) -> Option<usize> {

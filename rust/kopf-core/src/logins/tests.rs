@@ -97,17 +97,43 @@ fn a_login_that_returns_rejected_credentials_again_is_repeated_and_may_use_them_
 fn the_error_of_the_login_is_the_one_that_ends_the_logins() {
     let mut state = LoginState::new(60.0);
     let error = LoginError("no such file".to_owned());
-    let failure = LoginFailure { error: error.clone(), is_logged: false };
+    let failure = LoginFailure { error: error.clone(), is_logged: false, is_of_plugin: false };
     assert_eq!(state.after_login(Some(failure), at(0.0)), Err(error));
 }
 
 #[test]
 fn the_log_line_before_another_login_has_the_failure_unless_it_is_logged_already() {
     for (is_logged, expected) in [(false, "no such file. "), (true, "")] {
-        let failure = LoginFailure { error: LoginError("no such file".to_owned()), is_logged };
+        let error = LoginError("no such file".to_owned());
+        let failure = LoginFailure { error, is_logged, is_of_plugin: false };
         let retry = authorized().after_login(Some(failure), at(0.0)).unwrap();
         assert_eq!(retry.text, format!("{expected}The credentials are read again in 0.5 seconds."));
     }
+}
+
+#[test]
+fn a_failing_plugin_runs_again_without_a_time_limit_once_credentials_were_accepted() {
+    let failure = |is_of_plugin| {
+        Some(LoginFailure { error: LoginError("exit code 1".to_owned()), is_logged: true, is_of_plugin })
+    };
+    let mut state = authorized();
+    state.on_rejected(known(1));
+    assert_eq!(state.before_login(at(0.0)), Ok(None));
+    let waits: Vec<_> = (0..2_000)
+        .map(|number| state.after_login(failure(true), at(f64::from(number) * 10.0)).unwrap().seconds)
+        .collect();
+    assert_eq!(waits[..6], [0.5, 1.0, 2.0, 5.0, 10.0, 10.0]);
+    assert!(state.is_rejected(false), "it is reported meanwhile");
+    // The time limit begins when the server rejects the credentials of the plugin, or there are none.
+    assert!(state.after_login(failure(false), at(20_000.0)).is_ok());
+    assert!(state.after_login(failure(false), at(20_049.0)).is_ok());
+    assert!(state.after_login(failure(false), at(20_050.0)).is_err());
+
+    let mut never_accepted = LoginState::new(60.0);
+    assert!(never_accepted.after_login(failure(true), at(0.0)).is_err());
+    let mut without_timeout = LoginState::new(0.0);
+    without_timeout.on_authorized();
+    assert!(without_timeout.after_login(failure(true), at(0.0)).is_err());
 }
 
 #[test]

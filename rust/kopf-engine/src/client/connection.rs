@@ -375,4 +375,6 @@ mod fallback;
 #[cfg(test)]
 mod tests;
 
-pub use fallback::{ServiceAccount, has_kubeconfig, has_named_kubeconfig, has_service_account};
+pub use fallback::{
+    KubeconfigFailure, ServiceAccount, has_kubeconfig, has_named_kubeconfig, has_service_account,
+};

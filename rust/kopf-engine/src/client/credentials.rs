@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::client::connection::{Connection, ConnectionOptions};
+use crate::client::connection::{Connection, ConnectionOptions, KubeconfigFailure};
 use crate::error::LoginError;
 use crate::host::credentials::{Credentials, Login};
 use crate::host::{Host, HostTask, LogRecord, Logger, LoginTask};
@@ -76,13 +76,15 @@ enum FailedLogin {
 
 impl FailedLogin {
     /// A temporary failure that is not logged yet.
-    fn passing(error: LoginError) -> Self {
-        Self::Passing(LoginFailure { error, is_logged: false })
+    fn passing(failure: impl Into<KubeconfigFailure>) -> Self {
+        let KubeconfigFailure { error, is_of_plugin } = failure.into();
+        Self::Passing(LoginFailure { error, is_logged: false, is_of_plugin })
     }
 
     /// A temporary failure that is logged already.
-    fn logged(error: LoginError) -> Self {
-        Self::Passing(LoginFailure { error, is_logged: true })
+    fn logged(failure: impl Into<KubeconfigFailure>) -> Self {
+        let KubeconfigFailure { error, is_of_plugin } = failure.into();
+        Self::Passing(LoginFailure { error, is_logged: true, is_of_plugin })
     }
 }
 

@@ -23,6 +23,21 @@ const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The API server as pods resolve it.
 const SERVER_OF_PODS: &str = "https://kubernetes.default.svc";
 
+/// The reason why a kubeconfig cannot be used.
+#[derive(Debug)]
+pub struct KubeconfigFailure {
+    /// The error.
+    pub error: LoginError,
+    /// Whether it is that of the exec plugin.
+    pub is_of_plugin: bool,
+}
+
+impl<E: Into<LoginError>> From<E> for KubeconfigFailure {
+    fn from(error: E) -> Self {
+        Self { error: error.into(), is_of_plugin: false }
+    }
+}
+
 impl Connection {
     /// Connects with the service account of this pod. Only its token is necessary.
     pub fn from_service_account(options: &ConnectionOptions) -> Result<Self, LoginError> {
@@ -55,7 +70,7 @@ impl Connection {
 
     /// Connects with the current context of the kubeconfig: `KUBECONFIG`, else `~/.kube/config`. Runs the exec plugin
     /// of the context, if there is one. Cancelling this kills the plugin.
-    pub async fn from_kubeconfig(options: &ConnectionOptions) -> Result<Self, LoginError> {
+    pub async fn from_kubeconfig(options: &ConnectionOptions) -> Result<Self, KubeconfigFailure> {
         Self::of_kubeconfig(kubeconfig::read()?, options).await
     }
 
@@ -64,7 +79,7 @@ impl Connection {
         path: Option<&Path>,
         context: Option<&str>,
         options: &ConnectionOptions,
-    ) -> Result<Self, LoginError> {
+    ) -> Result<Self, KubeconfigFailure> {
         let mut file = path.map_or_else(kubeconfig::read, kubeconfig::read_file)?;
         if let Some(context) = context {
             file.current_context = Some(context.to_owned());
@@ -75,7 +90,7 @@ impl Connection {
     pub(super) async fn of_kubeconfig(
         file: Kubeconfig,
         options: &ConnectionOptions,
-    ) -> Result<Self, LoginError> {
+    ) -> Result<Self, KubeconfigFailure> {
         let text = serde_json::to_string(&file).unwrap_or_default();
         let current = Current::of(&file)?;
         let proxy_url = current.cluster.proxy_url.clone();
@@ -91,7 +106,10 @@ impl Connection {
         let authorization = match auth.exec.take().filter(|_| !has_token) {
             None => Authorization::of(auth, &options.clock)?,
             Some(plugin) => {
-                let status = exec::run(&plugin).await.map_err(|error| exec::plugin_error(&error))?;
+                let status = exec::run(&plugin).await.map_err(|error| KubeconfigFailure {
+                    error: exec::plugin_error(&error),
+                    is_of_plugin: true,
+                })?;
                 if let (Some(certificate), Some(key)) =
                     (&status.client_certificate_data, &status.client_key_data)
                 {

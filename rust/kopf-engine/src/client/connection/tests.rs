@@ -198,7 +198,7 @@ fn kubeconfig(cluster: &str, user: &str) -> Kubeconfig {
 }
 
 async fn connected(cluster: &str, user: &str) -> Result<Connection, String> {
-    Connection::of_kubeconfig(kubeconfig(cluster, user), &options()).await.map_err(|error| error.0)
+    Connection::of_kubeconfig(kubeconfig(cluster, user), &options()).await.map_err(|failure| failure.error.0)
 }
 
 #[tokio::test]
@@ -217,6 +217,16 @@ async fn a_plugin_runs_once_per_connection_and_its_token_is_sent() {
     std::fs::remove_file(&runs).unwrap();
     assert_eq!(count, 1);
     assert_eq!(connection.default_namespace.as_deref(), Some("n"));
+}
+
+#[tokio::test]
+async fn the_failure_of_a_plugin_is_distinguished_from_that_of_its_kubeconfig() {
+    let plugin = "{exec: {command: sh, args: [-c, 'exit 1'], interactiveMode: Never}}";
+    for (server, expected) in [("https://h:1", true), ("h:1", false)] {
+        let file = kubeconfig(&format!("{{server: '{server}'}}"), plugin);
+        let failure = Connection::of_kubeconfig(file, &options()).await.err().unwrap();
+        assert_eq!(failure.is_of_plugin, expected, "{failure:?}");
+    }
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@ use kopf_core::log_level::Level;
 use kopf_core::logins::candidates::{Source, Sources, usable};
 
 use super::Store;
-use crate::client::connection::{Connection, has_kubeconfig, has_named_kubeconfig, has_service_account};
-use crate::error::LoginError;
+use crate::client::connection::{
+    Connection, KubeconfigFailure, has_kubeconfig, has_named_kubeconfig, has_service_account,
+};
 use crate::host::Logger;
 
 const FALLBACK_LOGGER: Logger = Logger::Authentication;
@@ -13,7 +14,7 @@ const FALLBACK_LOGGER: Logger = Logger::Authentication;
 impl Store {
     /// Logs in without login handlers: with the service account and the kubeconfig. If one of them is unusable, the
     /// other one is used.
-    pub(super) async fn fall_back(&self) -> Result<Vec<Connection>, LoginError> {
+    pub(super) async fn fall_back(&self) -> Result<Vec<Connection>, KubeconfigFailure> {
         let options = &self.options.connections;
         let sources = Sources {
             has_service_account: has_service_account(),
@@ -23,7 +24,7 @@ impl Store {
         let (mut found, mut failure) = (vec![], None);
         for source in sources.in_order(options.compat) {
             let connected = match source {
-                Source::ServiceAccount => Connection::from_service_account(options),
+                Source::ServiceAccount => Connection::from_service_account(options).map_err(Into::into),
                 Source::Kubeconfig => Connection::from_kubeconfig(options).await,
             };
             self.keep(connected, &mut found, &mut failure);
@@ -33,9 +34,9 @@ impl Store {
 
     fn keep(
         &self,
-        got: Result<Connection, LoginError>,
+        got: Result<Connection, KubeconfigFailure>,
         found: &mut Vec<Connection>,
-        failure: &mut Option<LoginError>,
+        failure: &mut Option<KubeconfigFailure>,
     ) {
         match got {
             Ok(connection) => {
@@ -43,9 +44,9 @@ impl Store {
                 self.log(Level::Info, FALLBACK_LOGGER, text);
                 found.push(connection);
             }
-            Err(error) => {
-                self.log(Level::Error, FALLBACK_LOGGER, error.to_string());
-                *failure = Some(error);
+            Err(failed) => {
+                self.log(Level::Error, FALLBACK_LOGGER, failed.error.to_string());
+                *failure = Some(failed);
             }
         }
     }
