@@ -276,6 +276,7 @@ impl Run<'_> {
         KnownChild {
             manager: Arc::clone(&self.manager),
             owner: Arc::clone(&self.uid),
+            owner_key: Arc::clone(&self.owner_key),
             desired: child.digest,
             version: object.resource_version().unwrap_or_default().to_owned(),
             owned: owned_digest(value, &self.manager),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use kopf_core::apply::ChildKey;
 
+use super::listing::Listing;
 use super::memory::Memory;
 
 /// The number of remembered deletions. Calls for an owner end soon after its deletion.
@@ -53,6 +54,18 @@ impl DeletedOwners {
     pub(super) fn forget_child(&self, key: &ChildKey) {
         for memory in self.memories() {
             memory.forget_child(key);
+        }
+    }
+
+    /// Whether nothing is remembered of any object.
+    pub(super) fn has_no_memory(&self) -> bool {
+        self.memories().iter().all(|memory| memory.is_empty())
+    }
+
+    /// A listing is complete: the objects that it does not have are forgotten.
+    pub(super) fn forget_unlisted(&self, listing: &Listing) {
+        for memory in self.memories() {
+            memory.forget_unlisted(listing);
         }
     }
 

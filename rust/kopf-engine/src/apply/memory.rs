@@ -1,7 +1,7 @@
 //! The memory of a client between calls. It only saves requests.
 //!
-//! Objects are forgotten when their deletion is observed, and the children of an owner with it. If a watch has missed deletions, the
-//! maximum number applies.
+//! Objects are forgotten when their deletion is observed, or when a listing does not have them, and the children of an owner with it.
+//! If they are not watched, the maximum number applies.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kopf_core::apply::{ChildKey, Digest, Owner};
 use kopf_core::object::Object;
+
+use super::listing::Listing;
 
 /// The maximum number of remembered children, and of owners. Those that were not used for the longest time are forgotten.
 const MAX: usize = 50_000;
@@ -32,6 +34,8 @@ pub(super) struct KnownChild {
     pub(super) manager: Arc<str>,
     /// The uid of the owner.
     pub(super) owner: Arc<str>,
+    /// The name of the owner.
+    pub(super) owner_key: Arc<ChildKey>,
     /// The digest of the desired object.
     pub(super) desired: Digest,
     /// The resource version in the response.
@@ -53,6 +57,8 @@ pub(super) struct KnownChild {
 /// The owner of an `ApplySet`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OwnerState {
+    /// Its name.
+    pub(super) key: Option<Arc<ChildKey>>,
     /// The owner in the response to our last patch of it.
     pub(super) patched: Option<Owner>,
     /// The members after the last complete pruning, and all that were planned since then.
@@ -94,7 +100,22 @@ impl Memory {
         }
         let owners = std::mem::take(&mut *deleted);
         drop(deleted);
-        self.children.retain(|known| known.as_ref().is_some_and(|known| !owners.contains(&*known.owner)));
+        self.children.retain(|_, known| known.as_ref().is_some_and(|known| !owners.contains(&*known.owner)));
+    }
+
+    /// A listing is complete: forgets the children and owners that it does not have, and the children of these owners. What was
+    /// created during the listing may be among them.
+    pub(super) fn forget_unlisted(&self, listing: &Listing) {
+        self.owners.retain(|uid, state| !state.key.as_ref().is_some_and(|key| listing.lacks_uid(key, uid)));
+        self.children.retain(|key, known| {
+            !listing.lacks(key)
+                && known.as_ref().is_some_and(|known| !listing.lacks_uid(&known.owner_key, &known.owner))
+        });
+    }
+
+    /// Whether nothing is remembered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.children.len() == 0 && self.owners.len() == 0
     }
 }
 
@@ -127,10 +148,10 @@ impl<K: Clone + Eq + Hash, T: Default> Recent<K, T> {
     }
 
     /// Removes the slots that are not to be kept, unless they are in use.
-    fn retain(&self, is_kept: impl Fn(&T) -> bool) {
+    fn retain(&self, is_kept: impl Fn(&K, &T) -> bool) {
         let (_, slots) = &mut *self.guard();
-        slots.retain(|_, (_, slot)| {
-            Arc::strong_count(slot) > 1 || slot.try_lock().map_or(true, |value| is_kept(&value))
+        slots.retain(|key, (_, slot)| {
+            Arc::strong_count(slot) > 1 || slot.try_lock().map_or(true, |value| is_kept(key, &value))
         });
         slots.shrink_to(slots.len() * 2);
     }
@@ -163,7 +184,10 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use kopf_core::resource::Resource;
+
     use super::*;
+    use crate::testing::resource;
 
     fn key(name: &str) -> ChildKey {
         ChildKey {
@@ -174,11 +198,13 @@ mod tests {
         }
     }
 
-    /// Remembers a child of the owner.
+    /// Remembers a child of the owner, which is of the kind `Owner` and has its uid as its name.
     fn remember(memory: &Memory, name: &str, owner: &str) {
+        let owner_key = Arc::new(ChildKey { kind: "Owner".to_owned(), ..key(owner) });
         let known = KnownChild {
             manager: "me".into(),
             owner: owner.into(),
+            owner_key: Arc::clone(&owner_key),
             desired: Digest::of(&kopf_core::json::value::Value::Null),
             version: "1".to_owned(),
             owned: None,
@@ -189,7 +215,38 @@ mod tests {
             response: None,
         };
         *memory.child(&key(name)).try_lock().unwrap() = Some(known);
-        memory.owner(owner);
+        memory.owner(owner).try_lock().unwrap().key = Some(owner_key);
+    }
+
+    /// A listing with an object of this name and uid.
+    fn listing(kind: &str, namespace: Option<&str>, (name, uid): (&str, &str)) -> Listing {
+        let resource = Resource {
+            group: String::new(),
+            kind: Some(kind.to_owned()),
+            ..(*resource("example.com", "things", true)).clone()
+        };
+        let mut listing = Listing::new(Arc::new(resource), namespace.map(str::to_owned));
+        let text = format!(r#"{{"metadata": {{"name": "{name}", "uid": "{uid}"}}}}"#);
+        listing.add(&Object::decode(&text).unwrap());
+        listing
+    }
+
+    #[test]
+    fn a_listing_without_an_object_forgets_it_and_its_children() {
+        let counts = |listing: Listing| {
+            let memory = Memory::default();
+            for (name, owner) in [("a", "x"), ("b", "x"), ("c", "y")] {
+                remember(&memory, name, owner);
+            }
+            memory.forget_unlisted(&listing);
+            memory.counts()
+        };
+        assert_eq!(counts(listing("Owner", None, ("x", "x"))), (2, 1));
+        assert_eq!(counts(listing("Owner", None, ("x", "another object of this name"))), (0, 0));
+        assert_eq!(counts(listing("ConfigMap", None, ("a", "of a"))), (1, 2));
+        for (kind, namespace) in [("Other", None), ("Owner", Some("ns")), ("ConfigMap", Some("ns"))] {
+            assert_eq!(counts(listing(kind, namespace, ("a", "of a"))), (3, 2), "{kind} {namespace:?}");
+        }
     }
 
     #[test]

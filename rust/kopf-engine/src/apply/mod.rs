@@ -7,6 +7,7 @@ mod apply_set;
 mod cache;
 mod child;
 mod deleted_owners;
+mod listing;
 mod members;
 mod memory;
 mod outcome;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
-use kopf_core::apply::{Child, ConflictPolicy, Owner, PlanOptions, PlannedChild};
+use kopf_core::apply::{Child, ChildKey, ConflictPolicy, Owner, PlanOptions, PlannedChild};
 use kopf_core::apply::{apply_set_id, declared_kinds, default_manager, plan, standing};
 use kopf_core::json::value::Value;
 
@@ -98,6 +99,8 @@ struct Run<'a> {
     manager: Arc<str>,
     /// The uid of the owner.
     uid: Arc<str>,
+    /// The name of the owner.
+    owner_key: Arc<ChildKey>,
     is_dry: bool,
     /// The number of pauses and terms at the start of the call; none during a pause.
     pauses: Option<u64>,
@@ -145,8 +148,19 @@ impl Applier {
         }
         let (memory, cache) = (&*self.known.memory, &*self.known.cache);
         let (options, pauses) = (&request.options, cache.pauses());
-        let (manager, uid) = (Arc::from(manager), Arc::from(&*owner.uid));
-        let run = Run { requests, memory, cache, options, owner: &owner, id, manager, uid, is_dry, pauses };
+        let run = Run {
+            requests,
+            memory,
+            cache,
+            options,
+            owner: &owner,
+            id,
+            manager: manager.into(),
+            uid: (&*owner.uid).into(),
+            owner_key: Arc::new(ChildKey::of_owner(&owner)),
+            is_dry,
+            pauses,
+        };
         let applied = run.execute(&planned).await;
         if self.known.deleted_owners.has(&owner.uid) {
             // It was deleted meanwhile, while the slots of its children were in use.
@@ -177,6 +191,7 @@ impl Run<'_> {
         // Calls for the same owner would narrow each other's annotations.
         let state = self.memory.owner(&self.owner.uid);
         let mut state = state.lock().await;
+        state.key = Some(Arc::clone(&self.owner_key));
         let mut apply_set = ApplySet::open(self, &mut state)?;
         apply_set.widen(planned).await?;
         let mut applied = self.apply_ranks(planned).await;

@@ -26,6 +26,7 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::deleted_owners::DeletedOwners;
+use super::listing::Listing;
 use super::members;
 use super::requests::{Requests, Target, has_code};
 use crate::error::RequestError;
@@ -48,6 +49,10 @@ pub(crate) struct ChildrenDeletion {
     deleted_owners: Arc<DeletedOwners>,
     /// Whether the events prove deletions.
     proves_deletions: bool,
+    /// The namespace of the feed; none for all.
+    namespace: Option<String>,
+    /// The running listing, if objects are to be forgotten that it does not have.
+    listing: Option<Listing>,
 }
 
 struct Task {
@@ -89,14 +94,14 @@ impl ChildrenDeletion {
     pub(crate) fn new(
         api: Api,
         (deleted_owners, proves_deletions): (Arc<DeletedOwners>, bool),
-        resource: Arc<Resource>,
+        (resource, namespace): (Arc<Resource>, Option<String>),
         finalizers: Vec<String>,
         pause: Arc<Pause>,
     ) -> Self {
         let [filled, listed, observed] = [(); 3].map(|()| Notify::new());
         let task =
             Task { api, resource, finalizers, pause, queue: Mutex::default(), filled, listed, observed };
-        Self { task: Arc::new(task), deleted_owners, proves_deletions }
+        Self { task: Arc::new(task), deleted_owners, proves_deletions, namespace, listing: None }
     }
 }
 
@@ -119,15 +124,29 @@ impl WatchConsumer for ChildrenDeletion {
     fn event(&mut self, kind: EventType, object: &Arc<Object>) {
         if kind == EventType::Deleted {
             self.forget(object);
+        } else if let Some(listing) = &mut self.listing {
+            listing.add(object);
         }
         self.task.observe(kind, object);
     }
 
-    fn rejected(&mut self, _identity: &Arc<Object>, _deleted: bool) {}
+    fn rejected(&mut self, identity: &Arc<Object>, deleted: bool) {
+        if let Some(listing) = self.listing.as_mut().filter(|_| !deleted) {
+            listing.add(identity);
+        }
+    }
 
-    fn on_init(&mut self) {}
+    fn on_init(&mut self) {
+        let is_needed = self.proves_deletions && !self.deleted_owners.has_no_memory();
+        let listing = || Listing::new(Arc::clone(&self.task.resource), self.namespace.clone());
+        self.listing = is_needed.then(listing);
+    }
 
     fn on_init_done(&mut self) {
+        // The watch may have missed deletions.
+        if let Some(listing) = self.listing.take() {
+            self.deleted_owners.forget_unlisted(&listing);
+        }
         self.task.listed.notify_one();
     }
 }
@@ -335,8 +354,9 @@ fn describe(error: &CallError) -> String {
 mod tests {
     use tokio_util::sync::CancellationToken;
 
+    use super::super::memory::Memory;
     use super::*;
-    use crate::testing::{Fixture, Got};
+    use crate::testing::{Fixture, Got, resource};
 
     /// The error after a rejected removal of the finalizer; none if it is tried again at once.
     async fn rejected(version_afterwards: &'static str) -> Option<u16> {
@@ -359,6 +379,35 @@ mod tests {
             Err(CallError::Failed(failure)) => Some(failure.code),
             _ => panic!("it is neither an error nor tried again"),
         }
+    }
+
+    /// The number of remembered owners after a listing with one of two owners.
+    fn owners_after_listing(proves_deletions: bool) -> usize {
+        let fixture = Fixture::new(&json!({}), |_| (200, None));
+        let api = Api::new(fixture.shared.base.client.clone(), CancellationToken::new());
+        let (memory, owners) = (Arc::new(Memory::default()), Arc::<DeletedOwners>::default());
+        owners.register(&memory);
+        for uid in ["one", "two"] {
+            let (group, kind) = ("example.com".to_owned(), "things".to_owned());
+            let key = ChildKey { group, kind, namespace: None, name: uid.to_owned() };
+            memory.owner(uid).try_lock().unwrap().key = Some(Arc::new(key));
+        }
+        let kind = Some("things".to_owned());
+        let things = Arc::new(Resource { kind, ..(*resource("example.com", "things", false)).clone() });
+        let pause = Arc::clone(&fixture.shared.pause);
+        let mut consumer =
+            ChildrenDeletion::new(api, (owners, proves_deletions), (things, None), vec![], pause);
+        consumer.on_init();
+        let text = r#"{"metadata": {"name": "one", "uid": "one"}}"#;
+        consumer.event(EventType::Listed, &Arc::new(Object::decode(text).unwrap()));
+        consumer.on_init_done();
+        memory.counts().1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn owners_whose_deletion_was_missed_are_forgotten_with_the_next_listing() {
+        assert_eq!(owners_after_listing(true), 1);
+        assert_eq!(owners_after_listing(false), 2, "they may not match the selectors any more");
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,12 @@ use crate::watch::{self, Stream};
 
 impl Orchestrator {
     /// The deletion of the marked children of objects of the resource, after the handlers and reconcilers have released them.
-    fn children_deletion(&self, handlers: &ResourceHandlers, is_selective: bool) -> ChildrenDeletion {
+    fn children_deletion(
+        &self,
+        handlers: &ResourceHandlers,
+        namespace: Option<String>,
+        is_selective: bool,
+    ) -> ChildrenDeletion {
         let config = &self.shared.base.startup_config;
         let of_reconciler = |index: &usize| {
             let options = config.registry.handlers.get(*index)?.reconciling()?;
@@ -34,8 +39,8 @@ impl Orchestrator {
         let pause = Arc::clone(&self.shared.dispatch.pause);
         // A selective watch does not distinguish deleted objects from those that have stopped matching.
         let deleted_owners = (Arc::clone(&self.shared.deleted_owners), !is_selective);
-        let resource = Arc::clone(&handlers.resource);
-        ChildrenDeletion::new(self.api.clone(), deleted_owners, resource, finalizers, pause)
+        let watched = (Arc::clone(&handlers.resource), namespace);
+        ChildrenDeletion::new(self.api.clone(), deleted_owners, watched, finalizers, pause)
     }
 
     /// The feed of a stream, with the consumers that need its events. With `is_successor`, it replaces the feed of another version of
@@ -54,7 +59,7 @@ impl Orchestrator {
         if !plan.has_handlers() {
             return feed;
         }
-        let feed = feed.with(self.children_deletion(plan, is_selective));
+        let feed = feed.with(self.children_deletion(plan, namespace.clone(), is_selective));
         let Some(reconcilers) = self.shared.reconcilers.as_ref().filter(|_| plan.has_reconcilers()) else {
             return feed.with(DispatchConsumer::new(Arc::clone(dispatcher)));
         };
