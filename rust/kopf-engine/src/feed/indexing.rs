@@ -26,6 +26,7 @@ use crate::host::{ActivationTask, CycleId, HostTask, Responder};
 use crate::object_key::key_of;
 use crate::objects::dispatcher::Dispatcher;
 use crate::spans::indexing_span;
+use crate::task_context::TaskContext;
 
 /// Maximum number of objects of one watch that are indexed concurrently.
 const WINDOW: usize = 1_000;
@@ -93,10 +94,26 @@ struct Indexing {
     key: Arc<str>,
     /// The state that is indexed.
     object: Arc<Object>,
-    cycle: CycleId,
+    cycle: IndexingCycle,
     index_pass: IndexPass,
     reply: oneshot::Receiver<Completion>,
     _blocker: IndexGateGuard,
+}
+
+/// The cycle of an indexing, until its completion. If the watch ends before that, its functions are cancelled.
+struct IndexingCycle {
+    id: CycleId,
+    base: Arc<TaskContext>,
+    is_complete: bool,
+}
+
+impl Drop for IndexingCycle {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            drop(self.base.cancel_cycle(self.id));
+        }
+        self.base.host.submit(HostTask::CycleClosed { cycle: self.id, keep_fns: false });
+    }
 }
 
 impl InitialIndexer {
@@ -161,15 +178,18 @@ impl InitialIndexer {
             },
             reply: Responder::through(sender),
         }));
+        let cycle = IndexingCycle { id: cycle, base: Arc::clone(&shared.base), is_complete: false };
         Some(Indexing { key, object: event.object, cycle, index_pass, reply, _blocker: gate_guard })
     }
 
     /// Records the results of one object. If a filter has raised, the object is indexed again when it is handled, and the error
     /// is treated there. The initial indexing does not wait for that.
     async fn finish_indexing(&self, indexing: Indexing) {
+        let mut cycle = indexing.cycle;
         let reply = indexing.reply.await;
+        cycle.is_complete = true;
+        drop(cycle);
         let shared = &self.dispatcher.shared;
-        shared.base.host.submit(HostTask::CycleClosed { cycle: indexing.cycle, keep_fns: false });
         let Ok(mut reply) = reply else { return };
         // A listing did not have the object meanwhile, but its values may have been stored just now.
         if self.dispatcher.is_removed(&indexing.key) {
@@ -266,6 +286,31 @@ mod tests {
         assert!(matches!(&lock(&fixture.host.tasks)[..], [HostTask::ObjectDeleted(key)] if **key == *"u"));
         second.release(&Arc::from("u"));
         assert_eq!(lock(&fixture.host.tasks).len(), 1, "it is not handled");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn index_functions_are_cancelled_if_the_watch_ends_before_they_do() {
+        let handler = serde_json::json!({"id": "see", "kind": "indexing", "selector": {"plural": "things"}});
+        let fixture = Fixture::with_handlers(vec![handler], &serde_json::json!({}), |_| (200, None));
+        let dispatcher = dispatcher(&fixture);
+        let index_gate = Arc::new(IndexGate::default());
+        let (sender, receiver) = unbounded_channel();
+        let indexing = InitialIndexing::new(Arc::clone(&index_gate), index_gate.block("x").unwrap(), sender);
+        assert!(indexing.block(&dispatcher, EventType::Listed, &object(1)));
+        let indexer = InitialIndexer { dispatcher, receiver, index_gate };
+        let task = tokio::spawn(indexer.run());
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        task.abort();
+        assert!(task.await.is_err_and(|error| error.is_cancelled()));
+        let tasks = lock(&fixture.host.tasks);
+        let [HostTask::Activation(started), HostTask::CancelCycle(cancelled), HostTask::CycleClosed { cycle, .. }] =
+            &tasks[..]
+        else {
+            panic!("{tasks:?}")
+        };
+        assert_eq!((cancelled.cycle, *cycle), (started.cycle, started.cycle));
     }
 
     /// A listing did not have the object meanwhile.
