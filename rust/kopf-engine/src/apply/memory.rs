@@ -103,8 +103,8 @@ impl Memory {
         self.children.retain(|_, known| known.as_ref().is_some_and(|known| !owners.contains(&*known.owner)));
     }
 
-    /// A listing is complete: forgets the children and owners that it does not have, and the children of these owners. What was
-    /// created during the listing may be among them.
+    /// A listing is complete: forgets the children and owners that it does not have, and the children of these owners. Some of them
+    /// may exist: those that were created during the listing.
     pub(super) fn forget_unlisted(&self, listing: &Listing) {
         self.owners.retain(|uid, state| !state.key.as_ref().is_some_and(|key| listing.lacks_uid(key, uid)));
         self.children.retain(|key, known| {
