@@ -23,7 +23,7 @@ from kopf._intents.handlers import (
 )
 from kopf._intents.registries import resource_handlers
 from kopf._intents.selectors import Selector, is_exact_namespace, is_served
-from kopf._objects.bodies import Body
+from kopf._objects.bodies import Body, release_views
 from kopf._objects.resources import Resource, serialize_resource
 from kopf._objects.suggestions import did_you_mean
 from kopf._runtime import bridge
@@ -132,15 +132,22 @@ def _describe(
 
 
 def list_pages(session: Session, kind: InspectedKind, namespaces: Collection[str]) -> Iterator[list[Body]]:
-    """The objects in these namespaces (in all if there are none), page by page."""
+    """The objects in these namespaces (in all if there are none), page by page.
+
+    The views of the objects are dropped when the next page is read: otherwise, many pages would be in memory
+    until the garbage collector frees them.
+    """
     resource = kind.resource
     page: list[Body] = []
     for scope in listed_scopes(resource, namespaces):
         for body in session.api.list(resource, scope, chunk=CHUNK):
-            if not resource.namespaced or is_served(body.metadata.namespace or "", namespaces):
+            namespace = (body.get("metadata") or {}).get("namespace") or ""
+            if not resource.namespaced or is_served(namespace, namespaces):
                 page.append(body)
             if len(page) == CHUNK:
                 yield page
+                for known in page:
+                    release_views(known)
                 page = []
     if page:
         yield page

@@ -72,7 +72,8 @@ class Pages:
         self.version, self._token = page.version, page.token
         bodies = []
         for body in page.items:
-            uid = body.metadata.uid or ""
+            # A view would refer back to the body, so that only the garbage collector could free both.
+            uid = (body.get("metadata") or {}).get("uid") or ""
             if not uid or uid not in self._seen:
                 self._seen.add(uid)
                 bodies.append(body)
