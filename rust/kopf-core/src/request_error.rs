@@ -17,6 +17,10 @@ pub(crate) const SECOND_CONTROLLER: &str = "Only one reference can have Controll
 /// The message about a JSON patch whose operations do not fit the object.
 const UNFIT_PATCH: &str = "the server rejected our request due to an error in our request";
 
+/// Parts of the messages about an object that exceeds the limit of etcd, or that of the connection to it.
+const TOO_LARGE: [&str; 2] =
+    ["etcdserver: request is too large", "trying to send message larger than max"];
+
 /// The ends of messages about fields that cannot be changed.
 const IMMUTABLE: [&str; 2] = ["field is immutable", "field is immutable when `immutable` is set"];
 
@@ -76,6 +80,7 @@ impl ApiError {
             message => format!(": {message}"),
         };
         let advice = match self.status {
+            _ if self.is_too_large() => " Make the object smaller.",
             400 | 422 => " Correct what the message names, or the webhook or policy that rejects it.",
             403 => " Grant this permission to the account; `kopf manifests` prints all rules of an operator.",
             429 | 500.. => " Try again when the API server has recovered.",
@@ -88,6 +93,11 @@ impl ApiError {
     /// of them, which names no field and no value.
     pub fn is_unfit_patch(&self) -> bool {
         self.status == 422 && self.message == UNFIT_PATCH
+    }
+
+    /// Whether the object would be too large for etcd. The API server reports that as an internal error, but no retry helps.
+    pub fn is_too_large(&self) -> bool {
+        self.status == 500 && TOO_LARGE.iter().any(|part| self.message.contains(part))
     }
 
     /// The same without the server's messages, which may repeat the sent values, such as all of a Secret. The names of
@@ -192,6 +202,11 @@ impl RequestError {
             _ => None,
         }
     }
+
+    /// Whether the object would be too large for etcd: see [`ApiError::is_too_large`].
+    pub fn is_too_large(&self) -> bool {
+        matches!(self, Self::Api(error) if error.is_too_large())
+    }
 }
 
 /// There are no valid credentials. Fatal for the operator.
@@ -206,6 +221,22 @@ mod tests {
     use crate::time::Timestamp;
 
     // contract: engine 1.9
+    #[test]
+    fn an_object_that_is_too_large_for_etcd_is_recognised() {
+        let grpc = "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)";
+        for (status, message, expected) in [
+            (500, "etcdserver: request is too large", true),
+            (500, grpc, true),
+            (500, "etcdserver: request timed out", false),
+            (503, "etcdserver: request is too large", false),
+        ] {
+            let body = serde_json::json!({"kind": "Status", "message": message}).to_string();
+            let error = ApiError::from_response(status, None, body.as_bytes());
+            assert_eq!(error.is_too_large(), expected, "{message}");
+            assert_eq!(error.explanation().ends_with("smaller."), expected, "{}", error.explanation());
+        }
+    }
+
     #[test]
     fn a_status_object_gives_the_message_and_the_class() {
         let body = br#"{"kind":"Status","message":"no such thing","reason":"NotFound","code":404}"#;

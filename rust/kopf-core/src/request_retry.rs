@@ -22,6 +22,7 @@ impl RetriedFailures {
     /// Whether a request is retried after this failure.
     pub fn include(self, failure: &RequestError) -> bool {
         match failure {
+            RequestError::Api(rejection) if rejection.is_too_large() => false,
             RequestError::Api(rejection) => match rejection.status {
                 401 | 403 => self == Self::Temporary,
                 429 | 500.. => true,
@@ -121,6 +122,8 @@ mod tests {
 
     #[test]
     fn temporary_failures_are_retried() {
+        let text = b"etcdserver: request is too large";
+        let too_large = RequestError::Api(Box::new(ApiError::from_response(500, None, text)));
         // By default, and by requests that are errors if they are forbidden.
         let table = [
             (rejected(400, None), [false, false]),
@@ -132,6 +135,7 @@ mod tests {
             (rejected(422, None), [false, false]),
             (rejected(429, None), [true, true]),
             (rejected(500, None), [true, true]),
+            (too_large, [false, false]),
             (rejected(503, None), [true, true]),
             (RequestError::Transport("reset".to_owned()), [true, true]),
             (RequestError::Unsent("no route".to_owned()), [true, true]),

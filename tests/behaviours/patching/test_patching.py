@@ -99,3 +99,39 @@ def test_a_patch_that_a_policy_denies_holds_up_neither_changes_nor_the_deletion(
     cluster.delete("widgets", "one")
     cluster.wait_until_gone("widgets", "one", timeout=60)
     assert (running.of("grow"), running.of("delete")) == ([9, 2], ["one"])
+
+
+TOO_LARGE = """
+import kopf
+
+@kopf.on.startup()
+def configure(settings, **_):
+    settings.networking.error_backoffs = []
+    settings.queueing.error_delays = [0.1]
+
+@kopf.on.create("widgets")
+def create(memo, name, patch, **_):
+    memo.calls.append(("create", name))
+    patch.spec["blob"] = "x" * 2_000_000
+
+@kopf.on.update("widgets")
+def grow(memo, spec, patch, **_):
+    memo.calls.append(("grow", spec["size"]))
+    patch.status["grown"] = spec["size"]
+
+@kopf.on.delete("widgets")
+def delete(memo, name, **_):
+    memo.calls.append(("delete", name))
+"""
+
+
+def test_a_patch_that_is_too_large_for_etcd_holds_up_neither_changes_nor_the_deletion(run, make, cluster):
+    running = run(source=TOO_LARGE, strict=False)
+    make(spec={"size": 1})
+    running.until("create")
+    running.settle()
+    cluster.patch("widgets", "one", {"spec": {"size": 2}})
+    cluster.wait_for("widgets", "one", {"status": {"grown": 2}}, timeout=30)
+    cluster.delete("widgets", "one")
+    cluster.wait_until_gone("widgets", "one", timeout=30)
+    assert (running.of("create"), running.of("grow"), running.of("delete")) == (["one"], [2], ["one"])

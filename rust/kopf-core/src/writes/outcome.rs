@@ -148,12 +148,12 @@ impl WriteFailure {
 
 /// Whether the server rejects the content. 403 is usual for admission policies; without a permission, the parts are rejected as well.
 pub(super) fn is_rejection(error: &RequestError) -> bool {
-    matches!(error.status(), Some(400 | 403 | 413 | 422))
+    matches!(error.status(), Some(400 | 403 | 413 | 422)) || error.is_too_large()
 }
 
 /// Whether the server has rejected the request, as opposed to a temporary failure or a missing response.
 pub(super) fn is_final(error: &RequestError) -> bool {
-    matches!(error.status(), Some(400..=428 | 430..=499))
+    matches!(error.status(), Some(400..=428 | 430..=499)) || error.is_too_large()
 }
 
 pub(super) fn is_outcome_unknown(error: &RequestError) -> bool {

@@ -174,6 +174,7 @@ impl Reading {
 pub(super) fn is_temporary(error: &RequestError, is_versioned: bool) -> bool {
     let longest = STATUS_RETRIES.total();
     match error {
+        RequestError::Api(error) if error.is_too_large() => false,
         RequestError::Api(error) => match error.status {
             409 => !is_versioned,
             429 | 500.. => error.retry_after.is_none_or(|asked| asked <= longest),
