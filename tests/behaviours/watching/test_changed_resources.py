@@ -9,14 +9,14 @@ pytestmark = pytest.mark.kopf_embedded_only
 SCHEMA = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 
 
-def crd(subresources):
+def crd(subresources, scope="Namespaced"):
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": "parts.example.org"},
         "spec": {
             "group": "example.org",
-            "scope": "Namespaced",
+            "scope": scope,
             "names": {"plural": "parts", "kind": "Part"},
             "versions": [
                 {
@@ -73,3 +73,35 @@ def test_objects_of_a_deleted_crd_are_handled_until_they_are_gone():
             cluster.advance(20)
             assert attempts == [0, 1]
             cluster.wait_until_gone("customresourcedefinitions", "parts.example.org")
+
+
+@pytest.mark.timeout(120)
+def test_a_kind_is_handled_after_its_crd_was_created_again_with_another_scope():
+    calls, stops = [], []
+
+    def handlers():
+        @kopf.on.create("example.org", "v1", "parts")
+        @kopf.on.update("example.org", "v1", "parts")
+        def handle(name, namespace, spec, **_):
+            calls.append((name, namespace, spec.get("size")))
+            return spec.get("size")
+
+        @kopf.daemon("example.org", "v1", "parts")
+        async def follow(name, namespace, stopped, **_):
+            await stopped.wait()
+            stops.append((name, namespace))
+
+    with Cluster() as cluster, Operator(cluster, handlers) as operator:
+        for scope, namespace in [("Namespaced", "default"), ("Cluster", None), ("Namespaced", "default")]:
+            cluster.apply(crd({"status": {}}, scope))
+            part = {"apiVersion": "example.org/v1", "kind": "Part", "metadata": {"name": "one"}}
+            cluster.create(part | {"spec": {"size": 1}})
+            cluster.wait_for("parts", "one", {"status": {"handle": 1}})
+            cluster.patch("parts", "one", {"spec": {"size": 2}})
+            cluster.wait_for("parts", "one", {"status": {"handle": 2}})
+            assert calls[-2:] == [("one", namespace, 1), ("one", namespace, 2)]
+            cluster.delete("customresourcedefinitions", "parts.example.org")
+            cluster.wait_until_gone("customresourcedefinitions", "parts.example.org")
+        operator.wait_until_idle()
+    assert len(calls) == 6
+    assert stops == [("one", "default"), ("one", None), ("one", "default")]
