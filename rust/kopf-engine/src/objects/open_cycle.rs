@@ -6,22 +6,32 @@
 use std::ops::{Deref, DerefMut};
 
 use kopf_core::activation::{Activation, Command};
-use kopf_core::object_worker::RunningCycle;
+use kopf_core::object_worker::{CycleStart, RunningCycle};
 use kopf_core::resource::Resource;
 use tracing::{Span, field};
 
 use crate::spans::record_cause;
 
+/// A cycle that is to be opened.
+#[derive(Debug)]
+pub struct PreparedCycle {
+    /// Its inputs.
+    pub start: CycleStart,
+    /// See [`OpenCycle::pauses`].
+    pub pauses: u64,
+}
+
 /// A cycle in progress.
 #[derive(Debug)]
 pub struct OpenCycle {
     running: RunningCycle,
+    pauses: u64,
     span: Span,
 }
 
 impl OpenCycle {
     /// Starts the span of the cycle.
-    pub fn new(running: RunningCycle, resource: &Resource) -> Self {
+    pub fn new(running: RunningCycle, pauses: u64, resource: &Resource) -> Self {
         let (event, object) = (running.event(), running.object());
         let span = tracing::debug_span!(
             "cycle",
@@ -33,7 +43,13 @@ impl OpenCycle {
             reason = field::Empty,
             cause = field::Empty,
         );
-        Self { running, span }
+        Self { running, pauses, span }
+    }
+
+    /// The number of pauses at the start of the last listing before the cycle. If there are more now, another operator may have
+    /// handled the object since then.
+    pub const fn pauses(&self) -> u64 {
+        self.pauses
     }
 
     /// The span of the cycle.

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use kopf_core::cycle::{Decision, EffectResult};
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::log_level::Level;
-use kopf_core::object_worker::{
-    CycleEffect, DecidedWrite, DecisionResult, NextAction, QueuedEvent, SleepKind, Transition, WorkerLog,
-};
+use kopf_core::object_worker::{CycleEffect, DecisionResult, NextAction, QueuedEvent, Transition};
 use kopf_core::time::Timestamp;
+use tokio::runtime::Handle;
 use tracing::Instrument as _;
 
 use crate::context::DispatchContext;
 use crate::daemons::DaemonDiffResult;
 use crate::host::{CycleId, HostTask, LogRecord, Logger};
-use crate::objects::dispatcher::{CycleError, CycleSummary, Dispatcher, WorkerTask};
-use crate::objects::open_cycle::OpenCycle;
+use crate::objects::dispatcher::{CycleError, CycleSummary, Dispatcher, Work, WorkerPool, WorkerTask};
+use crate::objects::open_cycle::{OpenCycle, PreparedCycle};
 use crate::objects::worker_signals::WorkerSignals;
 use crate::supervision::guarded;
 use crate::term_work::EnteredTerm;
@@ -26,16 +25,32 @@ use crate::time::duration::seconds;
 
 mod activating;
 mod permit;
-mod pool;
+mod waits;
 mod write;
-
-pub use pool::Pool;
 
 use permit::WorkerPermit;
 
 const LOGGER: Logger = Logger::Queueing;
 /// Seconds until a worker continues after a panic outside of a cycle.
 const PANIC_DELAY: f64 = 1.0;
+
+/// Runs each worker as a task of the operator.
+pub struct Pool;
+
+impl WorkerPool for Pool {
+    fn spawn(&self, work: Work, runtime: Option<&Handle>) {
+        let Work { dispatcher, key, signals, is_listed, task, term } = work;
+        let (workers, failing) =
+            (dispatcher.shared.workers.clone(), Arc::clone(&dispatcher.shared.base.failing));
+        let running = Worker { dispatcher, key, signals, is_listed, term }.run(task);
+        // The worker recovers from panics of its cycles.
+        let running = failing.guard("The worker of an object", running);
+        match runtime {
+            Some(runtime) => drop(workers.spawn_on(running, runtime)),
+            None => drop(workers.spawn(running)),
+        }
+    }
+}
 
 /// The worker of one object.
 pub struct Worker {
@@ -57,7 +72,7 @@ impl Worker {
         let mut permit = WorkerPermit::new(self.dispatcher.limit.as_ref(), self.shared(), &self.signals);
         permit.acquire().await;
         // While the object was waiting for the permit, a pause may have begun.
-        let task = task.filter(|task| !(task.is_dropped_in_pause() && self.is_paused()));
+        let task = task.filter(|task| !task.is_outdated(&self.dispatcher));
         let (mut task, mut is_listed) = (task, self.is_listed);
         // After a panic outside of a cycle, there is no event to retry; the worker continues with newer ones.
         while let Err(panicked) =
@@ -140,10 +155,6 @@ impl Worker {
         self.shared().base.host.submit(HostTask::CycleClosed { cycle: id, keep_fns: false });
     }
 
-    fn is_paused(&self) -> bool {
-        self.dispatcher.is_paused(&self.dispatcher.slots())
-    }
-
     fn shared(&self) -> &Arc<DispatchContext> {
         &self.dispatcher.shared
     }
@@ -155,11 +166,13 @@ impl Worker {
         loop {
             permit.acquire().await;
             let pauses = self.shared().pause.count();
-            match self.next_action(slept_until.take())? {
+            let (next, prepared) = self.next_action(slept_until.take())?;
+            match next {
                 NextAction::Idle => return None,
-                NextAction::Start(event) => {
-                    if let Some(running) = self.open(event) {
-                        return Some(running);
+                NextAction::Start(_) => {
+                    // None after a panic.
+                    if let Some(running) = prepared.and_then(|it| self.dispatcher.open(&self.key, it)) {
+                        return Some(Box::new(running));
                     }
                 }
                 // Rarely used futures are boxed, to keep the future of the worker small.
@@ -179,92 +192,30 @@ impl Worker {
         }
     }
 
-    /// The next action of the object, after a sleep until this time. If it is idle, its slot is retired at once.
-    fn next_action(&self, slept_until: Option<Timestamp>) -> Option<NextAction> {
+    /// The next action of the object, after a sleep until this time. With the same lock, its cycle is prepared, or its slot is retired.
+    fn next_action(&self, slept_until: Option<Timestamp>) -> Option<(NextAction, Option<PreparedCycle>)> {
         let shared = self.shared();
         let clock = shared.base.clock.now();
         let now = slept_until.map_or(clock, |until| clock.max(until));
         let current = shared.base.live_config.get();
-        let mut slots = self.dispatcher.slots();
-        let operator = self.dispatcher.operator_state(&slots);
-        let slot = slots.get(&self.key)?;
-        let Transition { next, log } = slot.next(self.dispatcher.worker_context(&current), operator, now);
-        if matches!(next, NextAction::Idle) {
-            self.dispatcher.finish(slots, &self.key);
-        } else {
-            drop(slots);
-        }
-        self.log(log);
-        Some(next)
-    }
-
-    fn log(&self, lines: Vec<WorkerLog>) {
-        for line in lines {
+        let (Transition { next, log }, prepared) = self.dispatcher.with_slots(|slots, effects| {
+            let operator = self.dispatcher.operator_state(slots);
+            let context = self.dispatcher.worker_context(&current);
+            let transition = slots.get(&self.key)?.next(context, operator, now);
+            let prepared = match &transition.next {
+                NextAction::Start(event) => self.dispatcher.prepare(slots, &self.key, event.clone(), effects),
+                NextAction::Idle => {
+                    self.dispatcher.retire(slots, &self.key, effects);
+                    None
+                }
+                NextAction::Sleep { .. } | NextAction::Touch(_) => None,
+            };
+            Some((transition, prepared))
+        })?;
+        for line in log {
             self.dispatcher.log(&line, None);
         }
-    }
-
-    /// Opens the cycle of the event; none if that has panicked.
-    fn open(&self, event: QueuedEvent) -> Option<Box<OpenCycle>> {
-        let start = self.dispatcher.with_slots(|slots, effects| {
-            let slot = slots.get(&self.key)?;
-            self.dispatcher.prepare(slot, event, effects)
-        })?;
-        self.dispatcher.open(&self.key, start).map(Box::new)
-    }
-
-    /// Sleeps until this time; true if the sleep was not interrupted. None if the worker ends: the operator is stopping, and the
-    /// object is held after an error.
-    async fn sleep(&self, until: Timestamp, kind: SleepKind, pauses: u64) -> Option<bool> {
-        let shared = self.shared();
-        let _nap = (shared.sleeping(), self.signals.wait_outside());
-        let sleep = shared.base.clock.sleep(seconds(until.seconds_since(shared.base.clock.now())));
-        if kind == SleepKind::Backoff {
-            return tokio::select! {
-                () = sleep => Some(true),
-                () = self.early_end_of_backoff() => Some(false),
-                () = shared.base.stopping.cancelled() => None,
-                () = self.term.ending.cancelled() => {
-                    if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-                        slot.worker.on_term_lost();
-                    }
-                    Some(false)
-                }
-            };
-        }
-        tokio::select! {
-            () = sleep => return Some(true),
-            () = self.arrival() => {}
-            () = shared.pause.paused_since(pauses) => {
-                if let Some(slot) = self.dispatcher.slots().get(&self.key) {
-                    slot.worker.on_pause();
-                }
-            }
-            () = shared.base.stopping.cancelled() => {}
-        }
-        Some(false)
-    }
-
-    /// Waits until nothing is to be awaited any more: the object does not exist, or another worker continues with it.
-    async fn early_end_of_backoff(&self) {
-        let is_held = || {
-            let now = self.shared().base.clock.now();
-            self.dispatcher.slots().get(&self.key).is_some_and(|slot| slot.worker.is_held(now))
-        };
-        while is_held() {
-            self.signals.arrived.notified().await;
-        }
-    }
-
-    /// Waits for the next event of the object.
-    async fn arrival(&self) {
-        while !self.has_events() {
-            self.signals.arrived.notified().await;
-        }
-    }
-
-    fn has_events(&self) -> bool {
-        self.dispatcher.slots().get(&self.key).is_some_and(|slot| slot.worker.has_events())
+        Some((next, prepared))
     }
 
     /// Executes a task: a cycle from its effects to the write of its decision, or the write only.
@@ -307,21 +258,11 @@ impl Worker {
         Some(result)
     }
 
-    async fn write(&self, end: (CycleId, bool), summary: CycleSummary, write: Box<DecidedWrite>) {
-        self.signals.set_cycle(Some(summary.opened));
-        // Requests have their own timeouts, and problems of the API server are none of the engine.
-        let outside = self.signals.wait_outside();
-        let finished = Box::pin(self.write_decision(end.0, *write)).await;
-        drop(outside);
-        self.dispatcher.count_cycle(summary, true);
-        self.dispatcher.close_cycle(end, finished);
-    }
-
     /// Executes the effects of the cycle until its decision; none if the host does not complete an activation.
     async fn drive(&self, running: &mut OpenCycle) -> Option<Box<Decision>> {
         let mut has_called = running.has_run();
         loop {
-            if self.is_paused() {
+            if self.dispatcher.has_paused_since(running.pauses()) {
                 running.on_pause();
             }
             match running.effect()? {
@@ -368,37 +309,5 @@ impl Worker {
             Some(DaemonDiffResult::Stopping { holds, .. }) => (None, holds),
             None | Some(DaemonDiffResult::Done(_)) => (None, false),
         }
-    }
-
-    /// Waits for the watch event caused by our write until its timeout; false if another event or a pause came before.
-    async fn await_consistency(&self) -> bool {
-        let shared = self.shared();
-        let _outside = self.signals.wait_outside();
-        let mut now = shared.base.clock.now();
-        loop {
-            let pauses = shared.pause.count();
-            let deadline = match self.consistency(now) {
-                Some(Err(deadline)) => deadline,
-                Some(Ok(is_reached)) => return is_reached,
-                None => return true,
-            };
-            tokio::select! {
-                () = shared.base.clock.sleep(seconds(deadline.seconds_since(now))) => {
-                    now = shared.base.clock.now().max(deadline);
-                }
-                () = self.arrival() => return false,
-                () = shared.pause.paused_since(pauses), if !shared.base.startup_config.settings.compat => {}
-                () = shared.base.stopping.cancelled() => return false,
-            }
-        }
-    }
-
-    /// Whether the cycle may continue, or the end of its wait; none if there is no slot.
-    fn consistency(&self, now: Timestamp) -> Option<Result<bool, Timestamp>> {
-        let current = self.shared().base.live_config.get();
-        let mut slots = self.dispatcher.slots();
-        let operator = self.dispatcher.operator_state(&slots);
-        let worker = &mut slots.get(&self.key)?.worker;
-        Some(worker.await_consistency(self.dispatcher.worker_context(&current), operator, now))
     }
 }

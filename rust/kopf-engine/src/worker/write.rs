@@ -12,11 +12,23 @@ use kopf_core::writes::WriteRequest;
 
 use super::Worker;
 use crate::host::{CycleId, LogRecord};
+use crate::objects::dispatcher::CycleSummary;
 use crate::patching::Patching;
 
 impl Worker {
+    /// Writes the decision of a cycle, records the result, and closes the cycle. `end` is its id, and whether the host has closed it.
+    pub(super) async fn write(&self, end: (CycleId, bool), summary: CycleSummary, write: Box<DecidedWrite>) {
+        self.signals.set_cycle(Some(summary.opened));
+        // Requests have their own timeouts, and problems of the API server are none of the engine.
+        let outside = self.signals.wait_outside();
+        let finished = Box::pin(self.write_decision(end.0, *write)).await;
+        drop(outside);
+        self.dispatcher.count_cycle(summary, true);
+        self.dispatcher.close_cycle(end, finished);
+    }
+
     /// Writes the decision of a cycle, and records the result.
-    pub(super) async fn write_decision(&self, id: CycleId, mut write: DecidedWrite) -> Finished {
+    async fn write_decision(&self, id: CycleId, mut write: DecidedWrite) -> Finished {
         let config = self.shared().base.live_config.get();
         let is_deleted = || self.dispatcher.is_deleted(&self.key);
         let patching = Patching {

@@ -10,9 +10,10 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use kopf_core::activation::Completion;
 use kopf_core::cause::EventType;
-use kopf_core::object_worker::CycleEffect;
+use kopf_core::object_worker::{CycleEffect, Finished};
 use tokio::runtime::Handle;
 
+use super::events::Effect;
 use super::{CycleError, Dispatcher, WorkerTask};
 use crate::context::{DetachedCycles, InsideWorker};
 use crate::host::{ActivationTask, HostTask, Responder};
@@ -75,7 +76,7 @@ impl Dispatcher {
             // The worker drops the cycle.
             let work = self.work(&mut slots, key, is_listed, Some(WorkerTask::Cycle(running)));
             drop(slots);
-            return work.spawn(None);
+            return self.pool.spawn(work, None);
         }
         let Some(CycleEffect::Run(activation)) = running.effect() else { return };
         if let Some(slot) = slots.get(key) {
@@ -139,44 +140,46 @@ impl Dispatcher {
     /// Ends the cycle, or starts a worker that continues it or waits after its error.
     fn end(
         self: &Arc<Self>,
-        mut slots: MutexGuard<'_, Slots>,
+        slots: MutexGuard<'_, Slots>,
         runtime: &Handle,
         key: &Arc<str>,
-        running: Box<OpenCycle>,
+        mut running: Box<OpenCycle>,
         result: Result<(), CycleError>,
     ) {
-        let Some(slot) = slots.get(key) else { return };
-        // Otherwise, the cycle was cancelled meanwhile. The token is dropped at the end, when the worker has its own.
-        let Some(_detached) = slot.take_cycle(running.id) else { return };
-        let is_listed = running.event().kind == EventType::Listed;
-        match result {
-            Ok(()) => {
-                if running.is_decided() {
-                    self.conclude(slots, key, *running, is_listed, Some(runtime));
-                } else {
-                    let work = self.work(&mut slots, key, is_listed, Some(WorkerTask::Cycle(running)));
-                    drop(slots);
-                    work.spawn(Some(runtime));
+        // The token is dropped at the end, when the worker has its own; the cycle, when the slots are unlocked.
+        let ended = self.with_locked(slots, Some(runtime), |slots, effects| {
+            // Otherwise, the cycle was cancelled meanwhile.
+            let detached = slots.get(key)?.take_cycle(running.id)?;
+            match result {
+                Ok(()) if running.is_decided() => self.conclude(slots, key, &mut running, effects),
+                Ok(()) => {
+                    let task = WorkerTask::Cycle(running);
+                    effects.push(Effect::Spawn(self.work(slots, key, detached.is_listed, Some(task))));
+                    return Some((detached, None));
                 }
+                Err(error) => self.abort(slots, key, &running, &error, false, effects),
             }
-            Err(error) => self.abort(slots, key, &running, &error, Some(runtime), false),
+            Some((detached, Some(running)))
+        });
+        if ended.is_some() {
+            self.shared.freed.notify_waiters();
         }
-        self.shared.freed.notify_waiters();
     }
 
     /// Drops a cycle of a term that has ended.
     fn drop_detached(self: &Arc<Self>, key: &Arc<str>, cycle: &DetachedCycle) {
-        let mut slots = self.slots();
-        if let Some(slot) = slots.get(key) {
-            slot.worker.on_term_lost();
-        }
-        let closed = HostTask::CycleClosed { cycle: cycle.id, keep_fns: false };
-        self.on_idle(slots, key, cycle.is_listed, None, || self.shared.base.host.submit(closed));
+        self.with_slots(|slots, effects| {
+            if let Some(slot) = slots.get(key) {
+                slot.worker.on_term_lost();
+            }
+            effects.push_close((cycle.id, false), Finished::default());
+            self.on_idle(slots, key, cycle.is_listed, effects);
+        });
     }
 
     /// Starts work on the next objects of the backlog, in a task: the calling thread is the host's.
-    pub(super) fn advance_soon(self: &Arc<Self>, slots: &Slots, runtime: &Handle) {
-        if slots.backlog.is_empty() || self.is_advancing.swap(true, Ordering::AcqRel) {
+    pub(super) fn advance_soon(self: &Arc<Self>, runtime: &Handle) {
+        if self.is_advancing.swap(true, Ordering::AcqRel) {
             return;
         }
         let dispatcher = Arc::clone(self);

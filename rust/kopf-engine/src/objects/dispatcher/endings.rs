@@ -11,7 +11,7 @@ use kopf_core::object::Object;
 use serde_json::json;
 use tokio::time::{Duration, advance};
 
-use super::cycles::INJECTED_START_PANIC;
+use super::events::INJECTED_START_PANIC;
 use super::pauses::{Scene, reply_to};
 use crate::host::HostTask;
 use crate::objects::dispatcher::Dispatcher;

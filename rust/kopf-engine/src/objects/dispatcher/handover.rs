@@ -6,7 +6,7 @@ use kopf_core::daemon::StopReasons;
 use tokio::runtime::Handle;
 
 use super::Dispatcher;
-use super::effects::Effect;
+use super::events::Effect;
 use crate::host::HostTask;
 use crate::objects::slots::{RemovedObject, Slot};
 

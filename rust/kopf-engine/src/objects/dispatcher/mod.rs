@@ -4,24 +4,20 @@
 //! is unchanged. Those are processed here, without a task, without calls into Python, without allocations that stay. For other
 //! events, a worker is spawned for the object, and it runs as long as there is work (`worker`).
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use kopf_core::cause::EventType;
 use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::label_selector::DerivedSelector;
 use kopf_core::handler::registry::ResourceHandlers;
-use kopf_core::object::Object;
-use kopf_core::object_worker::{OperatorState, QueuedEvent, WorkerContext};
-use kopf_core::slot::{Action, Admission, Unparked};
+use kopf_core::object_worker::{OperatorState, WorkerContext};
+use kopf_core::slot::Unparked;
 use tokio::sync::Notify;
 
 use crate::client::Client;
 use crate::context::index_gate::{IndexGate, IndexGateGuard};
 use crate::context::{DetachedCycles, DispatchContext};
 use crate::metrics::ResourceMetrics;
-use crate::object_key::key_of;
 use crate::objects::backlog::WINDOW;
 use crate::objects::selector_match::SelectorMatchTracker;
 use crate::objects::slots::Slots;
@@ -33,7 +29,7 @@ mod cycles;
 mod daemons;
 mod deselected;
 mod detached;
-mod effects;
+mod events;
 mod handover;
 mod other_operators;
 mod pool;
@@ -44,7 +40,7 @@ pub use counting::CycleSummary;
 pub(crate) use cycles::CycleError;
 pub use pool::{Work, WorkerPool, WorkerTask};
 
-use effects::{Effect, Effects};
+use events::{Effect, Effects};
 
 /// Number of objects of the backlog that are started per lock of the slots.
 const BATCH: usize = 64;
@@ -53,7 +49,7 @@ const BATCH: usize = 64;
 ///
 /// Lock order, where several are held at once: the slots of a predecessor; the slots of its successor; the state of an object's
 /// daemons; the registry of all daemons, or the queue of their scheduler; the queue of the Python bindings. Handlers are
-/// called, cycles are opened, workers are spawned, and lines are logged after the lock of the slots is released (see `Effects`).
+/// called, cycles are opened, workers are spawned, and lines are logged after the lock of the slots is released (see `Effect`).
 pub struct Dispatcher {
     /// The context of the operator.
     pub shared: Arc<DispatchContext>,
@@ -134,37 +130,6 @@ impl Dispatcher {
         dispatcher
     }
 
-    /// Takes a watch event of an object.
-    pub fn dispatch(self: &Arc<Self>, kind: EventType, object: Arc<Object>) {
-        let key = key_of(&object);
-        let event = QueuedEvent::of(kind, object);
-        self.with_slots(|slots, effects| {
-            let first = self.first_observed_by(kind, slots);
-            slots.entry(&key, first);
-            self.enqueue(slots, &key, event, effects);
-        });
-    }
-
-    /// Dispatches the buffered events of an object after the initial indexing.
-    pub fn release(self: &Arc<Self>, key: &Arc<str>) {
-        self.with_slots(|slots, effects| {
-            let (operator, current) = (self.operator_state(slots), self.shared.base.live_config.get());
-            let Some(slot) = slots.get(key) else { return };
-            let events = slot.release(self.only_indexes(), operator, self.worker_context(&current));
-            self.enqueue_all(slots, key, events, effects);
-        });
-    }
-
-    /// Calls the function with the locked slots, and executes the effects after the lock is released.
-    pub(crate) fn with_slots<T>(self: &Arc<Self>, act: impl FnOnce(&mut Slots, &mut Effects) -> T) -> T {
-        let mut effects = Effects::default();
-        let mut slots = self.slots();
-        let done = act(&mut slots, &mut effects);
-        drop(slots);
-        effects.take_place(self);
-        done
-    }
-
     /// The configuration of the objects' state machines. `current` are the current handlers and settings.
     pub(crate) fn worker_context<'a>(&'a self, current: &'a Arc<OperatorConfig>) -> WorkerContext<'a> {
         WorkerContext {
@@ -176,89 +141,17 @@ impl Dispatcher {
 
     /// The state of the operator, as it matters for the objects of this watch.
     pub(crate) fn operator_state(&self, slots: &Slots) -> OperatorState {
-        let pause = &self.shared.pause;
-        let paused = pause.is_on() || pause.count() != slots.pauses();
+        let pause = self.shared.pause.snapshot();
+        let paused = pause.is_on || pause.count != slots.pauses();
         OperatorState { paused, stopping: self.shared.base.stopping.is_cancelled() }
     }
 
-    /// Whether no handler may be called, and nothing may be written: another operator may handle the objects. Kopf 1.45 handles
-    /// the events that have arrived before the pause.
-    pub(crate) fn is_paused(&self, slots: &Slots) -> bool {
-        !self.shared.base.startup_config.settings.compat && self.operator_state(slots).paused
-    }
-
-    /// How the first event of an object counts. An object that is added during a pause is handled after the next listing, and
-    /// that is a start for it: resume handlers are called.
-    pub(crate) fn first_observed_by(&self, kind: EventType, slots: &Slots) -> EventType {
-        if kind == EventType::Added && self.is_paused(slots) { EventType::Listed } else { kind }
-    }
-
-    /// The state of the operator and of this watch, as it matters for an event.
-    fn admission(&self, slots: &Slots) -> Admission {
+    /// Whether no handler may be called for an object of a listing that began after so many pauses, and nothing may be written:
+    /// another operator may handle the objects, or may have handled them since then. Kopf 1.45 handles the events that have arrived
+    /// before the pause.
+    pub(crate) fn has_paused_since(&self, pauses: u64) -> bool {
         let pause = self.shared.pause.snapshot();
-        let is_paused = pause.is_on || pause.count != slots.pauses();
-        Admission {
-            is_standby: pause.is_standby,
-            is_paused: is_paused && !self.shared.base.startup_config.settings.compat,
-            only_indexes: pause.is_standby && !self.resource_handlers.indexing.is_empty(),
-            is_full: slots.backlog.is_full(self.window()),
-        }
-    }
-
-    /// Reports an event of the object, and executes what follows.
-    pub(crate) fn enqueue(
-        self: &Arc<Self>,
-        slots: &mut Slots,
-        key: &Arc<str>,
-        event: QueuedEvent,
-        effects: &mut Effects,
-    ) {
-        let (admission, current) = (self.admission(slots), self.shared.base.live_config.get());
-        let Some(slot) = slots.get(key) else { return };
-        let (context, now) = (self.worker_context(&current), || self.shared.base.clock.now());
-        let action = slot.on_event(event, admission, context, now);
-        self.execute(slots, key, action, effects);
-    }
-
-    /// Executes an action of the object's slot.
-    fn execute(self: &Arc<Self>, slots: &mut Slots, key: &Arc<str>, action: Action, effects: &mut Effects) {
-        match action {
-            Action::Open(event) => {
-                let Some(slot) = slots.get(key) else { return };
-                let is_listed = event.kind == EventType::Listed;
-                match self.prepare(slot, event, effects) {
-                    Some(start) => {
-                        if is_listed {
-                            slots.backlog.began();
-                        }
-                        effects.push(Effect::Open(Arc::clone(key), start));
-                    }
-                    None => effects.push(Effect::End(Arc::clone(key))),
-                }
-            }
-            // The worker waits for the rest of the error back-off.
-            Action::Drive => effects.push(Effect::Spawn(self.work(slots, key, false, None))),
-            Action::Notify(skipped) => {
-                if let Some(slot) = slots.get(key) {
-                    slot.notify();
-                }
-                if let Some(line) = skipped {
-                    effects.push(Effect::Log(cycles::record_of(&line, None)));
-                }
-            }
-            Action::Park(bytes) => {
-                slots.backlog.push(Arc::clone(key), bytes);
-                self.backlogged.notify_one();
-            }
-            Action::Unpark(unparked) => self.start_unparked(slots, key, *unparked, effects),
-            Action::Index => effects.push(Effect::Index(Arc::clone(key))),
-            Action::Remove => {
-                if let Some(removed) = slots.mark_removed(key) {
-                    effects.push(Effect::Remove(removed));
-                }
-            }
-            Action::Ignore => {}
-        }
+        !self.shared.base.startup_config.settings.compat && (pause.is_on || pause.count != pauses)
     }
 
     /// Starts the work on an object that has left the backlog.
@@ -278,23 +171,6 @@ impl Dispatcher {
             let current = self.shared.base.live_config.get();
             let action = slot.resume(event, self.worker_context(&current));
             self.execute(slots, key, action, effects);
-        }
-    }
-
-    /// Queues the events again that have waited for the object.
-    fn enqueue_all(
-        self: &Arc<Self>,
-        slots: &mut Slots,
-        key: &Arc<str>,
-        events: VecDeque<QueuedEvent>,
-        effects: &mut Effects,
-    ) {
-        for event in events {
-            if slots.get(key).is_none() {
-                let first = self.first_observed_by(event.kind, slots);
-                slots.entry(key, first);
-            }
-            self.enqueue(slots, key, event, effects);
         }
     }
 
@@ -329,26 +205,13 @@ impl Dispatcher {
                     return started > 0;
                 }
                 let Some(key) = slots.backlog.pop() else { return false };
-                let is_paused = self.is_paused(slots);
+                let is_paused = self.has_paused_since(slots.pauses());
                 if let Some(unparked) = slots.get(&key).and_then(|slot| slot.unpark(is_paused)) {
                     self.start_unparked(slots, &key, unparked, effects);
                 }
             }
             true
         })
-    }
-
-    /// Handles the object again without a watch event.
-    pub fn wake(self: &Arc<Self>, key: &Arc<str>, object: Arc<Object>) {
-        if self.shared.base.stopping.is_cancelled() {
-            return;
-        }
-        self.with_slots(|slots, effects| {
-            let operator = self.operator_state(slots);
-            if let Some(action) = slots.get(key).and_then(|slot| slot.on_wake(object, operator)) {
-                self.execute(slots, key, action, effects);
-            }
-        });
     }
 
     /// Whether the object is known to be deleted, so that nothing can be written to it.

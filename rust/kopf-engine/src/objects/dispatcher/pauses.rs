@@ -141,6 +141,35 @@ async fn change_handlers_do_not_follow_an_event_handler_that_runs_when_the_pause
 }
 
 #[tokio::test(start_paused = true)]
+async fn change_handlers_do_not_follow_an_event_handler_that_outlasts_a_pause() {
+    let scene = Scene::new(&["watching", "changing"], &json!({}));
+    let calls = scene.after(EventType::Added, "one").await;
+    scene.pause(true);
+    scene.pause(false);
+    // Another operator has handled the object during the pause.
+    assert!(scene.after_handled(EventType::Listed, "one").await.is_empty(), "one cycle at a time");
+    reply_to(calls, &Value::Null);
+    let calls = scene.activations().await;
+    assert_eq!((calls.len(), calls[0].event), (1, EventType::Listed));
+    assert!(matches!(calls[0].activation.commands[..], [Command::CallEventHandler { .. }]));
+    reply_to(calls, &Value::Null);
+    assert!(scene.activations().await.is_empty() && scene.fixture.requests().is_empty() && scene.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_waits_for_a_permit_longer_than_a_pause_is_handled_in_its_new_state() {
+    let scene = Scene::new(&["changing"], &json!({"queueing": {"worker_limit": 1}}));
+    let first = scene.after(EventType::Added, "first").await;
+    assert!(scene.after(EventType::Added, "second").await.is_empty(), "there is one permit");
+    scene.pause(true);
+    scene.pause(false);
+    assert!(scene.after_handled(EventType::Listed, "second").await.is_empty());
+    reply_to(first, &Value::Null);
+    assert!(scene.activations().await.is_empty(), "another operator has handled it during the pause");
+    assert!(scene.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_that_are_received_during_a_pause_are_dropped_apart_from_deletions() {
     for kinds in [&["watching"][..], &["watching", "changing"]] {
         let scene = Scene::new(kinds, &json!({}));

@@ -45,10 +45,24 @@ pub enum WorkerTask {
         write: Box<DecidedWrite>,
         /// The span of the cycle.
         span: Span,
+        /// See [`OpenCycle::pauses`].
+        pauses: u64,
     },
 }
 
 impl WorkerTask {
+    /// The write of the decision of a cycle.
+    pub(super) fn write(running: &OpenCycle, write: Box<DecidedWrite>) -> Self {
+        Self::Write {
+            id: running.id,
+            closed: running.closed,
+            summary: CycleSummary::of(running),
+            write,
+            span: running.span().clone(),
+            pauses: running.pauses(),
+        }
+    }
+
     /// The span of the cycle.
     pub(crate) const fn span(&self) -> &Span {
         match self {
@@ -57,19 +71,16 @@ impl WorkerTask {
         }
     }
 
-    /// Whether the task is dropped if a pause of the operator begins before it starts: no handler was called yet.
-    pub(crate) fn is_dropped_in_pause(&self) -> bool {
+    /// Whether the task is dropped, as a pause of the operator has begun before it starts: no handler was called yet.
+    pub(crate) fn is_outdated(&self, dispatcher: &Dispatcher) -> bool {
         match self {
-            Self::Cycle(running) => !running.has_run() && running.event().kind != EventType::Deleted,
-            Self::Write { summary, .. } => !summary.has_run,
+            Self::Cycle(running) => {
+                !running.has_run()
+                    && running.event().kind != EventType::Deleted
+                    && dispatcher.has_paused_since(running.pauses())
+            }
+            Self::Write { summary, pauses, .. } => !summary.has_run && dispatcher.has_paused_since(*pauses),
         }
-    }
-}
-
-impl Work {
-    /// Starts the worker, on this runtime or on the current one.
-    pub(super) fn spawn(self, runtime: Option<&Handle>) {
-        self.dispatcher.pool.spawn(self, runtime);
     }
 }
 
