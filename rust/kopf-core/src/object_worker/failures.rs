@@ -1,7 +1,7 @@
 //! Failed cycles: the error back-off of the object, and the repetition of the failed state.
 
 use super::queue::Sleep;
-use super::{ObjectWorker, Phase, QueuedEvent, WorkerContext, WorkerLog, WorkerMessage};
+use super::{ObjectWorker, QueuedEvent, WorkerContext, WorkerLog, WorkerMessage};
 use crate::cause::EventType;
 use crate::handling::error_backoff::ErrorBackoff;
 use crate::time::Timestamp;
@@ -28,7 +28,7 @@ impl ObjectWorker {
             self.memory.has_unknown_writes = true;
             self.consistency = None;
         }
-        self.phase = Phase::Free;
+        self.is_running = false;
         let delay = self.fail(context, now);
         let message = WorkerMessage::Failed { delay, error, with_exception: false };
         let line = WorkerLog::of(&event.object, message);

@@ -2,7 +2,8 @@
 //!
 //! The driver (the engine's worker, or a test) executes the actions and reports their results:
 //!
-//! 1. [`ObjectWorker::on_event`] takes a watch event: a cycle starts, or the event waits in the queue.
+//! 1. A watch event of an idle object starts a cycle, unless [`ObjectWorker::is_throttled`]. [`ObjectWorker::enqueue`] takes the events
+//!    that wait. Who works on the object is not known here: see [`crate::slot`].
 //! 2. [`ObjectWorker::prepare`] and [`RunningCycle::open`] start the cycle. [`RunningCycle::effect`] is its next effect, and
 //!    [`RunningCycle::on_completion`] and its siblings take the results. The cycle is apart from the worker, so that the driver can
 //!    work on it without a lock on the worker.
@@ -34,7 +35,7 @@ use std::sync::Arc;
 
 pub use crate::cycle::QueuedEvent;
 pub use log::{WorkerLog, WorkerMessage};
-pub use queue::{NextAction, OperatorState, Reaction, SleepKind, Transition};
+pub use queue::{NextAction, OperatorState, SleepKind, Transition};
 pub use running::{CycleEffect, RunningCycle};
 pub use write_result::{DecidedWrite, DecisionResult, Finished};
 
@@ -70,20 +71,6 @@ impl WorkerContext<'_> {
     }
 }
 
-/// Whether a cycle of the object runs, or may start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum Phase {
-    /// No cycle runs, and nothing waits.
-    #[default]
-    Idle,
-    /// No cycle starts: the events wait until the queue is released.
-    Blocked,
-    /// A cycle runs.
-    Running,
-    /// A cycle has ended, and the next action is not determined yet.
-    Free,
-}
-
 /// The state of one object.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectWorker {
@@ -101,7 +88,7 @@ pub struct ObjectWorker {
     pub consistency: Option<Box<Consistency>>,
     /// The back-off after unexpected errors; none without errors.
     pub backoff: Option<Box<ErrorBackoff>>,
-    phase: Phase,
+    is_running: bool,
     /// The results of indexing; none if the object was never indexed.
     indexing: Option<Box<Indexing>>,
     /// The waiting events; none if there are none, in most cases.
@@ -132,8 +119,9 @@ impl ObjectWorker {
         Self { memory, ..Self::default() }
     }
 
-    /// Takes the inputs of the cycle for an event that [`ObjectWorker::on_event`] or [`ObjectWorker::next`] has returned.
+    /// Takes the inputs of the cycle for an event of an idle object, or for one that [`ObjectWorker::next`] has returned.
     pub fn prepare(&mut self, event: QueuedEvent, context: WorkerContext<'_>, now: Timestamp) -> CycleStart {
+        self.is_running = true;
         let index_pass = self.index_pass(&event, context, now);
         // The listing after a pause may be older than the write of a cycle that was running.
         let version = event.object.resource_version();
@@ -192,42 +180,23 @@ impl ObjectWorker {
         );
     }
 
-    /// The listing after a pause has begun: another operator may have handled the object, so the memory is dropped. A cycle that is
-    /// running now writes what it knows, and that is remembered.
-    pub fn invalidate(&mut self) {
-        self.memory.invalidate();
-        if self.phase == Phase::Blocked {
-            self.mark_outdated();
-        } else {
-            self.drop_outdated();
-        }
-    }
-
     /// The listing at the start of a term of a leader election has begun: another replica has handled the object. Nothing is
-    /// remembered, as at the start of an operator, except for the results of indexing.
+    /// remembered, as at the start of an operator, except for the results of indexing. The waiting states are outdated, too: see
+    /// [`ObjectWorker::drop_outdated`].
     pub fn begin_term(&mut self) {
         self.memory = ObjectMemory { noticed_by_listing: true, ..ObjectMemory::default() };
         (self.consistency, self.backoff) = (None, None);
-        if self.phase == Phase::Blocked {
-            self.mark_outdated();
-        } else {
-            self.drop_outdated();
-        }
     }
 
     /// The term has ended in the middle of a cycle, which is dropped: the next leader handles the object. The driver asks for the
     /// next action. If the deletion event was received, nothing remains to be done with the object.
     pub fn on_term_lost(&mut self) {
         self.begin_term();
+        self.drop_outdated();
         if self.is_deleted {
             (self.gone, self.queue) = (true, None);
         }
-        self.phase = Phase::Free;
-    }
-
-    /// Whether nothing is in progress and nothing waits.
-    pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle
+        self.is_running = false;
     }
 
     /// When the oldest of the waiting events was received; none if there is none.
@@ -245,7 +214,7 @@ impl ObjectWorker {
 
     /// Whether a cycle runs.
     pub fn is_running(&self) -> bool {
-        self.phase == Phase::Running
+        self.is_running
     }
 
     /// Whether the cycle that waits for our last write may continue: with true if that has arrived or timed out, with false if

@@ -1,6 +1,6 @@
 //! The queue of events, and the sleeps between two cycles.
 
-use super::{ObjectWorker, Phase, QueuedEvent, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage};
+use super::{ObjectWorker, QueuedEvent, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage};
 use crate::cause::EventType;
 use crate::object::Object;
 use crate::time::Timestamp;
@@ -37,17 +37,6 @@ impl Sleep {
     pub(super) fn new(event: QueuedEvent, delay: f64, now: Timestamp) -> Self {
         Self { event, delay, until: now.plus(delay.max(0.0)), announced: false, touched: false }
     }
-}
-
-/// The reaction to an event.
-#[derive(Clone, Debug)]
-pub enum Reaction {
-    /// The object was idle: a cycle starts for this event.
-    Start(QueuedEvent),
-    /// The object was idle, but is held after an error: a driver is needed that asks for the next action.
-    Held,
-    /// The event waits in the queue; the driver is to be notified.
-    Queued(Option<WorkerLog>),
 }
 
 /// The next action of the driver.
@@ -97,8 +86,13 @@ pub struct OperatorState {
 }
 
 impl ObjectWorker {
-    /// Takes an event.
-    pub fn on_event(&mut self, event: QueuedEvent, context: WorkerContext<'_>) -> Reaction {
+    /// Whether the object is idle but held after an error: its next event waits, and a driver is needed that asks for the next action.
+    pub fn is_throttled(&self) -> bool {
+        self.backoff.as_ref().is_some_and(|backoff| backoff.is_held())
+    }
+
+    /// Adds an event to those that wait. Returns the line to be logged, if there is one; the driver is to be notified.
+    pub fn enqueue(&mut self, event: QueuedEvent, context: WorkerContext<'_>) -> Option<WorkerLog> {
         let settings = &context.startup_config.settings;
         // Kopf 1.45 handles the deletion after the back-off.
         if event.kind == EventType::Deleted
@@ -106,9 +100,6 @@ impl ObjectWorker {
             && let Some(backoff) = &mut self.backoff
         {
             backoff.cut_short();
-        }
-        if self.phase == Phase::Idle {
-            return self.start(event);
         }
         let most = settings.queueing.max_pending_events.max(1);
         let queue = self.queue.get_or_insert_default();
@@ -124,59 +115,35 @@ impl ObjectWorker {
             }
         }
         queue.pending.push_back(event);
-        Reaction::Queued(skipped)
+        skipped
     }
 
-    /// Handles the state again without a watch event; none if that is not needed: the next event, or the listing after a pause,
-    /// will handle the object anyway.
-    pub fn on_wake(&mut self, object: Arc<Object>, operator: OperatorState) -> Option<Reaction> {
-        if self.gone || operator.paused {
-            return None;
-        }
-        let event = QueuedEvent::requeued(object);
-        if self.phase == Phase::Idle {
-            return Some(self.start(event));
-        }
-        let queue = self.queue.get_or_insert_default();
-        if !queue.pending.is_empty() {
-            return None;
-        }
-        queue.pending.push_back(event);
-        Some(Reaction::Queued(None))
+    /// The event that handles the state again without a watch event; none if that is not needed: the next event, or the listing after
+    /// a pause, will handle the object anyway.
+    pub fn on_wake(&self, object: Arc<Object>, operator: OperatorState) -> Option<QueuedEvent> {
+        let is_needed = !self.gone && !operator.paused && self.pending().next().is_none();
+        is_needed.then(|| QueuedEvent::requeued(object))
     }
 
-    fn start(&mut self, event: QueuedEvent) -> Reaction {
-        if self.backoff.as_ref().is_some_and(|backoff| backoff.is_held()) {
-            self.phase = Phase::Free;
-            self.queue.get_or_insert_default().pending.push_back(event);
-            return Reaction::Held;
-        }
-        self.phase = Phase::Running;
-        Reaction::Start(event)
-    }
-
-    /// Adds an event without starting its handling: it waits until the queue is released. With `first_and_last`, only the first
-    /// and the newest event are kept.
-    pub(crate) fn block(&mut self, event: Option<QueuedEvent>, first_and_last: bool) {
-        if self.phase == Phase::Idle {
-            self.phase = Phase::Blocked;
-        }
+    /// Adds an event of a blocked object: it waits until the queue is released. With `first_and_last`, only the first and the newest
+    /// event are kept.
+    pub(crate) fn block(&mut self, event: QueuedEvent, first_and_last: bool) {
         let queue = self.queue.get_or_insert_default();
         if first_and_last {
             queue.pending.truncate(1);
             queue.outdated = queue.outdated.min(1);
         }
-        queue.pending.extend(event);
+        queue.pending.push_back(event);
     }
 
     /// The first event of a blocked queue.
     pub(crate) fn first_blocked(&mut self) -> Option<&mut QueuedEvent> {
-        self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?.pending.front_mut()
+        self.queue.as_mut()?.pending.front_mut()
     }
 
     /// Takes the newest event out of a blocked queue, and drops the others. The queue stays blocked.
     pub(crate) fn take_newest_blocked(&mut self) -> Option<QueuedEvent> {
-        let queue = self.queue.as_mut().filter(|_| self.phase == Phase::Blocked)?;
+        let queue = self.queue.as_mut()?;
         queue.outdated = 0;
         let newest = queue.pending.pop_back();
         queue.pending.clear();
@@ -186,7 +153,6 @@ impl ObjectWorker {
     /// Releases a blocked queue: the object becomes idle, and its events are returned, to be reported again. Those from before a
     /// pause are dropped, apart from a deletion.
     pub fn release(&mut self) -> VecDeque<QueuedEvent> {
-        self.phase = Phase::Idle;
         let Some(mut queue) = self.queue.take() else { return VecDeque::new() };
         let current = queue.pending.split_off(queue.outdated.min(queue.pending.len()));
         queue.pending.retain(|event| event.kind == EventType::Deleted);
@@ -209,7 +175,7 @@ impl ObjectWorker {
 
     /// Marks the waiting events of a blocked queue as those from before a pause. They stay until the release: the first one may be
     /// being indexed.
-    pub(super) fn mark_outdated(&mut self) {
+    pub(crate) fn mark_outdated(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.outdated = queue.pending.len();
         }
@@ -245,11 +211,11 @@ impl ObjectWorker {
     /// Whether an action follows, now or later; otherwise, the object is idle from now on. For a driver that has ended a cycle
     /// and would have to be started for the next action.
     pub fn needs_driver(&mut self) -> bool {
-        self.phase = Phase::Free;
+        self.is_running = false;
         let is_needed =
             self.queue.as_ref().is_some_and(|queue| queue.sleep.is_some() || !queue.pending.is_empty());
         if !is_needed {
-            self.on_idle();
+            self.queue = None;
         }
         is_needed
     }
@@ -261,14 +227,11 @@ impl ObjectWorker {
         operator: OperatorState,
         now: Timestamp,
     ) -> Transition {
-        self.phase = Phase::Free;
+        self.is_running = false;
         let mut log = Vec::new();
         let sleep = self.queue.as_mut().and_then(|queue| queue.sleep.take());
         let next = sleep.and_then(|sleep| self.after_sleep(sleep, context, operator, now, &mut log));
         let next = next.unwrap_or_else(|| self.next_event(context, operator, now, &mut log));
-        if let NextAction::Start(_) = next {
-            self.phase = Phase::Running;
-        }
         Transition { next, log }
     }
 
@@ -330,14 +293,14 @@ impl ObjectWorker {
             self.drop_requeued();
         }
         let Some(queue) = self.queue.as_mut().filter(|queue| !queue.pending.is_empty()) else {
-            self.on_idle();
+            self.queue = None;
             return NextAction::Idle;
         };
         if let Some(backoff) = self.backoff.as_mut().filter(|backoff| backoff.is_held()) {
             let left = backoff.remaining(now).unwrap_or(0.0);
             if left > 0.0 && queue.leaving {
                 // The next worker waits for the rest, and gets the latest state.
-                self.on_idle();
+                self.queue = None;
                 return NextAction::Idle;
             }
             if left > 0.0 && !self.gone {
@@ -359,7 +322,7 @@ impl ObjectWorker {
 
     /// Drops the waiting states of the object: another operator may have handled them. A deletion is final, and its cycle writes
     /// nothing.
-    pub(super) fn drop_outdated(&mut self) {
+    pub fn drop_outdated(&mut self) {
         if let Some(queue) = &mut self.queue {
             queue.sleep = None;
             queue.pending.retain(|event| event.kind == EventType::Deleted);
@@ -378,10 +341,5 @@ impl ObjectWorker {
         if let Some(queue) = &mut self.queue {
             queue.sleep = None;
         }
-    }
-
-    fn on_idle(&mut self) {
-        self.phase = Phase::Idle;
-        self.queue = None;
     }
 }

@@ -57,14 +57,21 @@ impl Scene {
         (Arc::clone(&self.resource_handlers), Arc::clone(&self.config))
     }
 
-    fn take(&mut self, event: QueuedEvent) -> Reaction {
+    /// Takes the first event of an idle object: a cycle starts.
+    fn start(&mut self, event: QueuedEvent) -> QueuedEvent {
+        assert!(!self.worker.is_throttled(), "no start");
+        event
+    }
+
+    /// Takes an event of a busy object.
+    fn take(&mut self, event: QueuedEvent) -> Option<WorkerLog> {
         let (resource_handlers, config) = self.context();
         let context = WorkerContext {
             resource_handlers: &resource_handlers,
             startup_config: &config,
             live_config: &config,
         };
-        self.worker.on_event(event, context)
+        self.worker.enqueue(event, context)
     }
 
     /// The versions of the events of a blocked queue at its release.
@@ -148,13 +155,6 @@ fn patch() -> Decision {
     Decision { patch: crate::json::merge_patch::Patch(patch), ..Decision::default() }
 }
 
-fn started(reaction: Reaction) -> QueuedEvent {
-    match reaction {
-        Reaction::Start(event) => event,
-        other => panic!("no start: {other:?}"),
-    }
-}
-
 fn write_of(result: DecisionResult) -> DecidedWrite {
     match result {
         DecisionResult::Write(write) => *write,
@@ -191,25 +191,24 @@ fn version(next: &NextAction) -> Option<&str> {
 fn only_the_newest_state_waits_unless_every_event_is_handled() {
     for (kind, expected) in [("changing", vec!["3"]), ("watching", vec!["2", "3"])] {
         let mut scene = Scene::new(kind, &json!({}));
-        let first = started(scene.take(event(1)));
-        assert!(matches!(scene.take(event(2)), Reaction::Queued(None)));
-        assert!(matches!(scene.take(event(3)), Reaction::Queued(None)));
+        let first = scene.start(event(1));
+        assert!(scene.take(event(2)).is_none());
+        assert!(scene.take(event(3)).is_none());
         let result = scene.conclude(first, Decision::default(), 0.0);
         assert!(matches!(result, DecisionResult::Finished(Finished { log: None, .. })));
         assert!(scene.worker.needs_driver());
         for number in expected {
             assert_eq!(version(&scene.next(0.0).next), Some(number), "{kind}");
         }
-        assert!(matches!(scene.next(0.0).next, NextAction::Idle) && scene.worker.is_idle());
+        assert!(matches!(scene.next(0.0).next, NextAction::Idle));
     }
 }
 
 #[test]
 fn the_oldest_of_too_many_events_are_skipped_with_one_warning() {
     let mut scene = Scene::new("watching", &json!({"queueing": {"max_pending_events": 2}}));
-    started(scene.take(event(1)));
-    let warned: Vec<bool> =
-        (2..7).map(|number| matches!(scene.take(event(number)), Reaction::Queued(Some(_)))).collect();
+    scene.start(event(1));
+    let warned: Vec<bool> = (2..7).map(|number| scene.take(event(number)).is_some()).collect();
     assert_eq!(warned, [false, false, true, false, false]);
     assert_eq!(scene.worker.pending().count(), 2);
 }
@@ -218,7 +217,7 @@ fn the_oldest_of_too_many_events_are_skipped_with_one_warning() {
 fn a_delay_is_slept_and_interrupted_by_new_events() {
     let delayed = Decision { delay: Some(5.0), ..Decision::default() };
     let mut scene = Scene::new("changing", &json!({}));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     scene.conclude(first, delayed.clone(), 0.0);
     let step = scene.next(0.0);
     assert_eq!(messages(&step), [WorkerMessage::Sleeping(5.0)]);
@@ -237,7 +236,7 @@ fn a_delay_is_slept_and_interrupted_by_new_events() {
 #[test]
 fn errors_hold_the_object_and_the_last_state_is_handled_afterwards() {
     let mut scene = Scene::new("watching", &json!({"queueing": {"error_delays": [3.0]}}));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let failed = Decision { error: Some("boo".to_owned()), ..Decision::default() };
     let DecisionResult::Finished(Finished { log: Some(line), .. }) = scene.conclude(first, failed, 0.0)
     else {
@@ -256,7 +255,7 @@ fn errors_hold_the_object_and_the_last_state_is_handled_afterwards() {
 #[test]
 fn the_event_of_an_own_write_is_awaited() {
     let mut scene = Scene::new("changing", &json!({}));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let write = write_of(scene.conclude(first, Decision { delay: Some(9.0), ..patch() }, 0.0));
     let latest = object(2);
     let outcome = WriteOutcome {
@@ -293,7 +292,7 @@ fn a_failed_write_is_repeated_after_the_back_off() {
 #[test]
 fn rejected_parts_are_written_again_after_a_pause() {
     let mut scene = Scene::new("changing", &json!({}));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let rejections = vec![rejection(write.request.patch.0.clone(), 422)];
     let finished = scene.written(write, WriteOutcome { rejections, ..WriteOutcome::default() }, 0.0);
@@ -333,18 +332,15 @@ fn functions_of_an_earlier_cycle_survive_a_failed_one() {
 #[test]
 fn after_a_deletion_only_later_watch_events_count() {
     let mut scene = Scene::new("changing", &json!({}));
-    let deleted = started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
+    let deleted = scene.start(QueuedEvent::of(EventType::Deleted, object(2)));
     scene.worker.memory.fully_handled_once = true;
-    assert!(matches!(
-        scene.worker.on_wake(object(2), OperatorState::default()),
-        Some(Reaction::Queued(None))
-    ));
+    assert!(scene.worker.on_wake(object(2), OperatorState::default()).is_some());
     scene.conclude(deleted.clone(), Decision::default(), 0.0);
     assert!(scene.worker.gone && !scene.worker.needs_driver());
     assert!(scene.worker.on_wake(object(2), OperatorState::default()).is_none());
     // The same, but the object comes back.
     let mut scene = Scene::new("changing", &json!({}));
-    started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
+    scene.start(QueuedEvent::of(EventType::Deleted, object(2)));
     scene.worker.memory.fully_handled_once = true;
     scene.take(QueuedEvent::of(EventType::Added, object(3)));
     scene.conclude(deleted, Decision::default(), 0.0);
@@ -357,7 +353,7 @@ fn an_error_in_the_cycle_of_a_deletion_does_not_keep_the_object() {
         let settings = json!({"compat": compat, "queueing": {"error_delays": [3.0]}});
         let failed = || Decision { error: Some("boo".to_owned()), ..Decision::default() };
         let mut scene = Scene::new("changing", &settings);
-        let deleted = started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
+        let deleted = scene.start(QueuedEvent::of(EventType::Deleted, object(2)));
         let DecisionResult::Finished(Finished { log: Some(line), .. }) =
             scene.conclude(deleted.clone(), failed(), 0.0)
         else {
@@ -372,7 +368,7 @@ fn an_error_in_the_cycle_of_a_deletion_does_not_keep_the_object() {
         assert!(scene.worker.gone && !scene.worker.needs_driver());
         // The same, but another object has the name already: its handling is not delayed.
         let mut scene = Scene::new("changing", &settings);
-        started(scene.take(QueuedEvent::of(EventType::Deleted, object(2))));
+        scene.start(QueuedEvent::of(EventType::Deleted, object(2)));
         scene.worker.memory.fully_handled_once = true;
         scene.take(QueuedEvent::of(EventType::Added, object(3)));
         scene.conclude(deleted, failed(), 0.0);
@@ -400,10 +396,9 @@ fn a_deselected_object_is_stale_after_a_write_or_a_delay() {
 fn blocked_events_wait_for_their_release() {
     let mut scene = Scene::new("watching", &json!({}));
     for number in 1..=3 {
-        scene.worker.block(Some(event(number)), true);
+        scene.worker.block(event(number), true);
     }
-    assert!(!scene.worker.is_idle());
-    assert!(matches!(scene.take(event(4)), Reaction::Queued(None)));
+    assert!(scene.take(event(4)).is_none());
     let versions: Vec<_> = scene
         .worker
         .release()
@@ -411,14 +406,14 @@ fn blocked_events_wait_for_their_release() {
         .map(|event| event.object.resource_version().map(str::to_owned))
         .collect();
     assert_eq!(versions, ["1", "3", "4"].map(|version| Some(version.to_owned())));
-    assert!(scene.worker.is_idle());
+    assert_eq!(scene.worker.pending().count(), 0);
 }
 
 #[test]
 fn the_touch_annotation_is_written_before_the_next_cycle_in_compat_mode() {
     for is_written in [true, false] {
         let mut scene = Scene::new("changing", &json!({"compat": true}));
-        let first = started(scene.take(event(1)));
+        let first = scene.start(event(1));
         scene.conclude(first, Decision { delay: Some(1.0), ..Decision::default() }, 0.0);
         let NextAction::Touch(touched) = scene.next(1.0).next else { panic!("no touch") };
         let (resource_handlers, config) = scene.context();

@@ -2,7 +2,7 @@
 
 use super::queue::Sleep;
 use super::{
-    ObjectWorker, Phase, QueuedEvent, RunningCycle, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage,
+    ObjectWorker, QueuedEvent, RunningCycle, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage,
 };
 use crate::cause::EventType;
 use crate::cycle::Decision;
@@ -88,7 +88,7 @@ impl ObjectWorker {
         now: Timestamp,
     ) -> DecisionResult {
         let event = running.event().clone();
-        self.phase = Phase::Free;
+        self.is_running = false;
         if let Some(error) = decision.error {
             let is_deleted = event.kind == EventType::Deleted;
             let log = Some(self.requeue_failed(event, error, true, context, now));
@@ -132,7 +132,7 @@ impl ObjectWorker {
             let finished = self.finish(write, WriteOutcome::default(), context, now);
             return DecisionResult::Finished(finished);
         }
-        self.phase = Phase::Running;
+        self.is_running = true;
         DecisionResult::Write(Box::new(write))
     }
 
@@ -144,7 +144,7 @@ impl ObjectWorker {
         context: WorkerContext<'_>,
         now: Timestamp,
     ) -> Finished {
-        self.phase = Phase::Free;
+        self.is_running = false;
         if self.selector_match == SelectorMatch::Deselected {
             self.selector_match = SelectorMatch::Stale;
         }

@@ -3,7 +3,7 @@
 use super::{Slot, SlotState};
 use crate::cause::EventType;
 use crate::object::Object;
-use crate::object_worker::{OperatorState, QueuedEvent, Reaction, WorkerContext, WorkerLog};
+use crate::object_worker::{OperatorState, QueuedEvent, WorkerContext, WorkerLog};
 use crate::time::Timestamp;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl<D, W> Slot<D, W> {
         }
         if must_wait && self.is_idle() {
             let bytes = event.object.raw().len();
-            self.worker.block(Some(event), false);
+            self.worker.block(event, false);
             self.state = SlotState::Parked(bytes);
             return Action::Park(bytes);
         }
@@ -119,30 +119,28 @@ impl<D, W> Slot<D, W> {
         }
     }
 
-    /// Takes an event that is not held back any more: one of the backlog.
+    /// Takes an event that is not held back any more, such as one of the backlog.
     pub fn resume(&mut self, event: QueuedEvent, context: WorkerContext<'_>) -> Action {
-        let reaction = self.worker.on_event(event, context);
-        self.react(reaction)
+        if !self.is_idle() {
+            return Action::Notify(self.worker.enqueue(event, context));
+        }
+        self.state = SlotState::Opening;
+        if self.worker.is_throttled() {
+            self.worker.enqueue(event, context);
+            return Action::Drive;
+        }
+        Action::Open(event)
     }
 
     /// Handles the state again without a watch event; none if that is not needed.
-    pub fn on_wake(&mut self, object: Arc<Object>, operator: OperatorState) -> Option<Action> {
-        let reaction = self.worker.on_wake(object, operator)?;
-        Some(self.react(reaction))
-    }
-
-    fn react(&mut self, reaction: Reaction) -> Action {
-        match reaction {
-            Reaction::Start(event) => {
-                self.state = SlotState::Opening;
-                Action::Open(event)
-            }
-            Reaction::Held => {
-                self.state = SlotState::Opening;
-                Action::Drive
-            }
-            Reaction::Queued(log) => Action::Notify(log),
-        }
+    pub fn on_wake(
+        &mut self,
+        object: Arc<Object>,
+        operator: OperatorState,
+        context: WorkerContext<'_>,
+    ) -> Option<Action> {
+        let event = self.worker.on_wake(object, operator)?;
+        Some(self.resume(event, context))
     }
 
     /// Takes the object out of the backlog; none if it is not there. During a pause, only deletions remain of its events.
@@ -166,7 +164,7 @@ impl<D, W> Slot<D, W> {
         }
         match self.state {
             SlotState::Idle | SlotState::Gated => self.wait_at_gate(event, first_and_last),
-            SlotState::Awaiting => self.worker.block(Some(event), first_and_last),
+            SlotState::Awaiting => self.worker.block(event, first_and_last),
             SlotState::Parked(_) | SlotState::Opening | SlotState::Detached(_) | SlotState::Working(_) => {
                 return GateReaction::Passed;
             }
@@ -175,7 +173,7 @@ impl<D, W> Slot<D, W> {
     }
 
     fn wait_at_gate(&mut self, event: QueuedEvent, first_and_last: bool) {
-        self.worker.block(Some(event), first_and_last);
+        self.worker.block(event, first_and_last);
         self.state = SlotState::Gated;
     }
 

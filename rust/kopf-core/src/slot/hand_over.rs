@@ -44,7 +44,6 @@ impl<D, W> Slot<D, W> {
             heir = std::mem::take(self);
         } else {
             self.worker.leave();
-            heir.worker.block(None, false);
             heir.state = SlotState::Awaiting;
         }
         heir.worker.last_listing = listing;

@@ -116,6 +116,28 @@ impl<D, W> Slot<D, W> {
         !self.worker.gone && self.worker.last_listing != listing
     }
 
+    /// The listing after a pause has begun: another operator may have handled the object, so its memory is dropped, and so are the
+    /// states that wait. A cycle that is running now writes what it knows, and that is remembered.
+    pub fn invalidate(&mut self) {
+        self.worker.memory.invalidate();
+        self.outdate();
+    }
+
+    /// The listing at the start of a term of a leader election has begun: see [`ObjectWorker::begin_term`].
+    pub fn begin_term(&mut self) {
+        self.worker.begin_term();
+        self.outdate();
+    }
+
+    fn outdate(&mut self) {
+        match self.state {
+            SlotState::Gated | SlotState::Parked(_) | SlotState::Awaiting => self.worker.mark_outdated(),
+            SlotState::Idle | SlotState::Opening | SlotState::Detached(_) | SlotState::Working(_) => {
+                self.worker.drop_outdated();
+            }
+        }
+    }
+
     /// A worker has the object from now on, if none has it already. Returns the handle of the worker.
     pub fn enter_worker(&mut self, new: impl FnOnce() -> W) -> W
     where

@@ -167,7 +167,9 @@ fn report(slot: &mut TestSlot, input: &str, config: &Config) -> String {
         "event after the gate" => gate(slot, false),
         "wake" => {
             let object = of(EventType::Modified).object;
-            or_nothing(slot.on_wake(object, OperatorState::default()).as_ref().map(described))
+            or_nothing(
+                slot.on_wake(object, OperatorState::default(), config.context()).as_ref().map(described),
+            )
         }
         "release" => {
             let events = slot.release(false, OperatorState::default(), config.context());

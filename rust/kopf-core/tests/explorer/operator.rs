@@ -15,8 +15,8 @@ use kopf_core::cycle::Decision;
 use kopf_core::daemon;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::object_worker::{
-    CycleEffect, DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent, Reaction,
-    RunningCycle, WorkerContext,
+    CycleEffect, DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent, RunningCycle,
+    WorkerContext,
 };
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::HandlingStatus;
@@ -117,7 +117,8 @@ impl Operator {
     /// The pause is over. A listing follows.
     pub fn resume(&mut self) {
         self.paused = false;
-        self.worker.invalidate();
+        self.worker.memory.invalidate();
+        self.worker.drop_outdated();
     }
 
     /// The watch delivers an event.
@@ -147,15 +148,19 @@ impl Operator {
         if scenario.defect == Some(Defect::SleepsThrough) && self.worker.sleep().is_some() {
             return;
         }
-        let reaction = self.worker.on_event(event, context(scenario));
-        self.react(reaction);
+        self.take(scenario, event);
     }
 
-    fn react(&mut self, reaction: Reaction) {
-        match reaction {
-            Reaction::Start(event) => self.stage = Stage::Started(event),
-            Reaction::Held => self.stage = Stage::Free,
-            Reaction::Queued(_) => {}
+    /// Takes an event, as the slot of the object does.
+    fn take(&mut self, scenario: &Scenario, event: QueuedEvent) {
+        let is_idle = !self.is_busy();
+        if is_idle && !self.worker.is_throttled() {
+            self.stage = Stage::Started(event);
+            return;
+        }
+        self.worker.enqueue(event, context(scenario));
+        if is_idle {
+            self.stage = Stage::Free;
         }
     }
 
@@ -172,9 +177,9 @@ impl Operator {
         if scenario.defect != Some(Defect::EndsUnnoticed)
             && self.known
             && let Some(version) = &self.seen
-            && let Some(reaction) = self.worker.on_wake(Arc::clone(&version.object), self.state(scenario))
+            && let Some(event) = self.worker.on_wake(Arc::clone(&version.object), self.state(scenario))
         {
-            self.react(reaction);
+            self.take(scenario, event);
         }
     }
 
@@ -309,7 +314,8 @@ impl Operator {
                 }
             }
             Some(Defect::ForgetsStripped) if !event.object.raw().contains(crate::cluster::BASE) => {
-                self.worker.invalidate();
+                self.worker.memory.invalidate();
+                self.worker.drop_outdated();
             }
             _ => {}
         }

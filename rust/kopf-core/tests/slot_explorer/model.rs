@@ -257,8 +257,8 @@ impl Model {
         let is_after_pause = std::mem::replace(&mut dispatcher.pauses, self.pauses) != self.pauses;
         let is_after_loss = std::mem::replace(&mut dispatcher.terms, self.terms) != self.terms;
         match &mut dispatcher.slot {
-            Some(slot) if is_after_loss => slot.worker.begin_term(),
-            Some(slot) if is_after_pause => slot.worker.invalidate(),
+            Some(slot) if is_after_loss => slot.begin_term(),
+            Some(slot) if is_after_pause => slot.invalidate(),
             _ => {}
         }
         if self.exists && self.is_selected {

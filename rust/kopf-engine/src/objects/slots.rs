@@ -59,7 +59,7 @@ impl Slot {
 
     /// Forgets what was known of the object in earlier terms. Its daemons have been stopped, and are started again.
     fn begin_term(&mut self) {
-        self.worker.begin_term();
+        self.machine.begin_term();
         self.object_daemons.take_if(|object_daemons| !object_daemons.has_runs());
     }
 
@@ -168,7 +168,7 @@ impl Slots {
         if std::mem::replace(&mut self.terms, terms) != terms {
             self.map.values_mut().for_each(Slot::begin_term);
         } else if is_after_pause {
-            self.map.values_mut().for_each(|slot| slot.worker.invalidate());
+            self.map.values_mut().for_each(|slot| slot.invalidate());
         }
     }
 

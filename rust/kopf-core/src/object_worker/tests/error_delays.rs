@@ -19,7 +19,7 @@ fn slept_until(scene: &mut Scene, now: f64) -> Timestamp {
 fn a_failed_state_is_handled_again_after_a_minute() {
     for settings in unthrottled() {
         let mut scene = Scene::new("changing", &settings);
-        let first = started(scene.take(event(1)));
+        let first = scene.start(event(1));
         let failed = Decision { error: Some("boo".to_owned()), ..Decision::default() };
         scene.conclude(first, failed, 0.0);
         assert!(scene.worker.needs_driver());
@@ -33,7 +33,7 @@ fn a_failed_state_is_handled_again_after_a_minute() {
 fn a_failed_write_is_repeated_after_a_minute() {
     for settings in unthrottled() {
         let mut scene = Scene::new("changing", &settings);
-        let first = started(scene.take(event(1)));
+        let first = scene.start(event(1));
         let write = write_of(scene.conclude(first, patch(), 0.0));
         let unwritten = write.request.patch.0.clone();
         let failure = Some(failed(false));
@@ -47,7 +47,7 @@ fn new_events_are_handled_at_once() {
     for settings in unthrottled() {
         for arrives_before in [true, false] {
             let mut scene = Scene::new("changing", &settings);
-            let first = started(scene.take(event(1)));
+            let first = scene.start(event(1));
             if arrives_before {
                 scene.take(event(2));
             }
@@ -69,7 +69,7 @@ fn a_cycle_with_an_internal_error_is_repeated_after_a_minute_unless_the_object_i
     for (kind, is_repeated) in [(EventType::Modified, true), (EventType::Deleted, false)] {
         for settings in unthrottled() {
             let mut scene = Scene::new("changing", &settings);
-            let first = started(scene.take(QueuedEvent::of(kind, object(1))));
+            let first = scene.start(QueuedEvent::of(kind, object(1)));
             let (resource_handlers, config) = scene.context();
             let context = WorkerContext {
                 resource_handlers: &resource_handlers,

@@ -77,7 +77,7 @@ fn the_final_progress_of_a_failed_write_is_written_with_its_repetition() {
     let final_progress = of(annotations(record.into()));
     let decision =
         Decision { patch: of(patch), final_progress: final_progress.clone(), ..Decision::default() };
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let mut write = write_of(scene.conclude(first, decision, 0.0));
     let (resource_handlers, config) = scene.context();
     let rules = WriteContext {
@@ -103,7 +103,7 @@ fn the_final_progress_of_a_failed_write_is_written_with_its_repetition() {
 fn a_patch_is_kept_if_its_404_does_not_prove_that_the_object_is_deleted() {
     for deleted in [false, true] {
         let mut scene = Scene::new("changing", &json!({}));
-        let first = started(scene.take(event(1)));
+        let first = scene.start(event(1));
         let write = write_of(scene.conclude(first, patch(), 0.0));
         let unwritten = write.request.patch.0.clone();
         let outcome = WriteOutcome { gone: true, deleted, unwritten, ..WriteOutcome::default() };

@@ -63,7 +63,7 @@ impl Handling {
         let event = |kind, object: &Value| {
             QueuedEvent::of(kind, Arc::new(Object::decode(&object.to_string()).unwrap()))
         };
-        let first = started(self.scene.take(event(EventType::Modified, &self.before)));
+        let first = self.scene.start(event(EventType::Modified, &self.before));
         let running = self.scene.open(first);
         self.scene.take(event(self.kind, &self.after));
         meanwhile(&mut self.scene.worker);
@@ -170,7 +170,10 @@ fn nothing_is_recognised_without_a_handling() {
 
 #[test]
 fn nothing_is_recognised_after_a_pause_of_this_operator() {
-    let found = Handling::of(new(), with_record("6", 1)).found_with(ObjectWorker::invalidate);
+    let found = Handling::of(new(), with_record("6", 1)).found_with(|worker| {
+        worker.memory.invalidate();
+        worker.drop_outdated();
+    });
     assert_eq!(found, None, "the other operator has worked during the pause");
 }
 
@@ -189,7 +192,7 @@ fn is_recognised_after(outcome: WriteOutcome, settings: &Value, until: f64) -> b
     let mut handling = Handling::of(new(), with_record("6", 1));
     let scene = &mut handling.scene;
     *scene = Scene::new("changing", settings);
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     scene.written(write, outcome, 0.0);
     if scene.worker.consistency.is_some() {
@@ -229,7 +232,7 @@ fn nothing_is_recognised_after_an_internal_error_during_a_write() {
             startup_config: &config,
             live_config: &config,
         };
-        let first = started(handling.scene.take(event(1)));
+        let first = handling.scene.start(event(1));
         handling.scene.worker.on_internal_error(first, String::new(), may_be_written, context, at(0.0));
         handling.scene.worker.release();
         handling.scene.worker.backoff = None;

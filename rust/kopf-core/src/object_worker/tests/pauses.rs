@@ -8,7 +8,7 @@ const PAUSED: OperatorState = OperatorState { paused: true, stopping: false };
 fn a_pause_ends_the_sleep() {
     for paused_before in [true, false] {
         let mut scene = Scene::new("changing", &json!({}));
-        let first = started(scene.take(event(1)));
+        let first = scene.start(event(1));
         scene.conclude(first, Decision { delay: Some(5.0), ..Decision::default() }, 0.0);
         if !paused_before {
             scene.next(0.0);
@@ -49,14 +49,14 @@ fn during_a_pause_only_a_deletion_is_handled() {
         for error_delay in [None, Some(2.0)] {
             let settings = json!({"queueing": {"error_delays": [error_delay.unwrap_or_default()]}});
             let mut scene = Scene::new("watching", &settings);
-            let first = started(scene.take(event(1)));
+            let first = scene.start(event(1));
             scene.take(event(2));
             scene.take(QueuedEvent::of(kind, object(3)));
             let error = error_delay.map(|_| "boo".to_owned());
             scene.conclude(first, Decision { error, ..Decision::default() }, 0.0);
             let next = scene.next_in(2.0, PAUSED).next;
             assert_eq!(version(&next), is_handled.then_some("3"), "{kind:?}, {error_delay:?}");
-            assert_eq!(scene.worker.is_idle(), !is_handled);
+            assert_eq!(matches!(next, NextAction::Idle), !is_handled);
         }
     }
 }
@@ -64,7 +64,7 @@ fn during_a_pause_only_a_deletion_is_handled() {
 #[test]
 fn in_compat_mode_earlier_events_are_handled_during_a_pause() {
     let mut scene = Scene::new("changing", &json!({"compat": true}));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     scene.take(event(2));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let latest = object(3);
@@ -76,7 +76,7 @@ fn in_compat_mode_earlier_events_are_handled_during_a_pause() {
 #[test]
 fn a_pause_ends_the_wait_for_an_own_write() {
     let mut scene = Scene::new("changing", &json!({}));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let latest = object(2);
     scene.written(write, WriteOutcome { latest: Some(latest), ..WriteOutcome::default() }, 0.0);
@@ -87,11 +87,12 @@ fn a_pause_ends_the_wait_for_an_own_write() {
 #[test]
 fn nothing_from_before_a_pause_is_handled_after_it() {
     let mut scene = Scene::new("watching", &json!({}));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     assert!(scene.worker.on_wake(object(1), PAUSED).is_none());
     scene.take(event(2));
     scene.conclude(first, Decision { delay: Some(5.0), ..Decision::default() }, 0.0);
-    scene.worker.invalidate();
+    scene.worker.memory.invalidate();
+    scene.worker.drop_outdated();
     scene.take(QueuedEvent::of(EventType::Listed, object(3)));
     assert_eq!(version(&scene.next(0.0).next), Some("3"));
     scene.conclude(event(3), Decision::default(), 0.0);
@@ -103,18 +104,18 @@ fn blocked_events_from_before_a_pause_are_dropped_at_their_release() {
     let deleted = QueuedEvent::of(EventType::Deleted, object(2));
     for (operator, versions) in [(PAUSED, vec!["2"]), (OperatorState::default(), vec!["1", "2"])] {
         let mut scene = Scene::new("watching", &json!({}));
-        scene.worker.block(Some(event(1)), true);
-        scene.worker.block(Some(deleted.clone()), true);
+        scene.worker.block(event(1), true);
+        scene.worker.block(deleted.clone(), true);
         assert_eq!(scene.released(operator), versions);
     }
     let mut scene = Scene::new("watching", &json!({}));
-    scene.worker.block(Some(event(1)), true);
-    scene.worker.block(Some(event(2)), true);
-    scene.worker.invalidate();
-    scene.worker.block(Some(QueuedEvent::of(EventType::Listed, object(3))), true);
+    scene.worker.block(event(1), true);
+    scene.worker.block(event(2), true);
+    scene.worker.mark_outdated();
+    scene.worker.block(QueuedEvent::of(EventType::Listed, object(3)), true);
     assert_eq!(scene.released(OperatorState::default()), ["3"]);
     let mut scene = Scene::new("watching", &json!({"compat": true}));
-    scene.worker.block(Some(event(1)), true);
+    scene.worker.block(event(1), true);
     assert_eq!(scene.released(PAUSED), ["1"]);
 }
 
@@ -122,7 +123,7 @@ fn blocked_events_from_before_a_pause_are_dropped_at_their_release() {
 fn a_term_of_leader_election_begins_as_an_operator_does() {
     let mut scene = Scene::new("changing", &json!({}));
     scene.worker = ObjectWorker::new(EventType::Added);
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let write = write_of(scene.conclude(first, patch(), 0.0));
     let latest = object(2);
     scene.written(write, WriteOutcome { latest: Some(latest), ..WriteOutcome::default() }, 0.0);
@@ -136,12 +137,11 @@ fn a_term_of_leader_election_begins_as_an_operator_does() {
 #[test]
 fn a_cycle_of_a_lost_term_is_dropped_with_the_waiting_states() {
     let mut scene = Scene::new("watching", &json!({}));
-    started(scene.take(event(1)));
+    scene.start(event(1));
     scene.take(event(2));
     scene.worker.on_term_lost();
     assert!(matches!(scene.next_in(0.0, PAUSED).next, NextAction::Idle));
-    assert!(scene.worker.is_idle());
-    assert_eq!(started(scene.take(event(3))).object.resource_version(), Some("3"));
+    assert_eq!(scene.start(event(3)).object.resource_version(), Some("3"));
 }
 
 /// A cycle whose functions could not be applied; and neither could its patch, unless that is empty.
@@ -179,7 +179,8 @@ fn functions_are_dropped_in_a_pause_with_the_patch_of_their_handlers() {
         let mut scene = Scene::new("watching", &json!({}));
         let unwritten = if is_written { Map::new() } else { patch().patch.0 };
         leave_functions(&mut scene, unwritten);
-        scene.worker.invalidate();
+        scene.worker.memory.invalidate();
+        scene.worker.drop_outdated();
         assert_eq!(awaits_functions(&mut scene), is_written);
     }
 }

@@ -107,8 +107,9 @@ impl Dispatcher {
             return;
         }
         self.with_slots(|slots, effects| {
-            let operator = self.operator_state(slots);
-            if let Some(action) = slots.get(key).and_then(|slot| slot.on_wake(object, operator)) {
+            let (operator, current) = (self.operator_state(slots), self.shared.base.live_config.get());
+            let Some(slot) = slots.get(key) else { return };
+            if let Some(action) = slot.on_wake(object, operator, self.worker_context(&current)) {
                 self.execute(slots, key, action, effects);
             }
         });
