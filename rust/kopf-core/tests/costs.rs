@@ -10,7 +10,7 @@ mod sim;
 use allocation_counter::{AllocationInfo, measure};
 use kopf_core::activation::{Command, CommandResult, Completion};
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Cycle, CycleInput, Effect, EffectResult, OperatorConfig, QueuedEvent};
+use kopf_core::cycle::{Cycle, CycleStart, Effect, OperatorConfig, QueuedEvent};
 use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::Registry;
 use kopf_core::handling::attempt::CallResult;
@@ -71,11 +71,12 @@ fn handled_objects_are_recognised_with_few_allocations() {
     let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
     let memory = ObjectMemory { fully_handled_once: true, ..ObjectMemory::default() };
     let info = measure(|| {
-        let moment = CycleInput { now: simulation.now, entropy: 0, view_age: ViewAge::Consistent };
         let event = QueuedEvent::of(EventType::Modified, Arc::clone(&object));
         let (resource_handlers, config) = (Arc::clone(&resource_handlers), Arc::clone(&config));
-        let (_, next) = Cycle::open(&event, memory.clone(), resource_handlers, config, moment);
-        assert!(matches!(next, Effect::Done(decision) if decision.patch.is_empty()));
+        let (memory, view_age) = (memory.clone(), ViewAge::Consistent);
+        let start = CycleStart { event, memory, view_age, index_pass: None };
+        let mut cycle = Cycle::open(start, resource_handlers, config, 0, simulation.now);
+        assert!(matches!(cycle.effect(), Some(Effect::Done(decision)) if decision.patch.is_empty()));
     });
     expect("a cycle with nothing to do", &info, 6, 700);
 }
@@ -91,13 +92,13 @@ fn creations_are_handled_with_few_allocations() {
     let settings = Arc::new(Settings::default());
     let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::default() });
     let info = measure(|| {
-        let moment = CycleInput { now: simulation.now, entropy: 0, view_age: ViewAge::Consistent };
         let event = QueuedEvent::of(EventType::Added, Arc::clone(&object));
         let (resource_handlers, config) = (Arc::clone(&resource_handlers), Arc::clone(&config));
-        let (mut cycle, mut next) =
-            Cycle::open(&event, ObjectMemory::default(), resource_handlers, config, moment);
-        loop {
-            let Effect::Run(script) = next else { break };
+        let (memory, view_age) = (ObjectMemory::default(), ViewAge::Consistent);
+        let start = CycleStart { event, memory, view_age, index_pass: None };
+        let mut cycle = Cycle::open(start, resource_handlers, config, 0, simulation.now);
+        let mut next = cycle.effect();
+        while let Some(Effect::Run(script)) = next {
             let results = script.commands.iter().map(|command| match command {
                 Command::CallChangeHandler { attempt } => {
                     CommandResult::Attempted(attempt.evaluate(&CallResult::Nothing, simulation.now).outcome)
@@ -105,9 +106,10 @@ fn creations_are_handled_with_few_allocations() {
                 _ => CommandResult::Skipped,
             });
             let reply = Completion { results: results.collect(), ..Completion::default() };
-            next = cycle.resume(EffectResult::Completion(reply), simulation.now);
+            cycle.on_completion(reply, simulation.now);
+            next = cycle.effect();
         }
-        assert!(matches!(next, Effect::Done(decision) if !decision.patch.is_empty()));
+        assert!(matches!(next, Some(Effect::Done(decision)) if !decision.patch.is_empty()));
     });
     expect("a creation", &info, 95, 6 * object.raw().len() as u64);
 }

@@ -87,7 +87,7 @@ impl Cycle {
             Some(Kind::Timer(timer)) => timer.idle.is_some(),
             _ => false,
         };
-        !self.requeued
+        !self.event.requeued
             && !self.is_gone()
             && self.resource_handlers.spawning.iter().any(has_idle)
             && self.comparison().essence_change() != EssenceChange::Same

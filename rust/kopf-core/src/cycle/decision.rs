@@ -71,12 +71,6 @@ impl Cycle {
         self.finish(decision)
     }
 
-    /// Finishes the cycle before the change handlers because the operator is paused.
-    pub(crate) fn on_pause(&mut self) -> Effect {
-        (self.state, self.cause, self.handling) = (None, None, None);
-        self.postpone()
-    }
-
     /// Finishes the cycle with an error and discards its decision.
     pub(super) fn fail(&mut self, error: String) -> Effect {
         self.phase = Phase::Finished;
@@ -248,7 +242,7 @@ impl Cycle {
         if self.moment.view_age.is_consistent() {
             self.warn_annotations_removed();
         }
-        if self.requeued && self.moment.view_age.is_consistent() {
+        if self.event.requeued && self.moment.view_age.is_consistent() {
             self.store_essence(&mut decision.patch);
         } else {
             decision.delay = earliest(decision.delay, Some(RESTORE_DELAY));
@@ -373,7 +367,7 @@ impl Cycle {
         if self.removed && self.moment.view_age.is_consistent() {
             self.warn_annotations_removed();
         }
-        if self.urgent || self.requeued || decision.is_written() {
+        if self.urgent || self.event.requeued || decision.is_written() {
             let handlers = std::mem::take(&mut decision.patch);
             let removed =
                 own_annotations::removed_records(&self.missing_patch, &self.config.settings.persistence);

@@ -26,7 +26,7 @@ pub(super) enum ReasonMismatch {
 impl Cycle {
     /// Runs the event handlers and the callable filters that the decision needs; decides at once if there are none.
     pub(super) fn begin(&mut self) -> Effect {
-        let mut commands = if self.requeued { vec![] } else { self.event_handler_commands() };
+        let mut commands = if self.event.requeued { vec![] } else { self.event_handler_commands() };
         self.record_called(&commands);
         if !self.resource_handlers.changing.is_empty() {
             self.find_cause();

@@ -68,7 +68,7 @@ impl Cycle {
         let storage = &self.config.settings.persistence.progress_storage;
         let (mut final_progress, mut has_new_mark) = (Patch::default(), false);
         for (entry, observed) in entries.into_iter().zip(stored) {
-            let present = storage.fetch(&self.received, &entry.id).ok().flatten();
+            let present = storage.fetch(&self.event.object, &entry.id).ok().flatten();
             let is_new = observed.is_some()
                 && present.as_ref().and_then(|it| it.observed.as_ref()) != observed.as_ref();
             has_new_mark |= is_new;

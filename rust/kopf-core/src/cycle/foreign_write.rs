@@ -14,7 +14,7 @@ impl Cycle {
         } else if !std::mem::replace(&mut self.memory.annotations_removed, true) {
             let persistence = &self.config.settings.persistence;
             let is_pruned = self.memory.pending_state.as_ref().is_some_and(|pending| pending.is_pruned());
-            let pruned = absent_progress(&self.received, persistence).filter(|_| is_pruned);
+            let pruned = absent_progress(&self.event.object, persistence).filter(|_| is_pruned);
             let stripped = || LogMessage::Stripped(last_manager(&self.object));
             self.log_messages.push(pruned.map_or_else(stripped, LogMessage::Pruned));
         }
@@ -28,6 +28,6 @@ impl Cycle {
             return None;
         }
         let local = LocalOperator { persistence: &settings.persistence, handlers: &self.resource_handlers };
-        local.younger_progress(pending_state.progress(), &self.received)
+        local.younger_progress(pending_state.progress(), &self.event.object)
     }
 }

@@ -1,7 +1,7 @@
 //! One decision about one object, as a state machine without I/O.
 //!
-//! The engine executes the effects: it runs activations and waits. The cycle ends with a decision: one patch, and the time of the
-//! next cycle. The phases run in this order:
+//! The driver (the engine, or a test) executes the effects, and reports their results: it runs activations and waits (`running`). The
+//! cycle ends with a decision: one patch, and the time of the next cycle. The phases run in this order:
 //!
 //! 1. `detect`: event handlers; the cause; matching handlers; callable filters.
 //! 2. `daemons`: the daemons and timers that should run.
@@ -27,11 +27,12 @@ mod obstacle;
 mod queued_event;
 mod rejected;
 mod reversals;
+mod running;
 #[cfg(test)]
 mod tests;
 
 use crate::activation::log::LogMessage;
-use crate::activation::{Activation, Command, Completion};
+use crate::activation::{Activation, Command};
 use crate::cause::{EventType, Reason};
 use crate::daemon::DesiredDaemons;
 use crate::handler::filters::FilterVerdict;
@@ -40,6 +41,7 @@ use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::handling::attempt::Attempt;
 use crate::handling::cause_id::Handling;
 use crate::handling::change::Change;
+use crate::indexing::IndexPass;
 use crate::json::merge_patch::Patch;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
@@ -67,44 +69,41 @@ pub struct OperatorConfig {
     pub lifecycle: Lifecycle,
 }
 
-/// The time, the entropy, and the age of the state at the start of a cycle.
-#[derive(Clone, Copy, Debug)]
-pub struct CycleInput {
-    /// The current time.
-    pub now: Timestamp,
-    /// A random number, for lifecycles.
-    pub entropy: u64,
+/// The inputs of a cycle.
+#[derive(Clone, Debug)]
+pub struct CycleStart {
+    /// The event.
+    pub event: QueuedEvent,
+    /// The memory of the object.
+    pub memory: ObjectMemory,
     /// The age of the received state.
     pub view_age: ViewAge,
+    /// The index commands, which run before all others.
+    pub index_pass: Option<IndexPass>,
 }
 
-/// The next action of the engine for a cycle.
+/// The time, the entropy, and the age of the state.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    /// The current time.
+    now: Timestamp,
+    /// A random number, for lifecycles.
+    entropy: u64,
+    /// The age of the received state.
+    view_age: ViewAge,
+}
+
+/// The next action of the driver of a cycle.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Run this in Python, and resume with its completion.
+    /// Run these commands in Python, then call [`Cycle::on_completion`].
     Run(Activation),
-    /// Wait until our own write arrives or times out, and resume with true; with false if another event comes first.
+    /// Wait until our own write arrives or times out, or another event comes first, then call [`Cycle::on_consistency`].
     AwaitConsistency,
-    /// Start and stop the daemons and timers of the object accordingly, and resume with the result.
+    /// Start and stop the daemons and timers of the object accordingly, then call [`Cycle::on_daemons`].
     Spawn(DesiredDaemons),
     /// The cycle is finished with this decision.
     Done(Box<Decision>),
-}
-
-/// The result of an effect.
-#[derive(Debug)]
-pub enum EffectResult {
-    /// The results of an activation.
-    Completion(Completion),
-    /// Whether the wait ended with our own write or with its timeout.
-    Consistent(bool),
-    /// The result of starting and stopping daemons and timers.
-    Spawned {
-        /// Seconds until the next check, if some daemons are still stopping.
-        delay: Option<f64>,
-        /// Whether the daemons block the deletion of the object.
-        holds: bool,
-    },
 }
 
 /// The decision of a cycle: its patch and when to look at the object again.
@@ -141,15 +140,27 @@ pub struct Decision {
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent facts")]
 pub struct Cycle {
-    event: EventType,
+    /// The id of the cycle.
+    pub id: u64,
+    /// Python has already closed the cycle.
+    pub closed: bool,
+    /// The event, with the object as received, without our unconfirmed writes.
+    event: QueuedEvent,
+    /// The object as handled by the cycle: with our unconfirmed writes applied.
     object: Arc<Object>,
-    /// The object as received, without our unconfirmed writes.
-    received: Arc<Object>,
-    requeued: bool,
+    opened: Timestamp,
+    /// The index commands that are not submitted yet.
+    index_pass: Option<IndexPass>,
+    /// The index commands that were submitted.
+    indexing: Option<IndexPass>,
+    /// The next effect; none while the driver executes it.
+    next: Option<Effect>,
+    /// Something was called in Python.
+    has_run: bool,
     memory: ObjectMemory,
     resource_handlers: Arc<ResourceHandlers>,
     config: Arc<OperatorConfig>,
-    moment: CycleInput,
+    moment: Moment,
     log_messages: Vec<LogMessage>,
     /// The handling that this cycle begins or continues; none before that is known.
     handling: Option<Handling>,
@@ -225,84 +236,19 @@ enum Phase {
 }
 
 impl Cycle {
-    /// Starts a cycle.
-    pub fn open(
-        event: &QueuedEvent,
-        memory: ObjectMemory,
-        resource_handlers: Arc<ResourceHandlers>,
-        config: Arc<OperatorConfig>,
-        moment: CycleInput,
-    ) -> (Self, Effect) {
-        let mut known_comparison = None;
-        let overlay = match event.kind {
-            EventType::Deleted => None,
-            _ => memory.overlay(
-                &event.object,
-                moment.view_age,
-                &config.settings,
-                &resource_handlers,
-                &mut known_comparison,
-            ),
-        };
-        let received = Arc::clone(&event.object);
-        let restarted = overlay.as_ref().and_then(|overlay| overlay.restarted.clone());
-        let is_restarted = restarted.is_some();
-        let persistence = &config.settings.persistence;
-        let known = || {
-            Some(memory.pending_state.as_ref()?.observed_essences(
-                &event.object,
-                persistence,
-                &resource_handlers,
-            ))
-        };
-        let observed = restarted.or_else(known).unwrap_or_default();
-        let unfinished = overlay.as_ref().is_some_and(|overlay| overlay.unfinished);
-        let removed = overlay.as_ref().is_some_and(|overlay| overlay.removed);
-        let rejected_patch =
-            overlay.as_ref().and_then(|overlay| overlay.rejected_patch.clone()).map(Box::new);
-        let urgent = overlay.as_ref().is_some_and(|overlay| overlay.urgent);
-        let (object, missing_patch, missing_final_progress) = overlay
-            .map_or((Arc::clone(&received), Map::new(), Map::new()), |it| {
-                (it.object, it.missing_patch, it.final_progress)
-            });
-        let mut cycle = Self {
-            event: event.kind,
-            object,
-            received,
-            requeued: event.requeued,
-            fns: memory.remaining_fns,
-            memory,
-            resource_handlers,
-            config,
-            moment,
-            log_messages: Vec::new(),
-            handling: None,
-            patch: Patch::default(),
-            initial_patch: None,
-            finalizer: None,
-            cause: None,
-            candidates: Vec::new(),
-            known_comparison,
-            comparison: None,
-            change: None,
-            state: None,
-            daemon_phase: daemons::DaemonPhase::default(),
-            undecided: false,
-            custom_storage: None,
-            missing_patch,
-            missing_final_progress,
-            unfinished,
-            removed,
-            urgent,
-            is_restarted,
-            rejected_patch,
-            observed,
-            advanced: false,
-            called: Vec::new(),
-            phase: Phase::Finished,
-        };
-        let next = if cycle.needs_load() { cycle.load_state() } else { cycle.begin() };
-        (cycle, next)
+    /// The event of the cycle, with the object as received.
+    pub fn event(&self) -> &QueuedEvent {
+        &self.event
+    }
+
+    /// When the cycle was opened.
+    pub fn opened(&self) -> Timestamp {
+        self.opened
+    }
+
+    /// Whether anything was called in Python.
+    pub fn has_run(&self) -> bool {
+        self.has_run
     }
 
     /// The object as handled by the cycle: with our unconfirmed writes applied.
@@ -325,58 +271,13 @@ impl Cycle {
         &self.called
     }
 
-    /// Whether the transformation functions of an earlier cycle are still to be applied.
-    pub fn has_remaining_fns(&self) -> bool {
-        self.memory.remaining_fns
-    }
-
-    /// Continues with the result of the last effect.
-    pub fn resume(&mut self, result: EffectResult, now: Timestamp) -> Effect {
-        self.moment.now = now;
-        match (std::mem::replace(&mut self.phase, Phase::Finished), result) {
-            (Phase::Waiting, EffectResult::Consistent(true)) => self.handle(),
-            (Phase::Waiting, EffectResult::Consistent(false)) => self.postpone(),
-            (Phase::Spawning, EffectResult::Spawned { delay, holds }) => self.spawned(delay, holds),
-            (phase, EffectResult::Completion(completion)) => self.on_completion(&phase, completion),
-            _ => self.fail("The result does not fit the last effect of the cycle.".to_owned()),
-        }
-    }
-
     /// The log messages since the last call, in order. They are logged before the next activation.
     pub fn drain_log(&mut self) -> Vec<LogMessage> {
         std::mem::take(&mut self.log_messages)
     }
 
-    fn on_completion(&mut self, phase: &Phase, mut completion: Completion) -> Effect {
-        // Errors in filters and lifecycles are not handled by any handler: the object is throttled.
-        if let Some(error) = completion.error {
-            return self.fail(error);
-        }
-        if let Some(patch) = completion.patch {
-            self.patch = Patch(patch);
-        }
-        self.fns = completion.fns;
-        let next = match phase {
-            Phase::Detecting { commands, asked } if *commands == completion.results.len() => {
-                self.apply_filters(asked, &completion.results).then(|| self.decide())
-            }
-            Phase::Handling { commands } if *commands == completion.results.len() => {
-                Some(self.handled(&completion.results))
-            }
-            Phase::Selecting => self.on_selected(&completion.results),
-            Phase::Loading => self.on_loaded(&mut completion.results),
-            Phase::Storing => self.on_stored(),
-            _ => None,
-        };
-        next.unwrap_or_else(|| self.protocol_error())
-    }
-
-    fn protocol_error(&mut self) -> Effect {
-        self.fail("The completion does not fit the commands of its activation.".to_owned())
-    }
-
     fn is_gone(&self) -> bool {
-        self.event == EventType::Deleted
+        self.event.kind == EventType::Deleted
     }
 
     fn is_deleting(&self) -> bool {

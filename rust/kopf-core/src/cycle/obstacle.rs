@@ -119,6 +119,6 @@ impl Cycle {
 
     /// Whether the object exists, and its deletion is not requested.
     pub(crate) fn is_alive(&self) -> bool {
-        self.event != EventType::Deleted && !self.is_deleting()
+        self.event.kind != EventType::Deleted && !self.is_deleting()
     }
 }

@@ -1,7 +1,7 @@
 //! Protocol errors, and the commands of each activation. The scenarios in `tests/scenarios.rs` cover the rest.
 
 use super::*;
-use crate::activation::{Command, CommandResult, FetchedState, FilterResult, StoreRequest};
+use crate::activation::{Command, CommandResult, Completion, FetchedState, FilterResult, StoreRequest};
 use crate::json::path::FieldPath;
 use crate::persistence::progress::Record;
 use crate::testing::object;
@@ -32,17 +32,21 @@ fn open_object(
         Arc::new(registry.handlers_of(&Arc::new(serde_json::from_value(resource).unwrap()), &|_| true));
     let config = Arc::new(OperatorConfig { registry, settings: Arc::new(settings), lifecycle });
     let event = QueuedEvent::of(EventType::Added, object);
-    let moment = CycleInput {
-        now: Timestamp::from_micros(NOW),
-        entropy: 0,
+    let start = CycleStart {
+        event,
+        memory: ObjectMemory::default(),
         view_age: crate::persistence::consistency::ViewAge::Consistent,
+        index_pass: None,
     };
-    Cycle::open(&event, ObjectMemory::default(), resource_handlers, config, moment)
+    let mut cycle = Cycle::open(start, resource_handlers, config, 0, Timestamp::from_micros(NOW));
+    let effect = cycle.effect().unwrap();
+    (cycle, effect)
 }
 
 fn complete(cycle: &mut Cycle, results: Vec<CommandResult>) -> Effect {
     let completion = Completion { results, ..Completion::default() };
-    cycle.resume(EffectResult::Completion(completion), Timestamp::from_micros(NOW))
+    cycle.on_completion(completion, Timestamp::from_micros(NOW));
+    cycle.effect().unwrap()
 }
 
 fn error(next: Effect) -> Option<String> {
@@ -81,7 +85,8 @@ fn completions_that_do_not_fit_are_errors() {
 #[test]
 fn unexpected_effect_results_are_errors() {
     let (mut cycle, _) = open(json!([{"id": "c", "kind": "changing"}]), Lifecycle::Asap);
-    assert!(error(cycle.resume(EffectResult::Consistent(true), Timestamp::from_micros(NOW))).is_some());
+    cycle.on_consistency(true, Timestamp::from_micros(NOW));
+    assert!(error(cycle.effect().unwrap()).is_some());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{Answer, Host, Question, Subject};
 use crate::activation::{Activation, Command, CommandResult, Completion, FilterResult};
 use crate::cause::EventType;
-use crate::cycle::{Cycle, CycleInput, Effect, EffectResult, OperatorConfig, QueuedEvent};
+use crate::cycle::{Cycle, CycleStart, Effect, OperatorConfig, QueuedEvent};
 use crate::daemon::{self, DesiredDaemons};
 use crate::handler::filters::{FilterVerdict, on_object};
 use crate::handler::registry::ResourceHandlers;
@@ -23,7 +23,6 @@ pub(super) struct Run<'r> {
     pub(super) config: &'r Arc<OperatorConfig>,
     host: &'r mut dyn Host,
     pub(super) cycle: Cycle,
-    next: Option<Effect>,
     /// The results of filters that are functions, by handlers.
     pub(super) answers: HashMap<usize, Answer>,
     /// The error of a function, after which the operator calls no handler.
@@ -54,15 +53,14 @@ impl<'r> Run<'r> {
             memory.observe(&subject.object, &*config.settings, handlers);
         }
         let event = QueuedEvent::of(subject.event, Arc::clone(&subject.object));
-        let input = CycleInput { now: subject.now, entropy: 0, view_age: ViewAge::Consistent };
-        let (cycle, next) = Cycle::open(&event, memory, Arc::clone(handlers), Arc::clone(config), input);
+        let start = CycleStart { event, memory, view_age: ViewAge::Consistent, index_pass: None };
+        let cycle = Cycle::open(start, Arc::clone(handlers), Arc::clone(config), 0, subject.now);
         Self {
             subject,
             handlers,
             config,
             host,
             cycle,
-            next: Some(next),
             answers: HashMap::new(),
             error: None,
             called: Vec::new(),
@@ -79,27 +77,27 @@ impl Run<'_> {
     pub(super) fn execute(&mut self) {
         self.indexed = self.run_indexers();
         while self.error.is_none()
-            && let Some(effect) = self.next.take()
+            && let Some(effect) = self.cycle.effect()
         {
-            let result = match effect {
+            let now = self.subject.now;
+            match effect {
                 Effect::Run(activation) => match self.run(&activation) {
-                    Some(completion) => EffectResult::Completion(completion),
+                    Some(completion) => self.cycle.on_completion(completion, now),
                     None => return,
                 },
-                Effect::AwaitConsistency => EffectResult::Consistent(true),
+                Effect::AwaitConsistency => self.cycle.on_consistency(true, now),
                 Effect::Spawn(desired) => {
                     let holds = daemon::diff(&desired, &[], &[], &self.config.registry, None).holds;
                     self.daemons = Some(desired);
                     let holds = holds || !self.blocking_reconcilers().is_empty();
-                    EffectResult::Spawned { delay: None, holds }
+                    self.cycle.on_daemons(None, holds, now);
                 }
                 Effect::Done(decision) => {
                     self.edit = decision.finalizer;
                     self.error = self.error.take().or(decision.error);
                     return;
                 }
-            };
-            self.next = Some(self.cycle.resume(result, self.subject.now));
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::activation::{Activation, Command, CommandResult, Completion, FilterResult};
-use crate::cycle::{Cycle, CycleInput, Effect, EffectResult, QueuedEvent};
+use crate::cycle::{Cycle, CycleStart, Effect, QueuedEvent};
 use crate::daemon::{self, DaemonDiff};
 use crate::handler::filters::obstacle::Filter;
 use crate::handler::lifecycle::Lifecycle;
@@ -102,12 +102,12 @@ impl Situation {
         let now = Timestamp::from_micros(NOW);
         let registry = Arc::clone(&config.registry);
         let event = QueuedEvent::of(self.event, object);
-        let input = CycleInput { now, entropy: 0, view_age: ViewAge::Consistent };
-        let (mut cycle, mut effect) = Cycle::open(&event, memory, handlers, config, input);
+        let start = CycleStart { event, memory, view_age: ViewAge::Consistent, index_pass: None };
+        let mut cycle = Cycle::open(start, handlers, config, 0, now);
         let host = self.host();
         let mut called = Vec::new();
         loop {
-            let result = match effect {
+            match cycle.effect().unwrap() {
                 Effect::Run(Activation { commands, .. }) => {
                     let mut results = Vec::new();
                     for command in commands {
@@ -134,21 +134,20 @@ impl Situation {
                             _ => CommandResult::Skipped,
                         });
                     }
-                    EffectResult::Completion(Completion { results, ..Completion::default() })
+                    cycle.on_completion(Completion { results, ..Completion::default() }, now);
                 }
                 Effect::Spawn(desired) => {
                     let DaemonDiff { start, holds, .. } = daemon::diff(&desired, &[], &[], &registry, None);
                     called.extend(start);
-                    EffectResult::Spawned { delay: None, holds }
+                    cycle.on_daemons(None, holds, now);
                 }
-                Effect::AwaitConsistency => EffectResult::Consistent(true),
+                Effect::AwaitConsistency => cycle.on_consistency(true, now),
                 Effect::Done(decision) => {
                     assert_eq!(decision.error, None);
                     called.sort_unstable();
                     return called;
                 }
-            };
-            effect = cycle.resume(result, now);
+            }
         }
     }
 }

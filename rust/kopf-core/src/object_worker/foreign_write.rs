@@ -1,8 +1,8 @@
 //! Recognition of another operator during the handling of an object: see `persistence::foreign_write`.
 
-use super::{ObjectWorker, RunningCycle, WorkerContext};
+use super::{ObjectWorker, WorkerContext};
 use crate::cause::EventType;
-use crate::cycle::Decision;
+use crate::cycle::{Cycle, Decision};
 use crate::persistence::consistency::contains;
 use crate::persistence::foreign_write::{ForeignWrite, LocalOperator};
 use crate::persistence::memory::HandlingStatus;
@@ -12,7 +12,7 @@ impl ObjectWorker {
     /// cycle before [`ObjectWorker::on_decision`]: nothing of the cycle is written yet.
     pub fn foreign_write(
         &self,
-        running: &RunningCycle,
+        running: &Cycle,
         decision: &Decision,
         context: WorkerContext<'_>,
     ) -> Option<ForeignWrite> {

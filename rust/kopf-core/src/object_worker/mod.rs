@@ -4,9 +4,8 @@
 //!
 //! 1. A watch event of an idle object starts a cycle, unless [`ObjectWorker::is_throttled`]. [`ObjectWorker::enqueue`] takes the events
 //!    that wait. Who works on the object is not known here: see [`crate::slot`].
-//! 2. [`ObjectWorker::prepare`] and [`RunningCycle::open`] start the cycle. [`RunningCycle::effect`] is its next effect, and
-//!    [`RunningCycle::on_completion`] and its siblings take the results. The cycle is apart from the worker, so that the driver can
-//!    work on it without a lock on the worker.
+//! 2. [`ObjectWorker::prepare`] and [`Cycle::open`](crate::cycle::Cycle::open) start the cycle. It is apart from the worker, so that the
+//!    driver can execute its effects without a lock on the worker.
 //! 3. [`ObjectWorker::on_decision`] takes the decision of the cycle and returns the changes to write.
 //!    [`ObjectWorker::on_write_result`] records the result of the write. All cycles end there.
 //! 4. [`ObjectWorker::next`] returns the next action: another cycle, a sleep, or none.
@@ -17,14 +16,14 @@ mod failures;
 mod foreign_write;
 mod log;
 mod queue;
-mod running;
 #[cfg(test)]
 mod tests;
 mod write_result;
 
+use crate::activation::{CommandResult, Completion};
 use crate::cause::EventType;
-use crate::cycle::OperatorConfig;
-use crate::handler::registry::ResourceHandlers;
+use crate::cycle::{CycleStart, OperatorConfig};
+use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::handling::error_backoff::ErrorBackoff;
 use crate::indexing::{IndexPass, Indexing};
 use crate::object::Object;
@@ -36,7 +35,6 @@ use std::sync::Arc;
 pub use crate::cycle::QueuedEvent;
 pub use log::{WorkerLog, WorkerMessage};
 pub use queue::{NextAction, OperatorState, SleepKind, Transition};
-pub use running::{CycleEffect, RunningCycle};
 pub use write_result::{DecidedWrite, DecisionResult, Finished};
 
 use queue::Queue;
@@ -93,22 +91,6 @@ pub struct ObjectWorker {
     indexing: Option<Box<Indexing>>,
     /// The waiting events; none if there are none, in most cases.
     queue: Option<Box<Queue>>,
-}
-
-/// The inputs of a cycle, taken from the worker.
-#[derive(Clone, Debug)]
-pub struct CycleStart {
-    event: QueuedEvent,
-    memory: ObjectMemory,
-    view_age: ViewAge,
-    index_pass: Option<IndexPass>,
-}
-
-impl CycleStart {
-    /// The event of the cycle.
-    pub fn event(&self) -> &QueuedEvent {
-        &self.event
-    }
 }
 
 impl ObjectWorker {
@@ -169,6 +151,24 @@ impl ObjectWorker {
     /// The state of the indexing, to record the outcomes of index commands.
     pub fn indexing(&mut self) -> &mut Indexing {
         self.indexing.get_or_insert_default()
+    }
+
+    /// Takes the index outcomes out of a completion; false if indexing is incomplete.
+    pub fn record_indexing(
+        &mut self,
+        pass: &IndexPass,
+        completion: &mut Completion,
+        registry: &Registry,
+    ) -> bool {
+        let indexing = self.indexing();
+        if !matches!(completion.results.first(), Some(CommandResult::Indexed(_))) {
+            indexing.fail();
+            return false;
+        }
+        if let CommandResult::Indexed(outcomes) = completion.results.remove(0) {
+            indexing.record_outcomes(pass, &outcomes, registry);
+        }
+        true
     }
 
     /// Records a patch of a daemon or timer of the object.

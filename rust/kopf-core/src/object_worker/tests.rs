@@ -1,7 +1,7 @@
 //! The state machine of one object, without cycles: its queue, sleeps, errors, and the records of writes.
 
 use super::*;
-use crate::cycle::Decision;
+use crate::cycle::{Cycle, Decision, Effect};
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::{Registry, ResourceHandlers};
 use crate::json::value::Map;
@@ -111,11 +111,11 @@ impl Scene {
     }
 
     /// A cycle of the event with this decision, and what follows it.
-    fn open(&mut self, event: QueuedEvent) -> RunningCycle {
+    fn open(&mut self, event: QueuedEvent) -> Cycle {
         self.open_at(event, 0.0)
     }
 
-    fn open_at(&mut self, event: QueuedEvent, now: f64) -> RunningCycle {
+    fn open_at(&mut self, event: QueuedEvent, now: f64) -> Cycle {
         let (resource_handlers, config) = self.context();
         let context = WorkerContext {
             resource_handlers: &resource_handlers,
@@ -123,7 +123,7 @@ impl Scene {
             live_config: &config,
         };
         let start = self.worker.prepare(event, context, at(now));
-        RunningCycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(now))
+        Cycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(now))
     }
 
     fn conclude(&mut self, event: QueuedEvent, decision: Decision, now: f64) -> DecisionResult {
@@ -134,8 +134,7 @@ impl Scene {
             live_config: &config,
         };
         let start = self.worker.prepare(event, context, at(now));
-        let running =
-            RunningCycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(now));
+        let running = Cycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), 1, at(now));
         self.worker.on_decision(&running, decision, context, at(now))
     }
 

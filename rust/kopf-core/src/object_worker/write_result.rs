@@ -1,11 +1,9 @@
 //! The end of a cycle: the changes to write, and the record of their result for the next cycle.
 
 use super::queue::Sleep;
-use super::{
-    ObjectWorker, QueuedEvent, RunningCycle, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage,
-};
+use super::{ObjectWorker, QueuedEvent, SelectorMatch, WorkerContext, WorkerLog, WorkerMessage};
 use crate::cause::EventType;
-use crate::cycle::Decision;
+use crate::cycle::{Cycle, Decision};
 use crate::handling::cause_id::Handling;
 use crate::json::merge_patch::subtract;
 use crate::json::value::{Map, Value};
@@ -82,7 +80,7 @@ impl ObjectWorker {
     /// Takes the decision of a cycle.
     pub fn on_decision(
         &mut self,
-        running: &RunningCycle,
+        running: &Cycle,
         decision: Decision,
         context: WorkerContext<'_>,
         now: Timestamp,

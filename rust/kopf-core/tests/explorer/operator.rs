@@ -11,12 +11,11 @@ use crate::oracle::Oracle;
 use crate::scenarios::Scenario;
 use crate::writing::Writing;
 use kopf_core::cause::EventType;
-use kopf_core::cycle::Decision;
+use kopf_core::cycle::{Cycle, Decision, Effect};
 use kopf_core::daemon;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::object_worker::{
-    CycleEffect, DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent, RunningCycle,
-    WorkerContext,
+    DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent, WorkerContext,
 };
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::HandlingStatus;
@@ -42,7 +41,7 @@ pub enum Stage {
 
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    pub running: RunningCycle,
+    pub running: Cycle,
     pub opened: Timestamp,
     patch: Map<String, Value>,
 }
@@ -294,7 +293,7 @@ impl Operator {
         self.in_doubt &= !was_awaiting || self.worker.consistency.is_some();
         let (resource_handlers, config) =
             (Arc::clone(&scenario.resource_handlers), Arc::clone(&scenario.config));
-        let running = RunningCycle::open(start, resource_handlers, config, 0, cluster.now);
+        let running = Cycle::open(start, resource_handlers, config, 0, cluster.now);
         self.run_cycle(
             scenario,
             cluster,
@@ -336,7 +335,7 @@ impl Operator {
             }
             let running = &mut waiting.running;
             match running.effect().unwrap() {
-                CycleEffect::Run(activation) => {
+                Effect::Run(activation) => {
                     let remaining_fns = self.worker.memory.remaining_fns;
                     let object = Arc::clone(running.object());
                     let version = &version;
@@ -344,15 +343,15 @@ impl Operator {
                     let completion = call.complete(&activation, &mut waiting.patch);
                     running.on_completion(completion, cluster.now);
                 }
-                CycleEffect::Spawn(desired) => {
+                Effect::Spawn(desired) => {
                     let (delay, holds) = self.sync_daemons(scenario, &desired);
                     running.on_daemons(delay, holds, cluster.now);
                 }
-                CycleEffect::AwaitConsistency => {
+                Effect::AwaitConsistency => {
                     self.stage = Stage::Waiting(Box::new(waiting));
                     return;
                 }
-                CycleEffect::Decide(decision) => {
+                Effect::Done(decision) => {
                     return self.conclude(scenario, cluster, oracle, (&waiting.running, &version), *decision);
                 }
             }
@@ -372,7 +371,7 @@ impl Operator {
         scenario: &Scenario,
         cluster: &mut Cluster,
         oracle: &mut Oracle,
-        (running, version): (&RunningCycle, &Version),
+        (running, version): (&Cycle, &Version),
         mut decision: Decision,
     ) {
         assert_eq!(decision.error, None);

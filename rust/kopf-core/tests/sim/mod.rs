@@ -11,7 +11,7 @@ use kopf_core::activation::{
     Activation, Command, CommandResult, Completion, FetchedState, FilterResult, StoreRequest,
 };
 use kopf_core::cause::EventType;
-use kopf_core::cycle::{Decision, OperatorConfig};
+use kopf_core::cycle::{Cycle, Decision, Effect, OperatorConfig};
 use kopf_core::daemon::{self, DesiredDaemons, StopReasons};
 use kopf_core::handler::Handler;
 use kopf_core::handler::lifecycle::Lifecycle;
@@ -20,9 +20,7 @@ use kopf_core::handling::attempt::{Attempt, CallResult, Outcome};
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::json::path::FieldPath;
 use kopf_core::object::Object;
-use kopf_core::object_worker::{
-    CycleEffect, DecisionResult, ObjectWorker, QueuedEvent, RunningCycle, WorkerContext,
-};
+use kopf_core::object_worker::{DecisionResult, ObjectWorker, QueuedEvent, WorkerContext};
 use kopf_core::persistence::Persistence;
 use kopf_core::persistence::consistency::Consistency;
 use kopf_core::persistence::essence::essence;
@@ -181,35 +179,30 @@ impl Simulation {
         let known =
             if self.remembers { context } else { WorkerContext { resource_handlers: &none, ..context } };
         let start = self.worker.prepare(QueuedEvent::of(event, self.object()), known, self.now);
-        let mut running = RunningCycle::open(
-            start,
-            Arc::clone(&resource_handlers),
-            Arc::clone(&config),
-            self.entropy,
-            self.now,
-        );
+        let mut running =
+            Cycle::open(start, Arc::clone(&resource_handlers), Arc::clone(&config), self.entropy, self.now);
         let mut patch = Map::new();
         loop {
             for message in running.drain_log() {
                 run.transcript.push(formatted(&message, &running.event().object));
             }
             match running.effect().unwrap() {
-                CycleEffect::Run(activation) => {
+                Effect::Run(activation) => {
                     run.activations += 1;
                     let reply = self.complete(&activation, &mut patch, &mut run);
                     running.on_completion(reply, self.now);
                 }
-                CycleEffect::AwaitConsistency => {
+                Effect::AwaitConsistency => {
                     let arrived = consistency.unwrap();
                     run.transcript.push(format!("await consistency: {arrived}"));
                     self.worker.consistency = None;
                     running.on_consistency(arrived, self.now);
                 }
-                CycleEffect::Spawn(desired) => {
+                Effect::Spawn(desired) => {
                     let (delay, holds) = self.sync_daemons(&desired, &mut run);
                     running.on_daemons(delay, holds, self.now);
                 }
-                CycleEffect::Decide(decision) => {
+                Effect::Done(decision) => {
                     run.decision = *decision;
                     break;
                 }
@@ -221,7 +214,7 @@ impl Simulation {
     }
 
     /// Reports the decision to the object's worker, and writes it, as the engine does.
-    fn write(&mut self, run: &mut Run, running: &RunningCycle, context: WorkerContext<'_>) {
+    fn write(&mut self, run: &mut Run, running: &Cycle, context: WorkerContext<'_>) {
         let result = self.worker.on_decision(running, run.decision.clone(), context, self.now);
         if let DecisionResult::Write(mut write) = result {
             let before = self.version;

@@ -1,7 +1,7 @@
 //! The dispatcher of the model: one slot, and who works on it.
 
 use crate::oracle::Oracle;
-use kopf_core::object_worker::{CycleStart, RunningCycle};
+use kopf_core::cycle::{Cycle, CycleStart};
 use kopf_core::slot::{Slot, SlotState};
 use kopf_core::time::Timestamp;
 
@@ -16,9 +16,9 @@ pub enum Holder {
     /// The thread that opens a cycle.
     Opening(Box<CycleStart>),
     /// A cycle without a task.
-    Detached(Box<RunningCycle>),
+    Detached(Box<Cycle>),
     /// A worker, with its cycle.
-    Worker(Option<Box<RunningCycle>>),
+    Worker(Option<Box<Cycle>>),
     /// A worker that sleeps until this time.
     Sleeping(Timestamp),
 }

@@ -5,9 +5,9 @@ use crate::injected_defects::Defect;
 use crate::model::Model;
 use crate::scenario::{Scenario, Turn};
 use kopf_core::cause::EventType;
-use kopf_core::cycle::Decision;
+use kopf_core::cycle::{Cycle, CycleStart, Decision};
 use kopf_core::object::Object;
-use kopf_core::object_worker::{CycleStart, DecisionResult, NextAction, QueuedEvent, RunningCycle};
+use kopf_core::object_worker::{DecisionResult, NextAction, QueuedEvent};
 use kopf_core::slot::{Action, Admission, Adopted, Ending, GateReaction, HandOver, Unparked};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -110,7 +110,7 @@ impl Model {
     }
 
     /// A worker has the object.
-    pub fn drive(&mut self, index: usize, cycle: Option<Box<RunningCycle>>) {
+    pub fn drive(&mut self, index: usize, cycle: Option<Box<Cycle>>) {
         let dispatcher = &mut self.dispatchers[index];
         if let Some(slot) = &mut dispatcher.slot {
             slot.enter_worker(|| ());
@@ -201,7 +201,7 @@ impl Model {
             Holder::Opening(start) => {
                 let (handlers, config) =
                     (Arc::clone(&scenario.resource_handlers), Arc::clone(&scenario.config));
-                (Box::new(RunningCycle::open(*start, handlers, config, 0, now)), false)
+                (Box::new(Cycle::open(*start, handlers, config, 0, now)), false)
             }
             Holder::Detached(running) => {
                 slot.take_detached(|()| true);
@@ -268,7 +268,7 @@ impl Model {
                 let (handlers, config) =
                     (Arc::clone(&scenario.resource_handlers), Arc::clone(&scenario.config));
                 if let Some(start) = self.start(scenario, index, event) {
-                    let running = Box::new(RunningCycle::open(start, handlers, config, 0, now));
+                    let running = Box::new(Cycle::open(start, handlers, config, 0, now));
                     self.dispatchers[index].holder = Holder::Worker(Some(running));
                 }
             }

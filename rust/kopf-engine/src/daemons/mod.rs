@@ -16,7 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::join_all;
-use kopf_core::cycle::EffectResult;
 use kopf_core::daemon::{DesiredDaemons, StopReasons, diff};
 use kopf_core::object::Object;
 use kopf_core::persistence::memory::Accepted;
@@ -82,7 +81,12 @@ pub trait ObjectOwner: Send + Sync {
 /// The result of reconciling the desired and the running daemons.
 pub enum DaemonDiffResult {
     /// Nothing is left to wait for.
-    Done(EffectResult),
+    Done {
+        /// The seconds until the next check of the object, if there is one.
+        delay: Option<f64>,
+        /// Whether they hold the deletion of the object.
+        holds: bool,
+    },
     /// Some are stopping, which may take a moment: see `ObjectDaemons::terminate_step`.
     Stopping {
         /// The daemons and timers of the object.
@@ -142,7 +146,7 @@ impl DaemonContext {
         object: &Arc<Object>,
         desired: &DesiredDaemons,
     ) -> DaemonDiffResult {
-        let nothing = |holds| DaemonDiffResult::Done(EffectResult::Spawned { delay: None, holds });
+        let nothing = |holds| DaemonDiffResult::Done { delay: None, holds };
         let shared = self;
         if desired.gone || is_gone {
             // No further cycle of the object will stop them.

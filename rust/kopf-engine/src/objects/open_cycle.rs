@@ -6,7 +6,7 @@
 use std::ops::{Deref, DerefMut};
 
 use kopf_core::activation::{Activation, Command};
-use kopf_core::object_worker::{CycleStart, RunningCycle};
+use kopf_core::cycle::{Cycle, CycleStart};
 use kopf_core::resource::Resource;
 use tracing::{Span, field};
 
@@ -24,14 +24,14 @@ pub struct PreparedCycle {
 /// A cycle in progress.
 #[derive(Debug)]
 pub struct OpenCycle {
-    running: RunningCycle,
+    running: Cycle,
     pauses: u64,
     span: Span,
 }
 
 impl OpenCycle {
     /// Starts the span of the cycle.
-    pub fn new(running: RunningCycle, pauses: u64, resource: &Resource) -> Self {
+    pub fn new(running: Cycle, pauses: u64, resource: &Resource) -> Self {
         let (event, object) = (running.event(), running.object());
         let span = tracing::debug_span!(
             "cycle",
@@ -67,15 +67,15 @@ impl OpenCycle {
 }
 
 impl Deref for OpenCycle {
-    type Target = RunningCycle;
+    type Target = Cycle;
 
-    fn deref(&self) -> &RunningCycle {
+    fn deref(&self) -> &Cycle {
         &self.running
     }
 }
 
 impl DerefMut for OpenCycle {
-    fn deref_mut(&mut self) -> &mut RunningCycle {
+    fn deref_mut(&mut self) -> &mut Cycle {
         &mut self.running
     }
 }

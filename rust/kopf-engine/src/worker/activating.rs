@@ -13,7 +13,7 @@ impl Worker {
     /// Submits an activation and waits for its completion; none if the host drops it.
     pub(super) async fn activate(
         &self,
-        running: &mut OpenCycle,
+        running: &OpenCycle,
         activation: Activation,
         is_first: bool,
     ) -> Option<Completion> {
@@ -38,14 +38,11 @@ impl Worker {
         let mut completion = receiver.await.ok()?;
         drop((waiting, span));
         self.shared().base.metrics.handlers.on_completion(&completion, submitted);
-        if running.is_indexing()
+        if let Some(index_pass) = running.indexing()
             && let Some(slot) = self.dispatcher.slots().get(&self.key)
         {
-            running.record_indexing(
-                &mut slot.worker,
-                &mut completion,
-                &self.shared().base.startup_config.registry,
-            );
+            let registry = &self.shared().base.startup_config.registry;
+            slot.worker.record_indexing(index_pass, &mut completion, registry);
         }
         Some(completion)
     }

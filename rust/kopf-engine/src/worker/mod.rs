@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use kopf_core::cycle::{Decision, EffectResult};
+use kopf_core::cycle::{Decision, Effect};
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::log_level::Level;
-use kopf_core::object_worker::{CycleEffect, DecisionResult, NextAction, QueuedEvent, Transition};
+use kopf_core::object_worker::{DecisionResult, NextAction, QueuedEvent, Transition};
 use kopf_core::time::Timestamp;
 use tokio::runtime::Handle;
 use tracing::Instrument as _;
@@ -266,16 +266,16 @@ impl Worker {
                 running.on_pause();
             }
             match running.effect()? {
-                CycleEffect::Decide(decision) => return Some(decision),
-                CycleEffect::AwaitConsistency => {
+                Effect::Done(decision) => return Some(decision),
+                Effect::AwaitConsistency => {
                     let is_reached = self.await_consistency().await;
                     running.on_consistency(is_reached, self.shared().base.clock.now());
                 }
-                CycleEffect::Spawn(desired) => {
+                Effect::Spawn(desired) => {
                     let (delay, holds) = Box::pin(self.apply_daemon_diff(&desired, running)).await;
                     running.on_daemons(delay, holds, self.shared().base.clock.now());
                 }
-                CycleEffect::Run(activation) => {
+                Effect::Run(activation) => {
                     let completion = self.activate(running, activation, !has_called).await?;
                     has_called = true;
                     running.on_completion(completion, self.shared().base.clock.now());
@@ -305,9 +305,9 @@ impl Worker {
             applied = apply(&DesiredDaemons { reset: false, ..desired.clone() });
         }
         match applied {
-            Some(DaemonDiffResult::Done(EffectResult::Spawned { delay, holds })) => (delay, holds),
+            Some(DaemonDiffResult::Done { delay, holds }) => (delay, holds),
             Some(DaemonDiffResult::Stopping { holds, .. }) => (None, holds),
-            None | Some(DaemonDiffResult::Done(_)) => (None, false),
+            None => (None, false),
         }
     }
 }

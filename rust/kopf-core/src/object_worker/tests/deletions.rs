@@ -76,11 +76,11 @@ fn change_handlers_are_not_called_for_waiting_states_of_an_object_that_a_listing
         let NextAction::Start(next) = scene.next(0.0).next else { panic!("event handlers may need it") };
         let mut running = scene.open(next);
         if gone {
-            assert!(matches!(running.effect(), Some(CycleEffect::AwaitConsistency)));
+            assert!(matches!(running.effect(), Some(Effect::AwaitConsistency)));
             assert_eq!(scene.await_consistency(0.0, OperatorState::default()), Ok(false));
             running.on_consistency(false, at(0.0));
         }
-        assert_eq!(matches!(running.effect(), Some(CycleEffect::Run(_))), !gone);
+        assert_eq!(matches!(running.effect(), Some(Effect::Run(_))), !gone);
     }
 }
 

@@ -18,14 +18,14 @@ fn decided(scene: &mut Scene, event: QueuedEvent, now: f64) -> Decision {
         live_config: &config,
     };
     let start = scene.worker.prepare(event, context, at(now));
-    let mut running = RunningCycle::open(start, Arc::clone(&resource_handlers), config, 1, at(now));
+    let mut running = Cycle::open(start, Arc::clone(&resource_handlers), config, 1, at(now));
     let mut effect = running.effect();
-    if let Some(CycleEffect::AwaitConsistency) = effect {
+    if let Some(Effect::AwaitConsistency) = effect {
         running.on_consistency(false, at(now));
         effect = running.effect();
     }
     match effect {
-        Some(CycleEffect::Decide(decision)) => *decision,
+        Some(Effect::Done(decision)) => *decision,
         other => panic!("no decision: {other:?}"),
     }
 }

@@ -31,8 +31,8 @@ fn a_pause_before_the_call_of_change_handlers_ends_the_cycle_without_them() {
             running.on_pause();
         }
         match running.effect() {
-            Some(CycleEffect::Run(_)) => assert!(!is_paused && running.has_run()),
-            Some(CycleEffect::Decide(decision)) => {
+            Some(Effect::Run(_)) => assert!(!is_paused && running.has_run()),
+            Some(Effect::Done(decision)) => {
                 assert!(is_paused && !running.has_run());
                 assert!(
                     decision.patch.is_empty() && decision.finalizer.is_none() && decision.delay.is_none()
@@ -156,7 +156,7 @@ fn leave_functions(scene: &mut Scene, unwritten: Map<String, Value>) {
 /// Whether the functions of an earlier cycle are applied with the next event.
 fn awaits_functions(scene: &mut Scene) -> bool {
     match scene.open_at(event(2), 9.0).effect() {
-        Some(CycleEffect::Run(activation)) => activation.remaining_fns,
+        Some(Effect::Run(activation)) => activation.remaining_fns,
         other => panic!("nothing is called: {other:?}"),
     }
 }

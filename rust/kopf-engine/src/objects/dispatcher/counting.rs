@@ -2,7 +2,7 @@
 
 use kopf_core::activation::{Activation, Command};
 use kopf_core::cause::{EventType, Reason};
-use kopf_core::object_worker::RunningCycle;
+use kopf_core::cycle::Cycle;
 use kopf_core::time::Timestamp;
 
 use super::Dispatcher;
@@ -22,7 +22,7 @@ pub struct CycleSummary {
 
 impl CycleSummary {
     /// Of a cycle that was decided.
-    pub fn of(running: &RunningCycle) -> Self {
+    pub fn of(running: &Cycle) -> Self {
         let (event, opened) = (running.event(), running.opened());
         let waited = event.arrived.map_or(0.0, |arrived| opened.seconds_since(arrived));
         Self {
@@ -46,7 +46,7 @@ impl Dispatcher {
     /// Counts the calls of an activation that is submitted now. `is_first`: the cycle has called no handlers before.
     pub(crate) fn count_calls(
         &self,
-        running: &RunningCycle,
+        running: &Cycle,
         activation: &Activation,
         is_first: bool,
         now: Timestamp,

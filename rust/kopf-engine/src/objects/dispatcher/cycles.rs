@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use kopf_core::cause::EventType;
+use kopf_core::cycle::{self, Cycle};
 use kopf_core::log_level::Level;
-use kopf_core::object_worker::{
-    CycleEffect, DecisionResult, Finished, QueuedEvent, RunningCycle, WorkerLog, WorkerMessage,
-};
+use kopf_core::object_worker::{DecisionResult, Finished, QueuedEvent, WorkerLog, WorkerMessage};
 use kopf_core::slot::Ending;
 
 use super::events::{Effect, Effects};
@@ -43,7 +42,7 @@ impl Dispatcher {
         effects: &mut Effects,
     ) {
         let is_listed = running.event().kind == EventType::Listed;
-        let Some(CycleEffect::Decide(decision)) = running.effect() else { return };
+        let Some(cycle::Effect::Done(decision)) = running.effect() else { return };
         let Some(slot) = slots.get(key) else { return };
         let current = self.shared.base.live_config.get();
         let now = self.shared.base.clock.now();
@@ -72,7 +71,7 @@ impl Dispatcher {
         self: &Arc<Self>,
         slots: &mut Slots,
         key: &Arc<str>,
-        running: &RunningCycle,
+        running: &Cycle,
         error: &CycleError,
         was_decided: bool,
         effects: &mut Effects,

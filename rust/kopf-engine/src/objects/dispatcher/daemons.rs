@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kopf_core::cycle::EffectResult;
 use kopf_core::daemon::DesiredDaemons;
 use kopf_core::object::Object;
 use kopf_core::persistence::memory::Accepted;
@@ -77,18 +76,14 @@ impl Dispatcher {
         );
         let is_held = self.shared.deletion_holds.get().is_some_and(|others| others.holds(&key_of(object)));
         match applied {
-            DaemonDiffResult::Done(EffectResult::Spawned { delay, holds }) => {
+            DaemonDiffResult::Done { delay, holds } => {
                 // A cycle with a delay does not release the object; the end of the hold wakes it.
                 let held_for = (is_held && desired.deleting).then_some(HOLD_CHECK);
-                DaemonDiffResult::Done(EffectResult::Spawned {
-                    delay: delay.or(held_for),
-                    holds: holds || is_held,
-                })
+                DaemonDiffResult::Done { delay: delay.or(held_for), holds: holds || is_held }
             }
             DaemonDiffResult::Stopping { object_daemons, holds } => {
                 DaemonDiffResult::Stopping { object_daemons, holds: holds || is_held }
             }
-            done @ DaemonDiffResult::Done(_) => done,
         }
     }
 }

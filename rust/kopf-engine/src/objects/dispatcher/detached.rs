@@ -10,7 +10,8 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, join_all};
 use kopf_core::activation::Completion;
 use kopf_core::cause::EventType;
-use kopf_core::object_worker::{CycleEffect, Finished};
+use kopf_core::cycle;
+use kopf_core::object_worker::Finished;
 use tokio::runtime::Handle;
 
 use super::events::Effect;
@@ -78,7 +79,7 @@ impl Dispatcher {
             drop(slots);
             return self.pool.spawn(work, None);
         }
-        let Some(CycleEffect::Run(activation)) = running.effect() else { return };
+        let Some(cycle::Effect::Run(activation)) = running.effect() else { return };
         if let Some(slot) = slots.get(key) {
             let detached_cycle = DetachedCycle {
                 id: running.id,

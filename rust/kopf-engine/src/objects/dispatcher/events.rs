@@ -1,16 +1,16 @@
 //! The events of objects: from an event to the start of its cycle, or of a worker.
 //!
-//! The slot decides what follows an event, while the slots are locked. What may take long is an [`Effect`], executed after the lock is
-//! released: cycles are opened, workers are started, lines are logged.
+//! The slot decides what follows an event, while the slots are locked. Anything that may take long is an [`Effect`], executed after the
+//! lock is released: cycles are opened, workers are started, lines are logged.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard};
 
 use kopf_core::activation::log::LogMessage;
 use kopf_core::cause::EventType;
-use kopf_core::cycle::EffectResult;
+use kopf_core::cycle::Cycle;
 use kopf_core::object::Object;
-use kopf_core::object_worker::{Finished, QueuedEvent, RunningCycle};
+use kopf_core::object_worker::{Finished, QueuedEvent};
 use kopf_core::slot::{Action, Admission};
 use tokio::runtime::Handle;
 
@@ -37,7 +37,7 @@ pub(crate) struct Effects {
     rest: Vec<Effect>,
 }
 
-/// What follows when the lock of the slots is released.
+/// An effect, executed after the lock of the slots is released.
 pub(crate) enum Effect {
     /// Log a line.
     Log(LogRecord),
@@ -291,7 +291,7 @@ impl Dispatcher {
 
     /// Runs a cycle without a worker, as far as that is possible; then starts a worker if it is needed.
     fn run(self: &Arc<Self>, key: &Arc<str>, prepared: PreparedCycle) {
-        let is_listed = prepared.start.event().kind == EventType::Listed;
+        let is_listed = prepared.start.event.kind == EventType::Listed;
         let Some(mut running) = self.open(key, prepared) else {
             return self.with_slots(|slots, effects| self.on_idle(slots, key, is_listed, effects));
         };
@@ -311,16 +311,16 @@ impl Dispatcher {
     /// Opens a cycle, without a lock on the slots. None if that has panicked: see [`Dispatcher::prepare`].
     pub(crate) fn open(self: &Arc<Self>, key: &Arc<str>, prepared: PreparedCycle) -> Option<OpenCycle> {
         let PreparedCycle { start, pauses } = prepared;
-        let kept = start.event().clone();
+        let kept = start.event.clone();
         let opened = shielded("The cycle of the object", || {
             let (config, now) = (self.shared.base.live_config.get(), self.shared.base.clock.now());
             let id = self.shared.base.next_id();
-            let mut running = RunningCycle::open(start, Arc::clone(&self.resource_handlers), config, id, now);
+            let mut running = Cycle::open(start, Arc::clone(&self.resource_handlers), config, id, now);
             let applied = running.desired_daemons().and_then(|desired| {
                 let mut slots = self.slots();
                 Some(self.apply_daemon_diff(slots.get(key)?, &running.event().object, desired))
             });
-            if let Some(DaemonDiffResult::Done(EffectResult::Spawned { delay, holds })) = applied {
+            if let Some(DaemonDiffResult::Done { delay, holds }) = applied {
                 running.on_daemons(delay, holds, now);
             }
             running
@@ -343,7 +343,7 @@ impl Dispatcher {
     }
 
     /// Emits the log records of the cycle so far.
-    pub(crate) fn emit_log(&self, running: &mut RunningCycle) {
+    pub(crate) fn emit_log(&self, running: &mut Cycle) {
         let host = &self.shared.base.host;
         for message in running.drain_log() {
             if matches!(message, LogMessage::Stripped(_)) {

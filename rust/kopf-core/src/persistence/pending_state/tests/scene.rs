@@ -5,7 +5,7 @@ use super::LAST;
 use crate::activation::log::LogMessage;
 use crate::activation::{Command, CommandResult, Completion};
 use crate::cause::EventType;
-use crate::cycle::{Cycle, CycleInput, Decision, Effect, EffectResult, OperatorConfig, QueuedEvent};
+use crate::cycle::{Cycle, CycleStart, Decision, Effect, OperatorConfig, QueuedEvent};
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::Registry;
 use crate::handling::attempt::CallResult;
@@ -127,17 +127,18 @@ impl Scene {
     pub(super) fn cycle(&mut self, requeued: bool, written: bool) -> Decision {
         let object = Arc::new(Object::decode(&self.object.to_string()).unwrap());
         let now = self.now;
-        let input = CycleInput { now, entropy: 0, view_age: self.view_age };
         let event = QueuedEvent { requeued, ..QueuedEvent::of(EventType::Modified, Arc::clone(&object)) };
         let settings = Arc::clone(&self.config.settings);
         let temporary = |delay| CallResult::Temporary { message: "boo".to_owned(), delay: Some(delay) };
         let raised = self.fails.map_or(CallResult::Nothing, temporary);
         self.memory.observe(&object, &settings, &self.handlers);
         let (handlers, config) = (Arc::clone(&self.handlers), Arc::clone(&self.config));
-        let (mut cycle, mut next) = Cycle::open(&event, self.memory.clone(), handlers, config, input);
+        let (memory, view_age) = (self.memory.clone(), self.view_age);
+        let start = CycleStart { event, memory, view_age, index_pass: None };
+        let mut cycle = Cycle::open(start, handlers, config, 0, now);
         let object = Arc::clone(cycle.object());
         loop {
-            next = match next {
+            match cycle.effect().unwrap() {
                 Effect::Run(script) => {
                     let (mut results, mut patch) = (vec![], Patch::default());
                     for command in &script.commands {
@@ -156,10 +157,7 @@ impl Scene {
                         }
                     }
                     let patch = (!patch.is_empty()).then_some(patch.0);
-                    cycle.resume(
-                        EffectResult::Completion(Completion { results, patch, ..Completion::default() }),
-                        now,
-                    )
+                    cycle.on_completion(Completion { results, patch, ..Completion::default() }, now);
                 }
                 Effect::Done(conclusion) => {
                     self.log.extend(cycle.drain_log());
@@ -198,9 +196,9 @@ impl Scene {
                     }
                     return *conclusion;
                 }
-                Effect::AwaitConsistency => cycle.resume(EffectResult::Consistent(false), now),
+                Effect::AwaitConsistency => cycle.on_consistency(false, now),
                 other @ Effect::Spawn(_) => panic!("{other:?}"),
-            };
+            }
         }
     }
 
