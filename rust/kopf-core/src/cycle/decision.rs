@@ -11,8 +11,9 @@ use crate::persistence::completed_handling;
 use crate::persistence::diffbase::observed;
 use crate::persistence::finalizer::Edit;
 use crate::persistence::memory::HandlingStatus;
+use crate::persistence::observed_essences::ObservedEssences;
 use crate::persistence::own_annotations;
-use crate::persistence::pending_state::{self, ObservedEssences};
+use crate::persistence::pending_state;
 use crate::persistence::progress::Record;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::handling::progress::HandlingProgress;
 use crate::json::merge_patch::Patch;
 use crate::persistence::completed_handling::CompletedHandling;
 use crate::persistence::keeps_pending_state;
-use crate::persistence::pending_state::ObservedEssences;
+use crate::persistence::observed_essences::ObservedEssences;
 use crate::persistence::recall::observed_by_some;
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ use crate::persistence::consistency::ViewAge;
 use crate::persistence::essence::KnownComparison;
 use crate::persistence::finalizer::Edit;
 use crate::persistence::memory::{HandlingStatus, ObjectMemory};
-use crate::persistence::pending_state::ObservedEssences;
+use crate::persistence::observed_essences::ObservedEssences;
 use crate::persistence::superseding::CalledHandler;
 use crate::settings::Settings;
 use crate::time::Timestamp;

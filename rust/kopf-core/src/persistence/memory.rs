@@ -9,10 +9,12 @@ use super::consistency::ViewAge;
 use super::essence::{KnownComparison, LazyEssence, essence};
 use super::keeps_pending_state;
 use super::own_annotations::{base_text, is_pruned, own_progress, written_base};
+use super::observed_essences::ObservedEssences;
 use super::own_changes::{Managers, OwnWrite};
-use super::pending_state::{ObservedEssences, Overlay, PendingState, missing};
+use super::pending_state::{Overlay, PendingState, missing};
 use super::recall::{observed_by_some, recall_unwritten};
 use super::rejected_patch::RejectedPatch;
+use super::unwritten_patch::{Unwritten, UnwrittenPatch};
 use crate::cause::Reason;
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::{Patch, is_removal, without_nulls};
@@ -56,17 +58,6 @@ pub enum HandlingStatus {
     Ongoing(ObservedEssences),
     /// The handling is completed; with the essence of the last handlers, if that is newer than the diff-base.
     Over(ObservedEssences),
-}
-
-/// A patch that was not written, or whose result is unknown.
-#[derive(Clone, Debug, Default)]
-pub struct Unwritten {
-    /// The merge patch.
-    pub patch: Map<String, Value>,
-    /// The final progress that belongs to it: see [`merge_requests`](super::merge_requests::merge_requests).
-    pub final_progress: Map<String, Value>,
-    /// Whether the API server rejected it.
-    pub is_rejected: bool,
 }
 
 /// A patch that the API server has accepted.
@@ -120,7 +111,7 @@ impl ObjectMemory {
         let digest = keys.iter().find_map(|key| BaseDigest::of_annotation(object, key));
         self.handled = digest.or(self.handled);
         // The progress on the object is of a handling that the unwritten patch completes.
-        let is_completed = |pending_state: &Arc<PendingState>| pending_state.is_closing(object, persistence);
+        let is_completed = |pending_state: &Arc<PendingState>| pending_state.unwritten.is_closing(object, persistence);
         if let Some(pending_state) = self.pending_state.as_mut().filter(|it| !is_first || is_completed(it)) {
             if is_first {
                 recall_unwritten(Arc::make_mut(pending_state), object, persistence, handlers);
@@ -145,15 +136,16 @@ impl ObjectMemory {
         let mut observed =
             observed_by_some(&records, || essence(object, persistence, &handlers.extra_fields));
         observed.later = observed.later.or_else(|| later.map(Arc::new));
-        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        let written = std::mem::take(&mut pending_state.own);
-        pending_state.load_progress(object, persistence, handlers);
-        pending_state.own.merge(written.0);
-        pending_state.diffbase = pending_state.diffbase.or(base);
+        let mut pending_state = self.take_pending_state();
+        let stored = &mut pending_state.stored;
+        let written = std::mem::take(&mut stored.progress);
+        stored.load_progress(object, persistence, handlers);
+        stored.progress.merge(written.0);
+        stored.diffbase = stored.diffbase.take().or(base);
         if pending_state.observed == ObservedEssences::default() {
             pending_state.observed = observed;
         }
-        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+        self.keep_pending_state(pending_state);
     }
 
     /// Whether this essence equals the diff-base, by its digest.
@@ -192,8 +184,8 @@ impl ObjectMemory {
         }
         let persistence = settings.persistence;
         let keys = persistence.diffbase_storage.own_keys(object);
-        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        let accepted = pending_state.accept(&keys, persistence);
+        let mut pending_state = self.take_pending_state();
+        let UnwrittenPatch { patch: accepted, called_with, .. } = pending_state.accept(&keys, persistence);
         let written = written_base(patch, &keys).or_else(|| written_base(&accepted, &keys));
         if let Some(text) = written {
             self.set_handled_base(&mut pending_state, Some(text));
@@ -206,39 +198,41 @@ impl ObjectMemory {
                 }
                 // The memory was dropped by a pause during the cycle, and others may remove the progress that the cycle knew.
                 if !self.noticed {
-                    pending_state.load_progress(object, persistence, handlers);
+                    pending_state.stored.load_progress(object, persistence, handlers);
                 }
-                pending_state.own.merge(own_progress(patch, &keys, persistence));
+                pending_state.stored.progress.merge(own_progress(patch, &keys, persistence));
                 pending_state.observed = observed;
             }
             // The handling was completed by a patch whose response was lost.
-            HandlingStatus::Before if is_removal(&pending_state.own.0) => {
-                pending_state.own = Patch::default();
+            HandlingStatus::Before if is_removal(&pending_state.stored.progress.0) => {
+                pending_state.stored.progress = Patch::default();
             }
-            HandlingStatus::Before => pending_state.own.merge(own_progress(patch, &keys, persistence)),
+            HandlingStatus::Before => {
+                pending_state.stored.progress.merge(own_progress(patch, &keys, persistence));
+            }
             // The record with the essence of the last handlers stays on the object.
             HandlingStatus::Over(observed) => {
-                pending_state.own = Patch(without_nulls(own_progress(patch, &keys, persistence)));
+                let progress = without_nulls(own_progress(patch, &keys, persistence));
+                pending_state.stored.progress = Patch(progress);
                 pending_state.observed = observed;
             }
         }
         // Patches that were applied earlier are already in the object of this cycle.
-        let known = (!accepted.is_empty() || pending_state.called_with.is_some()).then_some(object);
+        let known = (!accepted.is_empty() || called_with.is_some()).then_some(object);
         if pending_state.observed != ObservedEssences::default()
             && let Some(latest) = latest.or(known)
         {
             let mut whole = Patch(accepted);
             whole.merge(patch.clone());
-            pending_state.called_with = pending_state.called_with.take().filter(|_| is_as_before);
-            pending_state.rebase((object, latest), &whole.0, persistence, handlers);
+            let called_with = called_with.filter(|_| is_as_before);
+            pending_state.rebase((object, latest), called_with, &whole.0, persistence, handlers);
         }
-        pending_state.called_with = None;
-        pending_state.rejections = 0;
+        let is_ongoing = pending_state.is_ongoing();
         let is_pruned = latest.and_then(|latest| is_pruned(patch, latest, persistence));
-        pending_state.is_pruned = is_pruned.unwrap_or(pending_state.is_pruned) && pending_state.is_ongoing();
-        pending_state.diffbase =
-            pending_state.diffbase.take().filter(|_| self.annotations_removed || pending_state.is_ongoing());
-        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+        let stored = &mut pending_state.stored;
+        stored.is_pruned = is_pruned.unwrap_or(stored.is_pruned) && is_ongoing;
+        stored.diffbase = stored.diffbase.take().filter(|_| self.annotations_removed || is_ongoing);
+        self.keep_pending_state(pending_state);
     }
 
     /// Records a patch of a daemon or timer. It is no change for the handlers of the running handling.
@@ -276,11 +270,11 @@ impl ObjectMemory {
         }
         let persistence = settings.persistence;
         let keys = persistence.diffbase_storage.own_keys(object);
-        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let mut pending_state = self.take_pending_state();
         // The new patch has only what is missing on the object. The rest of the earlier one is on the object by now.
         pending_state.observed = pending_state.observed_essences(object, persistence, handlers);
         let accepted = pending_state.accept(&keys, persistence);
-        if let Some(text) = written_base(&accepted, &keys) {
+        if let Some(text) = written_base(&accepted.patch, &keys) {
             self.set_handled_base(&mut pending_state, Some(text));
         }
         match handling_status {
@@ -292,11 +286,9 @@ impl ObjectMemory {
             HandlingStatus::Before => {}
         }
         let present = || Arc::new(essence(object, persistence, &handlers.extra_fields));
-        pending_state.called_with = (pending_state.observed != ObservedEssences::default()).then(present);
-        let Unwritten { patch, final_progress, is_rejected } = unwritten;
-        (pending_state.unwritten, pending_state.final_progress) = (patch, final_progress);
-        pending_state.rejections = if is_rejected { pending_state.rejections.saturating_add(1) } else { 0 };
-        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+        let called_with = (pending_state.observed != ObservedEssences::default()).then(present);
+        pending_state.unwritten = accepted.followed_by(unwritten, called_with);
+        self.keep_pending_state(pending_state);
     }
 
     /// Records the part of a patch that the API server has accepted before the rest could not be written: see [`Self::failed`].
@@ -315,19 +307,15 @@ impl ObjectMemory {
         }
         let persistence = settings.persistence;
         let keys = persistence.diffbase_storage.own_keys(object);
-        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
-        pending_state.own.merge(own_progress(patch, &keys, persistence));
+        let mut pending_state = self.take_pending_state();
+        pending_state.stored.progress.merge(own_progress(patch, &keys, persistence));
         if let Some(text) = written_base(patch, &keys) {
             self.set_handled_base(&mut pending_state, Some(text));
         }
-        if let (Some(latest), Some(before)) = (latest, pending_state.called_with.clone()) {
-            let after = essence(latest, persistence, &handlers.extra_fields);
-            let managers = Managers::of(latest);
-            let write = OwnWrite { before: &before, after: &after, patch, managers: &managers };
-            pending_state.observed = pending_state.observed.rebased(&write);
-            pending_state.called_with = Some(Arc::new(after));
+        if let Some(latest) = latest {
+            pending_state.rebase_part(latest, patch, persistence, handlers);
         }
-        self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
+        self.keep_pending_state(pending_state);
     }
 
     /// Records fields that the API server has rejected or could not write. They are sent again later, separately.
@@ -343,9 +331,9 @@ impl ObjectMemory {
         if settings.compat || rejected.is_empty() {
             return None;
         }
-        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let mut pending_state = self.take_pending_state();
         let delay = pending_state.rejected_patch.reject(rejected, now);
-        self.pending_state = Some(Arc::new(pending_state));
+        self.keep_pending_state(pending_state);
         Some(delay)
     }
 
@@ -368,9 +356,17 @@ impl ObjectMemory {
     }
 
     fn edit_rejected_patch(&mut self, edit: impl FnOnce(&mut RejectedPatch)) {
-        let mut pending_state = self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        let mut pending_state = self.take_pending_state();
         edit(&mut pending_state.rejected_patch);
         pending_state.forget_called();
+        self.keep_pending_state(pending_state);
+    }
+
+    fn take_pending_state(&mut self) -> PendingState {
+        self.pending_state.take().map(Arc::unwrap_or_clone).unwrap_or_default()
+    }
+
+    fn keep_pending_state(&mut self, pending_state: PendingState) {
         self.pending_state = (!pending_state.is_empty()).then(|| Arc::new(pending_state));
     }
 
@@ -378,13 +374,13 @@ impl ObjectMemory {
     /// new then.
     fn set_handled_base(&mut self, pending_state: &mut PendingState, base: Option<&str>) {
         self.handled = base.map(BaseDigest::of);
-        pending_state.diffbase = base.map(Box::from);
+        pending_state.stored.diffbase = base.map(Box::from);
     }
 
     /// Drops the state because another operator may have handled the object: the object is authoritative. Transformation functions
     /// are dropped with an unwritten patch: without it, their handlers are called again.
     pub fn invalidate(&mut self) {
-        self.remaining_fns &= self.pending_state.as_ref().is_none_or(|pending| pending.unwritten.is_empty());
+        self.remaining_fns &= self.pending_state.as_ref().is_none_or(|pending| pending.unwritten.patch.is_empty());
         (self.pending_state, self.handled, self.noticed) = (None, None, false);
     }
 }

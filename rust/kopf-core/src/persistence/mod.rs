@@ -10,6 +10,7 @@ pub mod finalizer;
 pub mod foreign_write;
 pub mod memory;
 pub mod merge_requests;
+pub mod observed_essences;
 pub mod own_annotations;
 pub(crate) mod own_changes;
 pub mod pending_state;
@@ -19,7 +20,9 @@ pub(crate) mod recall;
 mod rejected_patch;
 pub mod release;
 mod restart;
+mod stored_state;
 pub(crate) mod superseding;
+pub mod unwritten_patch;
 
 use serde::Deserialize;
 

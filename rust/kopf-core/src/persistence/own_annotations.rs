@@ -137,3 +137,20 @@ pub(super) fn as_annotations(annotations: Map<String, Value>) -> Map<String, Val
     }
     patch.0
 }
+
+/// Replaces incomplete progress records by the whole ones. The object may be older than our last write: a field that it has
+/// can have been written since.
+pub(super) fn with_whole_records(
+    missing: Map<String, Value>,
+    whole: &Map<String, Value>,
+    persistence: &Persistence,
+) -> Map<String, Value> {
+    let incomplete = progress_records(&missing, persistence);
+    let (mut patch, whole) = (Patch(missing), Patch(whole.clone()));
+    for (field, _) in incomplete.iter().filter(|(_, record)| record.is_object()) {
+        if let Some(record) = whole.get(field.keys()) {
+            patch.set(field.keys(), record.clone());
+        }
+    }
+    patch.0
+}

@@ -1,18 +1,19 @@
 //! Pending state: progress, an unwritten patch, and the diff-base, kept in memory until the API server confirms them.
 //!
+//! It has independent parts, each with its rules: the stored state (`stored_state`), the essences that only some handlers were
+//! called with (`observed_essences`), the patch of a failed write (`unwritten_patch`), and rejected parts of earlier patches
+//! (`rejected_patch`). This module combines them with a received state of the object. The version of our last write is apart, in
+//! `consistency`: it is needed even if nothing is pending.
+//!
 //! An idle object keeps only a digest here. Cycles work on the object with its pending state overlaid: a finished handler
 //! is not called again when a write fails or another client removes Kopf's annotations. Another operator that takes over
 //! the object does not have this state.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-
-use serde_json::json;
 
 use crate::handler::registry::ResourceHandlers;
 use crate::json::json_patch::apply_merge;
 use crate::json::merge_patch::{Patch, is_removal, missing_part, reverted, subtract};
-use crate::json::path::FieldPath;
 use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::annotation_keys::drop_empty_stanzas;
@@ -23,83 +24,25 @@ use crate::persistence::rejected_patch::RejectedPatch;
 use crate::persistence::{Persistence, PersistenceConfig};
 use crate::time::Timestamp;
 
-use super::own_annotations::{
-    annotations_of, as_annotations, has_base, own_annotations, own_progress, progress_records,
-};
+use super::observed_essences::ObservedEssences;
+use super::own_annotations::{has_base, own_annotations, own_progress};
 use super::own_changes::{Managers, OwnWrite};
+use super::stored_state::StoredState;
+use super::unwritten_patch::{UnwrittenPatch, unconfirmed};
 
 /// The progress, the unwritten patch, and the diff-base of an object, kept until the API server confirms them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingState {
-    /// The progress of the current handling as a merge patch: `null` for removed records.
-    pub(super) own: Patch,
-    /// The merge patch that could not be written.
-    pub(super) unwritten: Map<String, Value>,
-    /// The final progress that belongs to it: see [`merge_requests`](super::merge_requests::merge_requests).
-    pub(super) final_progress: Map<String, Value>,
+    /// The progress and the diff-base on the object.
+    pub(super) stored: StoredState,
     /// The essences that only some handlers were called with.
     pub(super) observed: ObservedEssences,
-    /// The serialized diff-base: kept during a handling, or if another client is known to remove it.
-    pub(super) diffbase: Option<Box<str>>,
-    /// Consecutive rejections of the unwritten patch by the API server.
-    pub(super) rejections: u32,
+    /// The patch of the last write, if that has failed.
+    pub(super) unwritten: UnwrittenPatch,
     /// The parts that the API server rejects. They are sent separately.
     pub(super) rejected_patch: RejectedPatch,
-    /// The essence with which handlers were called whose outcomes could not be written.
-    pub(super) called_with: Option<Arc<Value>>,
-    /// The API server does not store the progress in the status: the schema prunes it.
-    pub(super) is_pruned: bool,
     /// The handlers that may have set unwritten or rejected fields: see [`superseding`](super::superseding).
     pub(super) called: Vec<usize>,
-}
-
-/// Essences that only some handlers of the running change were called with. If the object reverts, those handlers are called
-/// for the reversal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ObservedEssences {
-    /// The essence with which the first finished handlers were called; `None` if no handler has finished, or if all
-    /// have finished in the same cycle.
-    pub first: Option<Arc<Value>>,
-    /// A later essence that other handlers were called with. Without `first`, it is from the last handlers of the previous
-    /// handling.
-    pub later: Option<Arc<Value>>,
-}
-
-impl ObservedEssences {
-    /// Records that a handler was called with this essence and has finished, or has some finished sub-handlers.
-    pub fn add(&mut self, essence: &Arc<Value>) {
-        match &self.first {
-            None => *self = Self { first: Some(Arc::clone(essence)), later: None },
-            Some(first) if equal(first, essence) => {}
-            Some(_) => self.later = Some(Arc::clone(essence)),
-        }
-    }
-
-    /// The essences rebased onto our write: our changes are not changes for those handlers.
-    pub(super) fn rebased(&self, write: &OwnWrite<'_>) -> Self {
-        let rebased =
-            |essence: &Option<Arc<Value>>| essence.as_ref().map(|observed| Arc::new(write.rebase(observed)));
-        Self { first: rebased(&self.first), later: rebased(&self.later) }
-    }
-
-    /// The essences rebased onto a write that is not made yet, as far as the patch predicts it.
-    pub(crate) fn predicted(
-        &self,
-        object: &Object,
-        patch: &Patch,
-        persistence: &Persistence,
-        handlers: &ResourceHandlers,
-    ) -> Self {
-        let is_outside_essence = |key: &String| key == "status" && handlers.extra_fields.is_empty();
-        if *self == Self::default() || patch.0.keys().all(is_outside_essence) {
-            return self.clone();
-        }
-        let before = essence(object, persistence, &handlers.extra_fields);
-        let Some(after) = overlaid(object, &patch.0) else { return self.clone() };
-        let after = essence(&after, persistence, &handlers.extra_fields);
-        let managers = &Managers::default();
-        self.rebased(&OwnWrite { before: &before, after: &after, patch: &patch.0, managers })
-    }
 }
 
 /// An object with its pending state overlaid, and the patch for the parts that are missing on the object.
@@ -131,7 +74,7 @@ impl PendingState {
     }
 
     pub(super) fn is_ongoing(&self) -> bool {
-        !self.own.is_empty() || self.observed != ObservedEssences::default()
+        !self.stored.progress.is_empty() || self.observed != ObservedEssences::default()
     }
 
     /// The essences that only some handlers were called with, rebased onto the changes that handlers made with their own
@@ -142,26 +85,27 @@ impl PendingState {
         persistence: &Persistence,
         handlers: &ResourceHandlers,
     ) -> ObservedEssences {
-        let Some(before) = &self.called_with else { return self.observed.clone() };
+        let UnwrittenPatch { patch, called_with, .. } = &self.unwritten;
+        let Some(before) = called_with else { return self.observed.clone() };
         let after = essence(object, persistence, &handlers.extra_fields);
         // The patch may have been applied with only the response lost.
-        let (patch, managers) = (&self.unwritten, &Managers::of(object));
+        let managers = &Managers::of(object);
         self.observed.rebased(&OwnWrite { before, after: &after, patch, managers })
     }
 
     /// The progress of the current handling as a merge patch.
     pub(crate) fn progress(&self) -> &Map<String, Value> {
-        &self.own.0
+        &self.stored.progress.0
     }
 
     /// Whether the schema prunes the progress in the status.
     pub(crate) fn is_pruned(&self) -> bool {
-        self.is_pruned
+        self.stored.is_pruned
     }
 
     /// Consecutive rejections of the unwritten patch by the API server.
     pub fn rejections(&self) -> u32 {
-        self.rejections
+        self.unwritten.rejections
     }
 
     /// The rejected patch with the time to send it again.
@@ -171,11 +115,10 @@ impl PendingState {
 
     /// Takes the unwritten patch: by now it is on the object or in the next patch. Its progress replaces the earlier
     /// progress.
-    pub(super) fn accept(&mut self, keys: &[String], persistence: &Persistence) -> Map<String, Value> {
+    pub(super) fn accept(&mut self, keys: &[String], persistence: &Persistence) -> UnwrittenPatch {
         let accepted = std::mem::take(&mut self.unwritten);
-        self.final_progress = Map::new();
-        self.rejected_patch.remove(&accepted);
-        self.own.merge(own_progress(&accepted, keys, persistence));
+        self.rejected_patch.remove(&accepted.patch);
+        self.stored.progress.merge(own_progress(&accepted.patch, keys, persistence));
         accepted
     }
 
@@ -193,30 +136,20 @@ impl PendingState {
         if object.deletion_timestamp().is_some() && !object.has_finalizer(&persistence.finalizer) {
             return None;
         }
-        // Fields that an outdated state has can be from before our last write.
-        let is_outdated = view_age == ViewAge::Outdated;
-        let unconfirmed = |patch: &Map<String, Value>| {
-            if is_outdated { patch.clone() } else { missing(object, patch) }
-        };
-        let missing_progress = missing_progress(object, &self.own.0);
-        let mut missing_patch = Patch(with_whole_records(missing_progress, &self.own.0, persistence));
-        missing_patch.merge(self.missing_base(object, persistence));
-        let mut urgent = false;
-        if !self.unwritten.is_empty() {
-            let unwritten = with_whole_records(unconfirmed(&self.unwritten), &self.unwritten, persistence);
-            urgent = !unwritten.is_empty();
-            // Fields of the unwritten patch that are not missing are up to date on the object.
-            missing_patch.0 = subtract(missing_patch.0, &self.unwritten);
-            missing_patch.merge(unwritten);
-        }
+        let mut missing_patch = self.stored.missing(object, persistence);
+        let unwritten = self.unwritten.missing(object, view_age, persistence);
+        let urgent = !unwritten.is_empty();
+        // Fields of the unwritten patch that are not missing are up to date on the object.
+        missing_patch.0 = subtract(missing_patch.0, &self.unwritten.patch);
+        missing_patch.merge(unwritten);
         // Only a patch with the diff-base completes a handling; others have no final progress.
         let is_completing = has_base(object, &missing_patch.0, persistence);
         let mut final_progress = Map::new();
-        if is_completing && !unconfirmed(&self.final_progress).is_empty() {
-            final_progress.clone_from(&self.final_progress);
-            missing_patch = self.with_final_records(missing_patch, persistence);
+        if is_completing && let Some(missing) = self.unwritten.missing_final_progress(object, view_age) {
+            final_progress.clone_from(missing);
+            missing_patch = self.unwritten.with_final_records(missing_patch, persistence);
         }
-        let rejected_patch = self.missing_rejected_patch(unconfirmed);
+        let rejected_patch = self.missing_rejected_patch(object, view_age);
         // Changes of handlers outside of the status are not overlaid before the API server accepts them: it may reject or
         // change them.
         let mut ours = Patch::default();
@@ -226,7 +159,7 @@ impl PendingState {
         }
         let ours = ours.0;
         let unfinished = urgent
-            && self.is_closing(object, persistence)
+            && self.unwritten.is_closing(object, persistence)
             && !subtract(missing_patch.0.clone(), &ours).is_empty();
         let mut amended = if ours.is_empty() { Arc::clone(object) } else { overlaid(object, &ours)? };
         // Progress that is only not removed yet was not changed by others.
@@ -261,67 +194,11 @@ impl PendingState {
     }
 
     /// The missing part of the rejected patch, apart from the unwritten one, and when it is sent again.
-    fn missing_rejected_patch(
-        &self,
-        unconfirmed: impl Fn(&Map<String, Value>) -> Map<String, Value>,
-    ) -> Option<(Patch, Timestamp)> {
+    fn missing_rejected_patch(&self, object: &Object, view_age: ViewAge) -> Option<(Patch, Timestamp)> {
         let due = self.rejected_patch.due()?;
-        let rejected = subtract(unconfirmed(self.rejected_patch.patch()), &self.unwritten);
+        let rejected = unconfirmed(object, self.rejected_patch.patch(), view_age);
+        let rejected = subtract(rejected, &self.unwritten.patch);
         (!rejected.is_empty()).then_some((Patch(rejected), due))
-    }
-
-    /// Adds what follows the final progress: the removal of its records, although they are not on the object yet.
-    fn with_final_records(&self, mut missing_patch: Patch, persistence: &Persistence) -> Patch {
-        let unwritten = Patch(self.unwritten.clone());
-        for key in annotations_of(&self.final_progress).map(|(key, _)| key) {
-            let keys = ["metadata", "annotations", key];
-            if let Some(value) = unwritten.get(&keys).filter(|_| missing_patch.get(&keys).is_none()) {
-                missing_patch.set(&keys, value.clone());
-            }
-        }
-        for (field, _) in progress_records(&self.final_progress, persistence) {
-            let keys = field.keys();
-            if let Some(value) = unwritten.get(keys).filter(|_| missing_patch.get(keys).is_none()) {
-                missing_patch.set(keys, value.clone());
-            }
-        }
-        missing_patch
-    }
-
-    /// Whether the unwritten patch contains the diff-base, so that it completes a handling.
-    pub(super) fn is_closing(&self, object: &Object, persistence: &Persistence) -> bool {
-        has_base(object, &self.unwritten, persistence)
-    }
-
-    /// The annotations of the diff-base, if the object has none or it cannot be parsed.
-    fn missing_base(&self, object: &Object, persistence: &Persistence) -> Map<String, Value> {
-        let storage = &persistence.diffbase_storage;
-        let Some(base) = self.diffbase.as_deref() else { return Map::new() };
-        let keys = storage.own_keys(object);
-        // Usually, the object has just this text.
-        if keys.first().is_some_and(|key| object.has_annotation(key, base)) || storage.is_readable(object) {
-            return Map::new();
-        }
-        as_annotations(keys.into_iter().map(|key| (key, json!(base))).collect())
-    }
-
-    /// Loads the progress from the object, regardless of the operator that wrote it.
-    pub(super) fn load_progress(
-        &mut self,
-        object: &Object,
-        persistence: &Persistence,
-        handlers: &ResourceHandlers,
-    ) {
-        let known = stale_progress(object, persistence, handlers);
-        for (key, _) in annotations_of(&known.0) {
-            self.own.set_annotation(key, object.annotation(key).map(Cow::into_owned));
-        }
-        for field in persistence.progress_storage.fields() {
-            for (id, _) in known.get(field.keys()).and_then(Value::as_object).into_iter().flatten() {
-                let field = field.child(id);
-                self.own.set(field.keys(), object.field(&field).unwrap_or_default());
-            }
-        }
     }
 }
 
@@ -373,39 +250,6 @@ pub fn without_rejected(
 
 fn status_of(patch: &Map<String, Value>) -> Map<String, Value> {
     patch.get("status").map(|status| ("status".to_owned(), status.clone())).into_iter().collect()
-}
-
-/// The part of the known progress that the object does not have.
-fn missing_progress(object: &Object, own: &Map<String, Value>) -> Map<String, Value> {
-    let is_missing = |(key, value): &(&String, &Value)| match value {
-        Value::String(text) => object.annotation(key).as_deref() != Some(text),
-        _ => object.raw_annotation(key).is_some(),
-    };
-    let annotations = annotations_of(own).filter(is_missing);
-    let mut missing = as_annotations(annotations.map(|(key, value)| (key.clone(), value.clone())).collect());
-    for (key, expected) in own.iter().filter(|(key, _)| key.as_str() != "metadata") {
-        let present = object.field(&FieldPath::from_keys([key.as_str()]));
-        let part = missing_part(&Map::from_iter([(key.clone(), expected.clone())]), |_| present.as_ref());
-        missing.extend(part);
-    }
-    missing
-}
-
-/// Replaces incomplete progress records by the whole ones. The object may be older than our last write: a field that it has
-/// can have been written since.
-fn with_whole_records(
-    missing: Map<String, Value>,
-    whole: &Map<String, Value>,
-    persistence: &Persistence,
-) -> Map<String, Value> {
-    let incomplete = progress_records(&missing, persistence);
-    let (mut patch, whole) = (Patch(missing), Patch(whole.clone()));
-    for (field, _) in incomplete.iter().filter(|(_, record)| record.is_object()) {
-        if let Some(record) = whole.get(field.keys()) {
-            patch.set(field.keys(), record.clone());
-        }
-    }
-    patch.0
 }
 
 /// The part of a merge patch that the object does not have.

@@ -13,25 +13,43 @@ use crate::json::value::{Map, Value};
 use crate::object::Object;
 
 impl PendingState {
-    /// Rebases the observed essences onto an accepted patch, which has led from the one state of the object to the other.
+    /// Rebases the observed essences onto an accepted patch, which has led from the one state of the object to the other. The handlers
+    /// were called with this essence, if it is another one than that of the first state.
     pub(super) fn rebase(
         &mut self,
         (object, latest): (&Object, &Object),
+        called_with: Option<Arc<Value>>,
         patch: &Map<String, Value>,
         persistence: &Persistence,
         handlers: &ResourceHandlers,
     ) {
         let extra = &handlers.extra_fields;
         let own = OwnAnnotations { keys: persistence.diffbase_storage.own_keys(object), persistence };
-        if self.called_with.is_none() && own.are_all_of(patch) && own.is_rest_equal(object, latest, extra) {
+        if called_with.is_none() && own.are_all_of(patch) && own.is_rest_equal(object, latest, extra) {
             return;
         }
         let present = || Arc::new(essence(object, persistence, extra));
-        let before = self.called_with.take().unwrap_or_else(present);
+        let before = called_with.unwrap_or_else(present);
         let after = essence(latest, persistence, extra);
         let managers = Managers::of(latest);
         let write = OwnWrite { before: &before, after: &after, patch, managers: &managers };
         self.observed = self.observed.rebased(&write);
+    }
+
+    /// Rebases the observed essences onto the accepted part of a patch, whose rest is unwritten.
+    pub(super) fn rebase_part(
+        &mut self,
+        latest: &Object,
+        patch: &Map<String, Value>,
+        persistence: &Persistence,
+        handlers: &ResourceHandlers,
+    ) {
+        let Some(before) = self.unwritten.called_with.take() else { return };
+        let after = essence(latest, persistence, &handlers.extra_fields);
+        let managers = Managers::of(latest);
+        let write = OwnWrite { before: &before, after: &after, patch, managers: &managers };
+        self.observed = self.observed.rebased(&write);
+        self.unwritten.called_with = Some(Arc::new(after));
     }
 }
 

@@ -3,7 +3,8 @@
 use super::Persistence;
 use super::diffbase::observed;
 use super::essence::essence;
-use super::pending_state::{ObservedEssences, PendingState, overlaid};
+use super::observed_essences::ObservedEssences;
+use super::pending_state::{PendingState, overlaid};
 use super::progress::Record;
 use crate::handler::registry::ResourceHandlers;
 use crate::json::value::Value;
@@ -18,7 +19,7 @@ pub(super) fn recall_unwritten(
     handlers: &ResourceHandlers,
 ) {
     if pending_state.observed == ObservedEssences::default()
-        && let Some(written) = overlaid(object, &pending_state.unwritten)
+        && let Some(written) = overlaid(object, &pending_state.unwritten.patch)
     {
         let fetch = |id: &Arc<str>| persistence.progress_storage.fetch(&written, id).ok().flatten();
         let records: Vec<_> = handlers.owned.iter().filter_map(fetch).collect();

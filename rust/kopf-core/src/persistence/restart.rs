@@ -7,7 +7,8 @@
 use super::completed_handling::is_kept_apart;
 use super::diffbase::observed;
 use super::essence::{Comparison, KnownComparison, compare, essence};
-use super::pending_state::{ObservedEssences, PendingState, overlaid, stale_progress};
+use super::observed_essences::ObservedEssences;
+use super::pending_state::{PendingState, overlaid, stale_progress};
 use super::progress::Record;
 use super::{Persistence, PersistenceConfig};
 use crate::handler::registry::ResourceHandlers;
@@ -85,7 +86,7 @@ impl PendingState {
         persistence: &Persistence,
         handlers: &ResourceHandlers,
     ) -> Vec<(Arc<str>, Record)> {
-        let known = overlaid(object, &self.final_progress);
+        let known = overlaid(object, &self.unwritten.final_progress);
         let known = known.as_deref().unwrap_or(object);
         let record = |id: &Arc<str>| {
             let record = persistence.progress_storage.fetch(known, id).ok().flatten();

@@ -26,7 +26,7 @@ impl PendingState {
 
     /// Forgets the handlers if there are no fields that they may have set.
     pub(super) fn forget_called(&mut self) {
-        if self.unwritten.is_empty() && self.rejected_patch.due().is_none() {
+        if self.unwritten.patch.is_empty() && self.rejected_patch.due().is_none() {
             self.called.clear();
         }
     }
@@ -57,7 +57,7 @@ impl ObjectMemory {
     pub fn record_called(&mut self, called: &[CalledHandler], has_rejections: bool) {
         let Some(pending_state) = self.pending_state.as_mut() else { return };
         let pending_state = Arc::make_mut(pending_state);
-        if has_rejections || !pending_state.unwritten.is_empty() {
+        if has_rejections || !pending_state.unwritten.patch.is_empty() {
             for CalledHandler { handler, .. } in called {
                 if !pending_state.called.contains(handler) {
                     pending_state.called.push(*handler);

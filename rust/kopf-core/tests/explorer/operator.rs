@@ -19,7 +19,7 @@ use kopf_core::object_worker::{
 };
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::HandlingStatus;
-use kopf_core::persistence::pending_state::ObservedEssences;
+use kopf_core::persistence::observed_essences::ObservedEssences;
 use kopf_core::time::Timestamp;
 use serde_json::{Map, Value};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::persistence::foreign_write::ForeignWrite;
 use crate::persistence::memory::HandlingStatus;
-use crate::persistence::pending_state::ObservedEssences;
+use crate::persistence::observed_essences::ObservedEssences;
 
 const BASE: &str = "kopf.zalando.org/last-handled-configuration";
 const ESSENCE: &str = r#"{"spec":{"x":1}}"#;

@@ -1,8 +1,10 @@
 //! Pending state over several cycles: failed writes, removed annotations, crashes, and changes between handlers.
 
-use super::super::memory::{Accepted, HandlingStatus, Unwritten};
+use super::super::memory::{Accepted, HandlingStatus};
+use super::super::unwritten_patch::Unwritten;
 use super::*;
 use crate::activation::log::LogMessage;
+use serde_json::json;
 
 const LAST: &str = "kopf.zalando.org/last-handled-configuration";
 

@@ -3,7 +3,8 @@
 use super::super::super::merge_requests::merge_requests;
 use super::*;
 use crate::cycle::Decision;
-use crate::persistence::memory::{HandlingStatus, Unwritten};
+use crate::persistence::memory::HandlingStatus;
+use crate::persistence::unwritten_patch::Unwritten;
 
 impl Scene {
     /// One cycle, of which only the first requests are written before the operator crashes. Returns their total number.
@@ -426,7 +427,7 @@ fn the_accepted_part_of_a_failed_patch_replaces_the_earlier_progress() {
     let accepted = Accepted { patch: &newer, latest: Some(&object) };
     scene.memory.record_part(&object, accepted, &settings, &handlers);
     let pending_state = scene.memory.pending_state.as_ref().unwrap();
-    assert_eq!((&pending_state.own.0, &pending_state.unwritten), (&newer, &patch));
+    assert_eq!((pending_state.progress(), &pending_state.unwritten.patch), (&newer, &patch));
 }
 
 #[test]

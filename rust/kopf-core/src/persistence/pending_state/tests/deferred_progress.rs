@@ -1,6 +1,7 @@
 //! The diff-base in a status that the API server rejects, and the progress that stays on the object until it is written.
 
 use super::*;
+use crate::json::path::FieldPath;
 
 const CREATED: [&str; 2] = ["kopf.zalando.org/c1", "kopf.zalando.org/c02"];
 

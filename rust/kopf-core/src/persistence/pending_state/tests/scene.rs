@@ -9,10 +9,12 @@ use crate::cycle::{Cycle, CycleStart, Decision, Effect, OperatorConfig, QueuedEv
 use crate::handler::lifecycle::Lifecycle;
 use crate::handler::registry::Registry;
 use crate::handling::attempt::CallResult;
-use crate::persistence::memory::{Accepted, HandlingStatus, ObjectMemory, Unwritten};
+use crate::persistence::memory::{Accepted, HandlingStatus, ObjectMemory};
 use crate::persistence::merge_requests::deferred_progress;
+use crate::persistence::unwritten_patch::Unwritten;
 use crate::settings::Settings;
 use crate::time::Timestamp;
+use serde_json::json;
 use std::collections::HashMap;
 
 /// An operator with two creation and two update handlers, called one by one; its memory, and the object on the API server.
