@@ -304,7 +304,9 @@ impl Writing {
                 scope.debug(|_| "Patching was skipped: the object does not exist anymore.".to_owned());
                 self.outcome.gone = true;
                 self.outcome.deleted = !context.compat && is_deletion(&error, object);
-                self.outcome.rejections.clear();
+                if self.outcome.deleted {
+                    self.outcome.rejections.clear();
+                }
             }
             ended => self.outcome.failure = ended.err(),
         }

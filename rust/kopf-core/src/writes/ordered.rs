@@ -35,6 +35,8 @@ pub(super) struct OrderedMerge {
     requests: std::vec::IntoIter<MergeRequest>,
     may_retry: bool,
     stage: Stage,
+    /// Whether a request for the body was begun: the final progress precedes it.
+    is_body_begun: bool,
     accepted: Patch,
     sent: Sent,
 }
@@ -52,7 +54,7 @@ impl OrderedMerge {
     pub(super) fn new(patch: Map<String, Value>, requests: Vec<MergeRequest>, may_retry: bool) -> Self {
         let requests = requests.into_iter();
         let (accepted, sent) = (Patch::default(), Sent::default());
-        Self { patch, requests, may_retry, stage: Stage::Begun, accepted, sent }
+        Self { patch, requests, may_retry, stage: Stage::Begun, is_body_begun: false, accepted, sent }
     }
 
     pub(super) fn pending(&self) -> Option<Pending<'_>> {
@@ -115,8 +117,12 @@ impl OrderedMerge {
             });
             self.sent.response = response;
         }
-        self.sent.rejection = rejection
-            .map(|rejection| Rejection { patch: subtract(rejection.patch, final_progress), ..rejection });
+        // The final progress is not sent again. What follows it has other values for the same records.
+        self.sent.rejection = if self.is_body_begun {
+            rejection
+        } else {
+            rejection.map(|it| Rejection { patch: subtract(it.patch, final_progress), ..it })
+        };
     }
 
     /// Begins the next request. Returns the end if there is none.
@@ -144,6 +150,7 @@ impl OrderedMerge {
                 continue;
             }
             let body = scope.write_body(&PatchPart(&part, None), self.sent.response.as_deref());
+            self.is_body_begun = true;
             self.stage = Stage::Body(body, part);
             return None;
         }

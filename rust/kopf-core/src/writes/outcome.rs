@@ -60,10 +60,11 @@ impl WriteOutcome {
         rejected
     }
 
-    /// The outcome with its rejected parts as a failure: for daemons, timers and reconcilers, they are not sent again later.
+    /// The outcome with its rejected parts as a failure: for daemons, timers and reconcilers, they are not sent again later. If the
+    /// object is gone, there is no failure.
     #[must_use]
     pub fn failing_with_rejections(mut self) -> Self {
-        if self.failure.is_some() {
+        if self.failure.is_some() || self.gone {
             return self;
         }
         let Some(last) = self.rejections.pop() else { return self };

@@ -2,6 +2,7 @@
 //! in `tests/explorer`.
 
 use super::*;
+use crate::handler::registry::Registry;
 use crate::json::merge_patch::Patch;
 use crate::request_error::ApiError;
 use serde_json::json;
@@ -208,6 +209,65 @@ fn without_the_subresource_a_rejected_status_is_a_field_of_the_body() {
         let outcome = writing.finish();
         let kept = (outcome.merged == rejected_patch, outcome.rejections.is_empty());
         assert_eq!(kept, (is_kept, is_kept));
+    }
+}
+
+/// The final progress, the diff-base, and the removal of the progress are three requests.
+#[test]
+fn a_rejected_removal_of_the_final_progress_is_not_written() {
+    let resource = resource();
+    let storage = json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "touch"]});
+    let progress_storage = serde_json::from_value(storage).unwrap();
+    let persistence = Persistence { progress_storage, ..Persistence::default() };
+    let handlers = Arc::new(Registry::default()).handlers_of(&Arc::new(resource.clone()), &|_| true);
+    let is_deleted = || false;
+    let rules = WriteContext {
+        release_cleanup: Some((&handlers, &persistence)),
+        ..rules(&resource, &is_deleted)
+    };
+    let removal = json!({"purpose": null, "retries": 0, "success": false, "seen": "{}"});
+    let base = json!({"kopf.zalando.org/last-handled-configuration": "{}"});
+    let patch = json!({"metadata": {"annotations": base}, "status": {"r": 1, "progress": {"h": removal}}});
+    let last = json!({"purpose": "create", "retries": 1, "success": true, "seen": "{}"});
+    let final_progress = json!({"status": {"progress": {"h": last}}});
+    let final_progress = Patch(final_progress.as_object().cloned().unwrap());
+    let mut writing = Writing::new(object("x"), WriteRequest { final_progress, ..change(&patch) }, &rules);
+    let mut body = object("x").to_value();
+    body["status"] = json!({"r": 1, "progress": {"h": last}});
+    for expected in ["create", "last-handled-configuration"] {
+        assert!(next(&mut writing, &rules).contains(expected));
+        writing.on_response(Ok(Bytes::from(body.to_string())), &rules);
+    }
+    assert!(next(&mut writing, &rules).contains("/status"));
+    writing.on_response(rejected(403), &rules);
+    assert_eq!(next(&mut writing, &rules), "none");
+    let outcome = writing.finish();
+    assert_eq!(Value::Object(outcome.rejected().0), json!({"status": {"progress": {"h": removal}}}));
+    assert_eq!(
+        Value::Object(outcome.merged),
+        json!({"metadata": {"annotations": base}, "status": {"r": 1}})
+    );
+}
+
+/// The server does not serve the resource for a while.
+#[test]
+fn rejected_parts_are_kept_unless_the_object_is_deleted() {
+    let resource = resource();
+    let rules = rules(&resource, &|| false);
+    for (name, is_deleted) in [(json!("x"), true), (json!(null), false)] {
+        let patch = json!({"status": {"a": 1}, "spec": {"b": 1}});
+        let mut writing = Writing::new(object("x"), change(&patch), &rules);
+        writing.on_response(rejected(404), &rules);
+        assert!(next(&mut writing, &rules).starts_with("merge things/x {"));
+        let status = json!({"kind": "Status", "reason": "NotFound", "details": {"name": name}}).to_string();
+        let error = ApiError::from_response(404, None, status.as_bytes());
+        writing.on_response(Err(RequestError::Api(Box::new(error))), &rules);
+        let outcome = writing.finish();
+        assert_eq!((outcome.gone, outcome.deleted), (true, is_deleted));
+        let mut kept = outcome.rejected();
+        kept.merge(outcome.unwritten);
+        let expected = if is_deleted { json!({"spec": {"b": 1}}) } else { patch };
+        assert_eq!(Value::Object(kept.0), expected);
     }
 }
 
