@@ -162,6 +162,8 @@ impl ObjectWorker {
         let settings = &context.startup_config.settings;
         let DecidedWrite { event, object, delay, handling_status, called, repeated, .. } = write;
         self.memory.supersede_rejected(&object, &called, &settings.persistence);
+        // First, since these parts of an earlier patch are not written with the rest of it.
+        let (retry_delay, has_rejections) = self.record_rejected(&outcome, &repeated, context, now);
         let Some(failure) = outcome.failure.take() else {
             self.memory.remaining_fns = outcome.carry;
             self.memory.deletion_handled = write.deletion_handled;
@@ -178,7 +180,7 @@ impl ObjectWorker {
                     context.resource_handlers,
                 );
             }
-            let retry_delay = self.record_rejected(&outcome, (&called, &repeated), context, now);
+            self.memory.record_called(&called, has_rejections);
             self.backoff = None;
             let delay = if outcome.must_retry { Some(delay.unwrap_or(CONFLICT_DELAY)) } else { delay };
             let delay = delay.into_iter().chain(retry_delay).min_by(f64::total_cmp);
@@ -203,10 +205,10 @@ impl ObjectWorker {
         if failure.is_outcome_unknown() {
             self.mark_unknown(context, now);
         }
-        let delay = self.record_rejected(&outcome, (&called, &repeated), context, now);
+        self.memory.record_called(&called, has_rejections);
         let text = format!("{failure}{given_up}");
         let log = Some(self.requeue_failed(event, text, failure.is_exception(), context, now));
-        Finished::of(outcome, delay, log)
+        Finished::of(outcome, retry_delay, log)
     }
 
     /// Keeps the changes that were not written, for the next cycle.
@@ -278,20 +280,19 @@ impl ObjectWorker {
         " The functions are given up."
     }
 
-    /// Keeps the rejected parts for a later attempt; returns the delay in seconds.
+    /// Keeps the rejected parts for a later attempt. Returns the delay in seconds, and whether some of the parts are rejected for the
+    /// first time.
     fn record_rejected(
         &mut self,
         outcome: &WriteOutcome,
-        (called, repeated): (&[CalledHandler], &Map<String, Value>),
+        repeated: &Map<String, Value>,
         context: WorkerContext<'_>,
         now: Timestamp,
-    ) -> Option<f64> {
+    ) -> (Option<f64>, bool) {
         self.memory.accepted(&outcome.merged);
         let rejected = outcome.rejected().0;
         let has_new = !subtract(rejected.clone(), repeated).is_empty();
-        let delay = self.memory.rejected(rejected, now, &context.startup_config.settings);
-        self.memory.record_called(called, has_new);
-        delay
+        (self.memory.rejected(rejected, now, &context.startup_config.settings), has_new)
     }
 
     /// The next handling of the same state after a delay, if any.

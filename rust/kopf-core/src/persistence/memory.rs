@@ -8,8 +8,8 @@ use super::completed_handling::CompletedHandling;
 use super::consistency::ViewAge;
 use super::essence::{KnownComparison, LazyEssence, essence};
 use super::keeps_pending_state;
-use super::own_annotations::{base_text, is_pruned, own_progress, written_base};
 use super::observed_essences::ObservedEssences;
+use super::own_annotations::{base_text, is_pruned, own_progress, written_base};
 use super::own_changes::{Managers, OwnWrite};
 use super::pending_state::{Overlay, PendingState, missing};
 use super::recall::{observed_by_some, recall_unwritten};
@@ -17,7 +17,7 @@ use super::rejected_patch::RejectedPatch;
 use super::unwritten_patch::{Unwritten, UnwrittenPatch};
 use crate::cause::Reason;
 use crate::handler::registry::ResourceHandlers;
-use crate::json::merge_patch::{Patch, is_removal, without_nulls};
+use crate::json::merge_patch::{Patch, is_removal, subtract, without_nulls};
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 use crate::time::Timestamp;
@@ -111,7 +111,8 @@ impl ObjectMemory {
         let digest = keys.iter().find_map(|key| BaseDigest::of_annotation(object, key));
         self.handled = digest.or(self.handled);
         // The progress on the object is of a handling that the unwritten patch completes.
-        let is_completed = |pending_state: &Arc<PendingState>| pending_state.unwritten.is_closing(object, persistence);
+        let is_completed =
+            |pending_state: &Arc<PendingState>| pending_state.unwritten.is_closing(object, persistence);
         if let Some(pending_state) = self.pending_state.as_mut().filter(|it| !is_first || is_completed(it)) {
             if is_first {
                 recall_unwritten(Arc::make_mut(pending_state), object, persistence, handlers);
@@ -318,7 +319,8 @@ impl ObjectMemory {
         self.keep_pending_state(pending_state);
     }
 
-    /// Records fields that the API server has rejected or could not write. They are sent again later, separately.
+    /// Records fields that the API server has rejected or could not write. They are sent again later, separately; so they are no part
+    /// of the unwritten patch any more.
     ///
     /// Returns the seconds until then; `None` if they are not kept.
     pub fn rejected<'s>(
@@ -332,6 +334,8 @@ impl ObjectMemory {
             return None;
         }
         let mut pending_state = self.take_pending_state();
+        let unwritten = std::mem::take(&mut pending_state.unwritten.patch);
+        pending_state.unwritten.patch = subtract(unwritten, &rejected);
         let delay = pending_state.rejected_patch.reject(rejected, now);
         self.keep_pending_state(pending_state);
         Some(delay)
@@ -380,7 +384,8 @@ impl ObjectMemory {
     /// Drops the state because another operator may have handled the object: the object is authoritative. Transformation functions
     /// are dropped with an unwritten patch: without it, their handlers are called again.
     pub fn invalidate(&mut self) {
-        self.remaining_fns &= self.pending_state.as_ref().is_none_or(|pending| pending.unwritten.patch.is_empty());
+        self.remaining_fns &=
+            self.pending_state.as_ref().is_none_or(|pending| pending.unwritten.patch.is_empty());
         (self.pending_state, self.handled, self.noticed) = (None, None, false);
     }
 }

@@ -118,7 +118,11 @@ mod tests {
         ] {
             let mut body = json!({"metadata": {"annotations": present}});
             let found = missing(&stored, &body);
-            assert_eq!(found.pointer("/metadata/annotations").cloned().unwrap_or_default(), expected, "{present}");
+            assert_eq!(
+                found.pointer("/metadata/annotations").cloned().unwrap_or_default(),
+                expected,
+                "{present}"
+            );
             // When the missing part is written, nothing is missing.
             let Value::Object(patch) = found else { panic!() };
             apply_merge(&mut body, &patch);

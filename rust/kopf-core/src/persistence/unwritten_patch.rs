@@ -63,7 +63,11 @@ impl UnwrittenPatch {
     }
 
     /// The final progress, if some of it is missing on the object.
-    pub(super) fn missing_final_progress(&self, object: &Object, view_age: ViewAge) -> Option<&Map<String, Value>> {
+    pub(super) fn missing_final_progress(
+        &self,
+        object: &Object,
+        view_age: ViewAge,
+    ) -> Option<&Map<String, Value>> {
         (!unconfirmed(object, &self.final_progress, view_age).is_empty()).then_some(&self.final_progress)
     }
 
@@ -88,7 +92,11 @@ impl UnwrittenPatch {
 
 /// The part of a patch that the object does not confirm. Fields of an outdated state can be from before our last write: it confirms
 /// nothing.
-pub(super) fn unconfirmed(object: &Object, patch: &Map<String, Value>, view_age: ViewAge) -> Map<String, Value> {
+pub(super) fn unconfirmed(
+    object: &Object,
+    patch: &Map<String, Value>,
+    view_age: ViewAge,
+) -> Map<String, Value> {
     if view_age == ViewAge::Outdated { patch.clone() } else { missing(object, patch) }
 }
 
@@ -127,7 +135,8 @@ mod tests {
     #[test]
     fn a_patch_that_failed_later_replaces_all_of_the_earlier_one() {
         let earlier = unwritten(&json!({"spec": {"x": 1}}), &json!({"status": {"progress": {}}}));
-        let later = earlier.followed_by(Unwritten { patch: map(&json!({"a": 1})), ..Unwritten::default() }, None);
+        let later =
+            earlier.followed_by(Unwritten { patch: map(&json!({"a": 1})), ..Unwritten::default() }, None);
         assert_eq!(later, unwritten(&json!({"a": 1}), &json!({})));
     }
 
@@ -143,7 +152,11 @@ mod tests {
         ] {
             let missing = unwritten.missing(&object, view_age, &Persistence::default());
             assert_eq!(Value::Object(missing), expected, "{view_age:?}");
-            assert_eq!(unwritten.missing_final_progress(&object, view_age).is_some(), is_final, "{view_age:?}");
+            assert_eq!(
+                unwritten.missing_final_progress(&object, view_age).is_some(),
+                is_final,
+                "{view_age:?}"
+            );
         }
     }
 

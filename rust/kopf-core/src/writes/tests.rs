@@ -216,15 +216,14 @@ fn without_the_subresource_a_rejected_status_is_a_field_of_the_body() {
 #[test]
 fn a_rejected_removal_of_the_final_progress_is_not_written() {
     let resource = resource();
-    let storage = json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "touch"]});
+    let storage =
+        json!({"type": "Status", "field": ["status", "progress"], "touch_field": ["status", "touch"]});
     let progress_storage = serde_json::from_value(storage).unwrap();
     let persistence = Persistence { progress_storage, ..Persistence::default() };
     let handlers = Arc::new(Registry::default()).handlers_of(&Arc::new(resource.clone()), &|_| true);
     let is_deleted = || false;
-    let rules = WriteContext {
-        release_cleanup: Some((&handlers, &persistence)),
-        ..rules(&resource, &is_deleted)
-    };
+    let rules =
+        WriteContext { release_cleanup: Some((&handlers, &persistence)), ..rules(&resource, &is_deleted) };
     let removal = json!({"purpose": null, "retries": 0, "success": false, "seen": "{}"});
     let base = json!({"kopf.zalando.org/last-handled-configuration": "{}"});
     let patch = json!({"metadata": {"annotations": base}, "status": {"r": 1, "progress": {"h": removal}}});
@@ -243,10 +242,7 @@ fn a_rejected_removal_of_the_final_progress_is_not_written() {
     assert_eq!(next(&mut writing, &rules), "none");
     let outcome = writing.finish();
     assert_eq!(Value::Object(outcome.rejected().0), json!({"status": {"progress": {"h": removal}}}));
-    assert_eq!(
-        Value::Object(outcome.merged),
-        json!({"metadata": {"annotations": base}, "status": {"r": 1}})
-    );
+    assert_eq!(Value::Object(outcome.merged), json!({"metadata": {"annotations": base}, "status": {"r": 1}}));
 }
 
 /// The server does not serve the resource for a while.

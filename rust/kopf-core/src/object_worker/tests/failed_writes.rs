@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::persistence::essence::essence;
-use crate::writes::{WriteContext, Writing};
+use crate::writes::{Rejection, WriteContext, Writing};
 
 fn with_labels(version: u64, labels: &Value) -> Arc<Object> {
     let body = json!({"metadata": {"name": "x", "uid": "u", "resourceVersion": version.to_string(), "labels": labels}});
@@ -97,6 +97,29 @@ fn the_final_progress_of_a_failed_write_is_written_with_its_repetition() {
     scene.written(write, writing.finish(), 0.0);
     let decision = decided(&mut scene, event(1), 2.0);
     assert_eq!(decision.final_progress, final_progress);
+}
+
+#[test]
+fn a_part_that_is_rejected_when_a_failed_patch_is_repeated_is_not_stored() {
+    let mut scene = Scene::new("changing", &json!({"queueing": {"error_delays": [2.0]}}));
+    let progress = json!({"metadata": {"annotations": {"kopf.zalando.org/h": "{}"}}});
+    let mut patch = crate::json::merge_patch::Patch(progress.as_object().cloned().unwrap());
+    patch.set(&["spec", "x"], json!(1));
+    let first = started(scene.take(event(1)));
+    let decision = Decision { patch: patch.clone(), ..Decision::default() };
+    let write = write_of(scene.conclude(first, decision, 0.0));
+    let unwritten = write.request.patch.0.clone();
+    let failure = Some(failed(false));
+    scene.written(write, WriteOutcome { unwritten, failure, ..WriteOutcome::default() }, 0.0);
+    let write = write_of(scene.conclude(event(1), Decision { patch, ..Decision::default() }, 2.0));
+    let rejected = progress.as_object().cloned().unwrap();
+    let merged = json!({"spec": {"x": 1}}).as_object().cloned().unwrap();
+    let rejection = Rejection { patch: rejected.clone(), is_status: false, error: error(422) };
+    let (latest, rejections) = (Some(object(2)), vec![rejection]);
+    scene.written(write, WriteOutcome { latest, merged, rejections, ..WriteOutcome::default() }, 2.0);
+    let pending_state = scene.worker.memory.pending_state.as_ref().unwrap();
+    assert_eq!(pending_state.rejected_patch().patch(), &rejected);
+    assert!(pending_state.progress().is_empty(), "it is not on the object: {:?}", pending_state.progress());
 }
 
 #[test]
