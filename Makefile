@@ -12,7 +12,7 @@
 #   make monitoring     the metrics, the alerts and the dashboard, with promtool (of the Debian package prometheus)
 #   make wheel          the optimised wheel and the metadata-only wheel `kopf`, in dist/ (see docs/install.md)
 #   make test-wheel     the tests of the optimised wheel: its size, licences, dependencies
-#   make explore        a long run of the model explorer: minutes; EXPLORE_STATES and EXPLORE_RUNS set its length
+#   make explore        long runs of three model explorers: minutes; EXPLORE_STATES and EXPLORE_RUNS set their length
 #   make crash          crash and restart an operator at every request and every return of a handler: minutes
 #   make leadership     leader election between processes: 20 hand-overs, 10,000 objects, a candidate of client-go (needs Go)
 #   make schedules      the schedules of reconciliations, with 5,000 primaries and random triggers from five seeds: minutes
@@ -253,7 +253,8 @@ test-python: $(VENV)/.installed $(REFERENCE)/.installed dist/.metadata kubectl
 # All orders of the events of one object, and random ones of an election; test-rust includes a small part.
 .PHONY: explore
 explore:
-	cargo test --release -p kopf-core --test explorer --test lease_explorer -- --ignored --exact at_length --nocapture
+	cargo test --release -p kopf-core --test explorer --test slot_explorer --test lease_explorer -- \
+	    --ignored --exact at_length --nocapture
 
 # All crashes; tests/faults/test_crashes.py runs a sample of them.
 .PHONY: crash

@@ -79,8 +79,44 @@ pub struct QueuedEvent {
     pub by: Timestamp,
 }
 
-/// The answer to a request: the body, or the status with the field that it names.
-pub type Answer = Result<Value, (u16, Option<&'static str>)>;
+/// The answer to a request: the body, or why it is not accepted.
+pub type Answer = Result<Value, Rejection>;
+
+/// An error response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// This status, without details.
+    Status(u16),
+    /// 422, because of this field.
+    Field(&'static str),
+    /// 404, which names the object.
+    NoObject,
+}
+
+impl Rejection {
+    /// The HTTP status.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Status(status) => status,
+            Self::Field(_) => 422,
+            Self::NoObject => 404,
+        }
+    }
+
+    /// The body of the response.
+    pub fn body(self) -> Value {
+        let causes = |field: &str| json!({"causes": [{"field": field}]});
+        let (reason, details) = match self {
+            Self::Status(_) => (None, json!({})),
+            Self::Field(field) => (Some("Invalid"), causes(field)),
+            Self::NoObject => (Some("NotFound"), json!({"name": NAME})),
+        };
+        json!({"kind": "Status", "message": "no", "reason": reason, "details": details})
+    }
+}
+
+/// The name of the object.
+const NAME: &str = "x";
 
 /// The uid of an object with the same name that follows a deleted one.
 const SUCCESSOR: &str = "another";
@@ -97,6 +133,8 @@ pub struct Cluster {
     pub lag: f64,
     /// The duration of a handler's call, in seconds.
     pub call_time: f64,
+    /// Whether the status subresource checks the uid in a merge patch, as those of built-in resources do.
+    pub is_built_in: bool,
     /// Whether the operator wrote the latest version.
     pub ours: bool,
     /// Number of writes of the operator that changed the object.
@@ -106,9 +144,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn new(lag: f64, call_time: f64) -> Self {
+    pub fn new(lag: f64, call_time: f64, is_built_in: bool) -> Self {
         let body = json!({"apiVersion": "kopf.dev/v1", "kind": "KopfExample", "spec": {"x": 0},
-                          "metadata": {"name": "x", "namespace": "ns", "uid": "u"}});
+                          "metadata": {"name": NAME, "namespace": "ns", "uid": "u"}});
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
         let latest = Version::new(100, body);
         let event = QueuedEvent { kind: EventType::Added, version: Arc::clone(&latest), by: now.plus(lag) };
@@ -121,6 +159,7 @@ impl Cluster {
             now,
             lag,
             call_time,
+            is_built_in,
             ours: false,
             writes: 0,
             history,
@@ -162,6 +201,13 @@ impl Cluster {
         self.put(body);
     }
 
+    /// Another client removes the operator's finalizer.
+    pub fn unblock(&mut self) {
+        let mut body = self.latest.body.clone();
+        finalizer::edit(&mut body, OURS, Edit::Allow);
+        self.put(body);
+    }
+
     /// A list with the object of this name, if there is one.
     pub fn list(&self) -> Value {
         let items = if self.exists || self.is_replaced { vec![self.named()] } else { vec![] };
@@ -173,14 +219,15 @@ impl Cluster {
         let body = self.existing()?;
         let mut patch = patch.clone();
         if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
-            // The uid in the patch of a status subresource is ignored.
-            let uid = metadata.shift_remove("uid").filter(|_| is_status != Some(true));
+            // The uid in the patch of the status subresource of a custom resource is ignored.
+            let is_checked = is_status != Some(true) || self.is_built_in;
+            let uid = metadata.shift_remove("uid").filter(|_| is_checked);
             if uid.is_some_and(|uid| uid != body["metadata"]["uid"]) {
-                return Err((422, Some("metadata.uid")));
+                return Err(Rejection::Field("metadata.uid"));
             }
             let version = metadata.shift_remove("resourceVersion");
             if version.is_some_and(|version| version != body["metadata"]["resourceVersion"]) {
-                return Err((409, None));
+                return Err(Rejection::Status(409));
             }
             if metadata.is_empty() {
                 patch.as_object_mut().unwrap().shift_remove("metadata");
@@ -188,7 +235,7 @@ impl Cluster {
         }
         let mut after = body.clone();
         merge(&mut after, &patch);
-        Ok(self.write(&body, after, is_status))
+        self.write(&body, after, is_status)
     }
 
     /// The operator's JSON patch.
@@ -196,9 +243,9 @@ impl Cluster {
         let body = self.existing()?;
         let mut after = body.clone();
         if !apply(&mut after, operations) {
-            return Err((422, None));
+            return Err(Rejection::Status(422));
         }
-        Ok(self.write(&body, after, is_status))
+        self.write(&body, after, is_status)
     }
 
     /// The object after a JSON patch, if it is the version that the patch is for.
@@ -222,11 +269,11 @@ impl Cluster {
         body
     }
 
-    fn existing(&self) -> Result<Value, (u16, Option<&'static str>)> {
-        if self.exists || self.is_replaced { Ok(self.named()) } else { Err((404, None)) }
+    fn existing(&self) -> Answer {
+        if self.exists || self.is_replaced { Ok(self.named()) } else { Err(Rejection::NoObject) }
     }
 
-    fn write(&mut self, before: &Value, mut after: Value, is_status: Option<bool>) -> Value {
+    fn write(&mut self, before: &Value, mut after: Value, is_status: Option<bool>) -> Answer {
         match is_status {
             Some(true) => {
                 let status = after.get("status").cloned();
@@ -237,14 +284,17 @@ impl Cluster {
             None => {}
         }
         if self.is_replaced {
-            return after;
+            return Ok(after);
+        }
+        if self.latest.is_deleting() && has_new_finalizers(before, &after) {
+            return Err(Rejection::Field("metadata.finalizers"));
         }
         let (before, ours) = (self.latest.number, self.ours);
         self.put(after);
         let is_changed = self.latest.number != before;
         self.writes += u32::from(is_changed);
         self.ours = is_changed || ours;
-        self.latest.body.clone()
+        Ok(self.latest.body.clone())
     }
 
     fn put(&mut self, body: Value) {
@@ -260,6 +310,13 @@ impl Cluster {
         self.ours = false;
         self.stream.push_back(QueuedEvent { kind, version, by: self.now.plus(self.lag) });
     }
+}
+
+/// Whether finalizers are added, which the API server rejects if the object is being deleted.
+fn has_new_finalizers(before: &Value, after: &Value) -> bool {
+    let finalizers = |body: &Value| body["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    let before = finalizers(before);
+    finalizers(after).iter().any(|finalizer| !before.contains(finalizer))
 }
 
 fn merge(target: &mut Value, patch: &Value) {

@@ -31,7 +31,7 @@ impl Call<'_> {
     pub fn complete(&mut self, script: &Activation, patch: &mut Map<String, Value>) -> Completion {
         patch.extend(script.initial_patch.clone().unwrap_or_default());
         let mut fns = self.remaining_fns;
-        let mut results = Vec::new();
+        let mut results: Vec<CommandResult> = Vec::new();
         for command in &script.commands {
             let attempt = match command {
                 Command::CallEventHandler { attempt, .. } | Command::CallChangeHandler { attempt } => attempt,
@@ -55,7 +55,8 @@ impl Call<'_> {
                     fns |= self.oracle.leaves_function(self.scenario, self.version, id);
                 }
             }
-            results.push(CommandResult::Attempted(outcome));
+            let is_kept = results.is_empty() || self.scenario.defect != Some(Defect::KeepsOneOutcome);
+            results.push(if is_kept { CommandResult::Attempted(outcome) } else { CommandResult::Skipped });
         }
         Completion {
             results,

@@ -47,6 +47,12 @@ pub enum Defect {
     RepeatsRefused,
     TakesMissingForSuccess,
     KeepsTransformed,
+    ContinuesTerm,
+    TakesUnservedForDeleted,
+    BlocksOnce,
+    BlocksDeletions,
+    TakesConflictForSuccess,
+    KeepsOneOutcome,
 }
 
 /// A defect, its origin, and the violations that it must cause.
@@ -273,5 +279,35 @@ pub const CASES: &[Case] = &[
         Defect::KeepsTransformed,
         "after a conflict, the functions are not called with the fresh object",
         &[("transforming", "a change of another client is undone")],
+    ),
+    case(
+        Defect::ContinuesTerm,
+        "a write goes on after the lease is lost",
+        &[("versioned", "a replica that does not lead writes to the object")],
+    ),
+    case(
+        Defect::TakesUnservedForDeleted,
+        "a 404 that does not name the object is taken for its deletion",
+        &[("plain", "")],
+    ),
+    case(
+        Defect::BlocksOnce,
+        "the finalizer is not added again, when another client has removed it",
+        &[("plain", "a deletion would not be blocked")],
+    ),
+    case(
+        Defect::BlocksDeletions,
+        "the finalizer is added to an object that is being deleted, which the server rejects",
+        &[("plain", "")],
+    ),
+    case(
+        Defect::TakesConflictForSuccess,
+        "a conflict is taken for a written patch",
+        &[("results", "a result is lost"), ("plain", "")],
+    ),
+    case(
+        Defect::KeepsOneOutcome,
+        "of several handlers that finish in one cycle, only the first outcome is kept",
+        &[("at once", "is called again for the same")],
     ),
 ];

@@ -2,8 +2,9 @@
 //!
 //! The model consists of the API server with its watch (`cluster.rs`), a driver of the core's worker of one object and of its writes
 //! (`operator.rs`, `host.rs`, `writing.rs`), and an oracle that observes both and the calls of handlers (`oracle.rs`). Between any two effects, anything
-//! may happen: changes by other clients (essence, labels, status, finalizers, removed annotations, the deletion, a successor), late or
-//! merged watch events, interrupted watches, rejected writes, lost responses, crashes, restarts.
+//! may happen: changes by other clients (essence, labels, status, finalizers, also the operator's, removed annotations, the deletion, a
+//! successor), late or merged watch events, interrupted watches, rejected writes, conflicts, responses that are lost or cannot be parsed,
+//! requests that are sent twice, a resource that is not served for a while, crashes, restarts, lost leases.
 //!
 //! The invariants:
 //!
@@ -26,6 +27,7 @@
 //! * Other clients are not blamed for our own changes.
 //! * During a pause of the operator, running cycles end, and only deletions are handled. Rejected parts of patches are written
 //!   later. No progress of sub-handlers is left on a handled object.
+//! * A replica that does not lead writes nothing. Finalizers are not added to an object in deletion.
 //! * A write changes no other object of the same name, undoes no change of another client, and has a bounded number of requests.
 //! * After a crash, the operator continues from the essences in the progress on the object. If other progress was not written, or
 //!   was removed by another client, it is unknown which handlers have observed them: a handler may be called once more, from such an
@@ -33,7 +35,8 @@
 //!
 //! Not explored:
 //!
-//! * Objects whose essence exceeds the limit; other operators that handle the object during a pause.
+//! * Objects whose essence exceeds the limit; other operators that handle the object during a pause, or in another term.
+//! * A status subresource that is removed while the status has progress. (Its removal is explored with progress in annotations.)
 //! * Annotations that are removed between a pause and the first cycle after it: a cycle that runs on through the pause restores them
 //!   or not, depending on what it was about to write.
 //! * Restarts, pauses, and late watch events with failed writes, if handlers write with other clients. The operator recognises these
@@ -86,7 +89,14 @@ const RICH: Budget = Budget {
     pauses: 1,
     refusals: 2,
     replacements: 1,
+    conflicts: 2,
+    outages: 1,
+    unblocks: 1,
+    losses: 1,
 };
+
+/// The same without some kinds: the more there are, the rarer are the orders that reveal a defect of two or three events.
+const SIMPLER: Budget = Budget { conflicts: 0, outages: 0, unblocks: 0, losses: 0, ..RICH };
 
 const NONE: Budget = Budget {
     edits: 0,
@@ -102,10 +112,14 @@ const NONE: Budget = Budget {
     pauses: 0,
     refusals: 0,
     replacements: 0,
+    conflicts: 0,
+    outages: 0,
+    unblocks: 0,
+    losses: 0,
 };
 
 /// Budgets small enough for an exhaustive search in seconds.
-const SMALL: [Budget; 7] = [
+const SMALL: [Budget; 11] = [
     Budget { edits: 1, crashes: 1, ..NONE },
     Budget { deletes: 1, crashes: 1, ..NONE },
     Budget { edits: 1, rejections: 1, ..NONE },
@@ -113,16 +127,22 @@ const SMALL: [Budget; 7] = [
     Budget { edits: 1, deletes: 1, relists: 1, ..NONE },
     Budget { noise: 1, deletes: 1, ..NONE },
     Budget { edits: 1, refusals: 1, ..NONE },
+    Budget { edits: 1, conflicts: 1, ..NONE },
+    Budget { edits: 1, outages: 1, ..NONE },
+    Budget { deletes: 1, unblocks: 1, ..NONE },
+    Budget { deletes: 1, losses: 1, ..NONE },
 ];
 
 /// Budgets large enough for most races of two or three events.
-const LARGE: [Budget; 6] = [
+const LARGE: [Budget; 8] = [
     Budget { labels: 3, deletes: 1, rejections: 1, ..NONE },
     Budget { edits: 2, deletes: 1, crashes: 2, rejections: 1, ..NONE },
     Budget { edits: 2, labels: 1, deletes: 1, relists: 1, lost_replies: 1, ..NONE },
     Budget { edits: 1, noise: 1, strips: 1, foreign_finalizers: 1, deletes: 1, crashes: 1, ..NONE },
     Budget { edits: 1, labels: 1, noise: 1, rejections: 2, lost_replies: 1, crashes: 1, ..NONE },
     Budget { edits: 2, deletes: 1, rejections: 1, refusals: 2, pauses: 1, ..NONE },
+    Budget { edits: 1, deletes: 1, conflicts: 1, outages: 1, unblocks: 1, ..NONE },
+    Budget { edits: 2, labels: 1, deletes: 1, lost_replies: 1, losses: 1, ..NONE },
 ];
 
 fn accept(report: Report) {
@@ -183,14 +203,14 @@ fn each_known_defect_is_found() {
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
-    assert!(known.len() >= 41, "only {} defects are known", known.len());
+    assert!(known.len() >= 47, "only {} defects are known", known.len());
 }
 
 /// Whether random runs with the defect violate the expected invariant; a defect may violate several.
 fn is_found(defect: Defect, name: &str, violation: &str) -> bool {
     let lag = if matches!(defect, Defect::TrustsFailure | Defect::ForgetsHalf) { 4.0 } else { 0.0 };
     let scenario = Scenario::all(Some(defect)).into_iter().find(|scenario| scenario.name == name).unwrap();
-    finds(&scenario, RICH, lag, violation, 20_000)
+    finds(&scenario, RICH, lag, violation, 20_000) || finds(&scenario, SIMPLER, lag, violation, 60_000)
 }
 
 fn limit_from_env(name: &str, default: usize) -> usize {

@@ -24,6 +24,8 @@ pub enum Act {
     Strip,
     /// Another controller adds or removes its finalizer.
     ForeignFinalizer(bool),
+    /// Another client removes the operator's finalizer.
+    Unblock,
     /// Another client deletes the object.
     Delete,
     /// Another client creates an object with the name of the deleted one.
@@ -32,12 +34,18 @@ pub enum Act {
     Deliver,
     /// The watch is interrupted, and the object relisted.
     Relist,
+    /// The object is relisted after an interruption.
+    Reconnect,
     /// The operator executes its next effect; a request of it ends with this reply.
     Step(Reply),
     /// The daemons exit after a stop request.
     Exit,
     /// The operator is paused, or continues.
     Pause(bool),
+    /// The replica loses the lease; true if it has noticed before that the lease has expired.
+    Lose(bool),
+    /// The replica leads again.
+    Lead,
     /// The operator crashes.
     Crash,
     /// The operator restarts.
@@ -60,6 +68,10 @@ pub struct Budget {
     pub pauses: u8,
     pub refusals: u8,
     pub replacements: u8,
+    pub conflicts: u8,
+    pub outages: u8,
+    pub unblocks: u8,
+    pub losses: u8,
 }
 
 impl Budget {
@@ -79,6 +91,10 @@ impl Budget {
             pauses: figure(self.pauses),
             refusals: figure(self.refusals),
             replacements: figure(self.replacements),
+            conflicts: figure(self.conflicts),
+            outages: figure(self.outages),
+            unblocks: figure(self.unblocks),
+            losses: figure(self.losses),
         }
     }
 
@@ -93,14 +109,21 @@ impl Budget {
             Act::Replace => &mut self.replacements,
             Act::Relist => &mut self.relists,
             Act::Step(Reply::Rejected) => &mut self.rejections,
-            Act::Step(Reply::Lost) => &mut self.lost_replies,
+            Act::Step(Reply::Lost | Reply::Repeated | Reply::Garbled) => &mut self.lost_replies,
+            Act::Step(Reply::Conflict) => &mut self.conflicts,
+            Act::Step(Reply::Unserved) => &mut self.outages,
+            Act::Step(Reply::Fenced) | Act::Lose(false) => &mut self.losses,
+            Act::Unblock => &mut self.unblocks,
             Act::Step(Reply::Refused) => &mut self.refusals,
             Act::Crash => &mut self.crashes,
             Act::Pause(true) => &mut self.pauses,
             Act::ForeignFinalizer(false)
             | Act::Step(Reply::Accepted)
             | Act::Deliver
+            | Act::Reconnect
             | Act::Exit
+            | Act::Lose(true)
+            | Act::Lead
             | Act::Pause(false)
             | Act::Restart => return None,
         })
@@ -116,11 +139,11 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(budget: Budget, lag: f64) -> Self {
+    pub fn new(scenario: &Scenario, budget: Budget, lag: f64) -> Self {
         // A change can be made again after its reversal: the records of both calls must differ. Otherwise, there are fewer states
         // if calls take no time.
         let call_time = if budget.edits > 1 { 0.001 } else { 0.0 };
-        let cluster = Cluster::new(lag, call_time);
+        let cluster = Cluster::new(lag, call_time, scenario.is_built_in());
         let mut oracle = Oracle::default();
         oracle.observed.record(&cluster.latest);
         Self { cluster, operator: Operator::new(), oracle, budget }
@@ -144,8 +167,16 @@ impl Model {
         if !operator.up {
             return vec![Act::Restart];
         }
+        if operator.is_fenced {
+            let is_writing = matches!(operator.stage, Stage::Writing(_));
+            return std::iter::once(Act::Lose(true))
+                .chain(is_writing.then_some(Act::Step(Reply::Accepted)))
+                .collect();
+        }
         let mut acts = Vec::new();
-        if !cluster.stream.is_empty() && !operator.paused {
+        if operator.is_disconnected && !operator.paused {
+            acts.push(Act::Reconnect);
+        } else if !cluster.stream.is_empty() && !operator.paused {
             acts.push(Act::Deliver);
         }
         if operator.stop_requested && !operator.running.is_empty() {
@@ -166,13 +197,26 @@ impl Model {
         if operator.is_busy() && may_go_on && !waits {
             acts.push(Act::Step(Reply::Accepted));
             if matches!(operator.stage, Stage::Writing(_)) {
-                acts.extend([Act::Step(Reply::Rejected), Act::Step(Reply::Lost)]);
+                let faults = [
+                    Reply::Rejected,
+                    Reply::Lost,
+                    Reply::Repeated,
+                    Reply::Garbled,
+                    Reply::Conflict,
+                    Reply::Unserved,
+                ];
+                acts.extend(faults.map(Act::Step));
                 if scenario.partial {
                     acts.push(Act::Step(Reply::Refused));
                 }
+                if scenario.versioned && !operator.paused {
+                    acts.push(Act::Step(Reply::Fenced));
+                }
             }
         }
-        if operator.paused {
+        if operator.is_standby {
+            acts.push(Act::Lead);
+        } else if operator.paused {
             acts.push(Act::Pause(false));
         }
         acts.retain(|act| self.affords(*act));
@@ -194,7 +238,13 @@ impl Model {
             if !self.operator.paused && !self.oracle.is_resuming() {
                 acts.push(Act::Strip);
             }
-            acts.push(Act::ForeignFinalizer(!latest.has_theirs()));
+            // No finalizers are added to an object in deletion.
+            if latest.has_theirs() || !latest.is_deleting() {
+                acts.push(Act::ForeignFinalizer(!latest.has_theirs()));
+            }
+            if latest.is_blocked() {
+                acts.push(Act::Unblock);
+            }
             if !latest.is_deleting() {
                 acts.push(Act::Delete);
             }
@@ -210,6 +260,9 @@ impl Model {
                 acts.push(Act::Crash);
                 if self.operator.may_pause() {
                     acts.push(Act::Pause(true));
+                    if scenario.versioned && !self.operator.is_fenced {
+                        acts.push(Act::Lose(false));
+                    }
                 }
             }
         }
@@ -236,6 +289,10 @@ impl Model {
                 oracle.stripped(scenario, &cluster.latest);
             }
             Act::ForeignFinalizer(on) => cluster.set_foreign_finalizer(on),
+            Act::Unblock => {
+                cluster.unblock();
+                oracle.unblocked();
+            }
             Act::Delete => cluster.delete(),
             Act::Replace => cluster.replace(),
             Act::Deliver => {
@@ -243,7 +300,7 @@ impl Model {
                     operator.deliver(scenario, event.kind, &event.version);
                 }
             }
-            Act::Relist => self.relist(scenario),
+            Act::Relist | Act::Reconnect => self.relist(scenario),
             Act::Step(reply) => {
                 operator.step(scenario, cluster, oracle, reply);
             }
@@ -261,6 +318,14 @@ impl Model {
                     self.relist(scenario);
                 }
             }
+            Act::Lose(_) => {
+                cluster.stream.clear();
+                operator.lose(scenario, oracle, cluster.now);
+            }
+            Act::Lead => {
+                operator.lead();
+                self.relist(scenario);
+            }
             Act::Crash => operator.crash(oracle),
             Act::Restart => {
                 operator.up = true;
@@ -273,6 +338,7 @@ impl Model {
     /// Discards undelivered watch events, and lists the object.
     fn relist(&mut self, scenario: &Scenario) {
         self.cluster.stream.clear();
+        self.operator.is_disconnected = false;
         if self.cluster.exists {
             let latest = Arc::clone(&self.cluster.latest);
             self.operator.deliver(scenario, EventType::Listed, &latest);
@@ -285,6 +351,7 @@ impl Model {
     pub fn is_idle(&self) -> bool {
         self.operator.up
             && !self.operator.paused
+            && !self.operator.is_disconnected
             && self.cluster.stream.is_empty()
             && !self.operator.is_busy()
     }
@@ -372,7 +439,8 @@ impl Model {
         }
         let flags =
             (operator.up, operator.known, operator.stop_requested, operator.skipping, operator.in_doubt);
-        operator.paused.hash(&mut hasher);
+        (operator.paused, operator.is_standby, operator.is_fenced, operator.is_disconnected)
+            .hash(&mut hasher);
         (flags, &operator.running).hash(&mut hasher);
         format!("{:?}{:?}{:?}", worker.memory, worker.consistency, worker.backoff).hash(&mut hasher);
         (worker.gone, worker.selector_match).hash(&mut hasher);

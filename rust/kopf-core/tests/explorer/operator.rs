@@ -15,7 +15,7 @@ use kopf_core::cycle::{Cycle, Decision, Effect};
 use kopf_core::daemon;
 use kopf_core::json::merge_patch::Patch;
 use kopf_core::object_worker::{
-    DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent, WorkerContext,
+    DecisionResult, NextAction, ObjectWorker, OperatorState, QueuedEvent, SleepKind, WorkerContext,
 };
 use kopf_core::persistence::finalizer::Edit;
 use kopf_core::persistence::memory::HandlingStatus;
@@ -57,6 +57,16 @@ pub enum Reply {
     Lost,
     /// The API server rejects the content.
     Refused,
+    /// The API server accepts it, and again, since the client has sent it again: the first response was lost.
+    Repeated,
+    /// The API server accepts it, but the response cannot be parsed.
+    Garbled,
+    /// The API server responds with a conflict, which is not one with this request.
+    Conflict,
+    /// The resource is not served for a while: a 404 that does not name the object. The watch is interrupted, too.
+    Unserved,
+    /// It is not sent: the replica does not lead any more. The end of the term follows.
+    Fenced,
 }
 
 #[derive(Clone, Debug)]
@@ -76,8 +86,14 @@ pub struct Operator {
     pub in_doubt: bool,
     /// Whether the next event is ignored (`Defect::SkipsNext`).
     pub skipping: bool,
-    /// Whether the operator is paused: other operators may handle the object.
+    /// Whether the operator is paused: other operators may handle the object. So is a replica that does not lead.
     pub paused: bool,
+    /// Whether the replica does not lead.
+    pub is_standby: bool,
+    /// Whether no requests are sent any more, since the lease has expired.
+    pub is_fenced: bool,
+    /// Whether the watch is interrupted, so that a listing follows.
+    pub is_disconnected: bool,
 }
 
 impl Operator {
@@ -94,7 +110,16 @@ impl Operator {
             in_doubt: false,
             skipping: false,
             paused: false,
+            is_standby: false,
+            is_fenced: false,
+            is_disconnected: false,
         }
+    }
+
+    /// Forgets the object, but not the state of the operator.
+    fn forget(&mut self) {
+        let Self { paused, is_standby, is_fenced, is_disconnected, .. } = *self;
+        *self = Self { paused, is_standby, is_fenced, is_disconnected, ..Self::new() };
     }
 
     /// The operator crashes and loses its memory.
@@ -117,6 +142,30 @@ impl Operator {
     pub fn resume(&mut self) {
         self.paused = false;
         self.worker.memory.invalidate();
+        self.worker.drop_outdated();
+    }
+
+    /// The replica loses the lease: what runs is cancelled. The calls of handlers have ended.
+    pub fn lose(&mut self, scenario: &Scenario, oracle: &mut Oracle, now: Timestamp) {
+        oracle.crashed();
+        (self.paused, self.is_standby, self.is_fenced, self.in_doubt) = (true, true, false, true);
+        if scenario.defect == Some(Defect::ContinuesTerm) {
+            return;
+        }
+        match self.stage {
+            Stage::Idle | Stage::Started(_) => {}
+            Stage::Free if self.worker.waits_for(now) != Some(SleepKind::Backoff) => self.worker.on_pause(),
+            Stage::Free | Stage::Waiting(_) | Stage::Writing(_) => {
+                self.worker.on_term_lost();
+                self.stage = Stage::Free;
+            }
+        }
+    }
+
+    /// The replica leads again. A listing follows.
+    pub fn lead(&mut self) {
+        (self.paused, self.is_standby) = (false, false);
+        self.worker.begin_term();
         self.worker.drop_outdated();
     }
 
@@ -166,7 +215,7 @@ impl Operator {
     /// A listing does not contain the object.
     pub fn vanish(&mut self) {
         // The engine forgets a busy object when its worker ends; in the model, the difference does not matter.
-        *self = Self { paused: self.paused, ..Self::new() };
+        self.forget();
     }
 
     /// The daemons exit after a stop request.
@@ -234,6 +283,7 @@ impl Operator {
     fn proceed(&mut self, scenario: &Scenario, cluster: &mut Cluster, oracle: &mut Oracle) {
         loop {
             match self.worker.next(context(scenario), self.state(scenario), cluster.now).next {
+                NextAction::Start(_) if self.is_standby => self.worker.on_term_lost(),
                 NextAction::Start(event) => {
                     oracle.started_waiting(event.kind, self.paused);
                     return self.begin(scenario, cluster, oracle, event);
@@ -251,7 +301,7 @@ impl Operator {
         if self.worker.needs_driver() {
             self.stage = Stage::Free;
         } else if self.worker.gone {
-            *self = Self { paused: self.paused, ..Self::new() };
+            self.forget();
         }
     }
 
@@ -380,6 +430,13 @@ impl Operator {
         }
         if scenario.defect == Some(Defect::KeepsNoProgress) && decision.delay.is_some() {
             decision.patch = Patch::default();
+        }
+        if scenario.defect == Some(Defect::BlocksOnce) && version.base.is_some() {
+            decision.finalizer = decision.finalizer.filter(|edit| *edit == Edit::Allow);
+        }
+        if scenario.defect == Some(Defect::BlocksDeletions) && version.is_deleting() && !version.is_blocked()
+        {
+            decision.finalizer = Some(Edit::Block);
         }
         if scenario.defect == Some(Defect::ForgetsSeen) {
             decision.handling_status = HandlingStatus::Over(ObservedEssences::default());

@@ -46,6 +46,8 @@ pub struct Oracle {
     carries_over: bool,
     /// The last version written by the operator.
     written: u64,
+    /// Whether another client has removed the operator's finalizer.
+    is_unblocked: bool,
     /// Whether another client has removed annotations.
     annotations_removed: bool,
     /// Whether that happened since the last diff-base was stored.
@@ -126,7 +128,7 @@ impl Oracle {
         if reason == Reason::Update && self.base_at == Some(at) && is_same() {
             self.report_violation(&format!("{id} is called for a change made by handlers"));
         }
-        if reason == Reason::Delete && !(cluster.exists && latest.is_blocked()) {
+        if reason == Reason::Delete && !(cluster.exists && latest.is_blocked()) && !self.is_unblocked {
             self.report_violation(&format!("{id} is called for a released deletion"));
         }
         if format!("{:?}", change.diff()).contains("kopf.zalando.org") {
@@ -217,6 +219,11 @@ impl Oracle {
         }
     }
 
+    /// Another client removes the operator's finalizer.
+    pub fn unblocked(&mut self) {
+        self.is_unblocked = true;
+    }
+
     /// The operator crashes. The next run resumes objects that this run had resumed.
     pub fn crashed(&mut self) {
         self.left = None;
@@ -257,6 +264,8 @@ impl Oracle {
             self.observed.assume(id, at);
         }
         if view.base.is_none() {
+            // The handlers of the change are not called again, since the object is taken for a new one.
+            self.left = None;
             self.forget_base(scenario, view);
         }
         self.called = self.recorded(scenario, view);
@@ -531,7 +540,7 @@ impl Hash for Oracle {
             (&self.base, self.base_at),
             (self.is_new, self.carries_over),
             self.warned,
-            (self.annotations_removed, self.essences_removed),
+            (self.annotations_removed, self.essences_removed, self.is_unblocked),
             self.guarded,
             self.left,
             self.failures.map(|(count, _)| count),

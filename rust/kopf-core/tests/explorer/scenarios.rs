@@ -6,6 +6,7 @@ use crate::model::Budget;
 use kopf_core::cause::Reason;
 use kopf_core::cycle::OperatorConfig;
 use kopf_core::handler::filters::{self, FilterVerdict};
+use kopf_core::handler::lifecycle::Lifecycle;
 use kopf_core::handler::registry::{Registry, ResourceHandlers};
 use kopf_core::handler::{ErrorsMode, Handler, Kind};
 use kopf_core::handling::attempt::{Attempt, CallResult};
@@ -92,11 +93,7 @@ impl Scenario {
         let registry = Arc::new(Registry { handlers: all });
         let resource_handlers = Arc::new(registry.handlers_of(&resource(&[]), &|_| true));
         let settings = Arc::new(settings(defect));
-        let config = Arc::new(OperatorConfig {
-            registry,
-            settings,
-            lifecycle: kopf_core::handler::lifecycle::Lifecycle::Asap,
-        });
+        let config = Arc::new(OperatorConfig { registry, settings, lifecycle: Lifecycle::Asap });
         Self {
             name,
             config,
@@ -142,6 +139,8 @@ impl Scenario {
             Self { name: "no subresource", lacks_subresource: true, ..Self::results(defect) },
             Self { name: "versioned", versioned: true, ..Self::plain(defect) },
             Self { name: "versioned results", versioned: true, ..Self::results(defect) },
+            Self::at_once(defect),
+            Self::built_in(defect),
         ]
     }
 
@@ -327,6 +326,26 @@ impl Scenario {
         Self { flaky: vec!["c", "u"], custom: true, ..scenario }
     }
 
+    /// All due handlers are called in the same cycle.
+    fn at_once(defect: Option<Defect>) -> Self {
+        let mut scenario = Self { name: "at once", flaky: vec!["c1", "u2"], ..Self::retrying(defect) };
+        let OperatorConfig { registry, settings, .. } = &*scenario.config;
+        scenario.config = Arc::new(OperatorConfig {
+            registry: Arc::clone(registry),
+            settings: Arc::clone(settings),
+            lifecycle: Lifecycle::AllAtOnce,
+        });
+        scenario
+    }
+
+    /// As `results`, of a resource that the API server itself implements.
+    fn built_in(defect: Option<Defect>) -> Self {
+        let mut scenario = Self { name: "built-in", ..Self::results(defect) };
+        let resource = resource_of_group("apps", &["status"]);
+        scenario.resource_handlers = Arc::new(scenario.config.registry.handlers_of(&resource, &|_| true));
+        scenario
+    }
+
     /// Handlers that return results, which are written to the status; the API server may reject them.
     fn results(defect: Option<Defect>) -> Self {
         let handlers = vec![json!({"id": "c", "reason": "create"}), json!({"id": "u", "reason": "update"})];
@@ -343,7 +362,7 @@ impl Scenario {
             return Budget { rejections: 0, lost_replies: 0, ..budget };
         }
         if self.custom {
-            return Budget { strips: 0, rejections: 0, lost_replies: 0, ..budget };
+            return Budget { strips: 0, rejections: 0, lost_replies: 0, conflicts: 0, outages: 0, ..budget };
         }
         budget
     }
@@ -386,6 +405,11 @@ impl Scenario {
     /// Whether the handler returns a result.
     pub fn returns(&self, id: &str) -> bool {
         self.partial && self.returning.contains(&id)
+    }
+
+    /// Whether the API server itself implements the resource.
+    pub fn is_built_in(&self) -> bool {
+        self.resource_handlers.resource.group == "apps"
     }
 
     /// Whether the status is a subresource, as far as the operator knows.
@@ -471,8 +495,12 @@ fn stamp(version: &Version) -> Value {
 }
 
 fn resource(subresources: &[&str]) -> Arc<Resource> {
+    resource_of_group("kopf.dev", subresources)
+}
+
+fn resource_of_group(group: &str, subresources: &[&str]) -> Arc<Resource> {
     let resource = json!({
-        "group": "kopf.dev", "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
+        "group": group, "version": "v1", "plural": "kopfexamples", "kind": "KopfExample",
         "singular": "kopfexample", "shortcuts": [], "categories": [], "subresources": subresources, "verbs": [],
         "namespaced": true, "preferred": true,
     });

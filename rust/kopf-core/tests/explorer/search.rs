@@ -34,7 +34,7 @@ pub fn explore_exhaustively(scenario: &Scenario, budget: Budget, lag: f64, limit
     let mut report = Report { complete: true, ..Report::default() };
     let mut seen = HashSet::new();
     let mut history: Vec<(usize, Option<Act>)> = vec![(0, None)];
-    let mut stack = vec![(0, Model::new(budget, lag))];
+    let mut stack = vec![(0, Model::new(scenario, budget, lag))];
     while let Some((position, model)) = stack.pop() {
         if !seen.insert(model.digest()) {
             continue;
@@ -98,7 +98,7 @@ fn random_run(
     report: &mut Report,
 ) -> RandomRun {
     let budget = scenario.within(rich.map(|most| random.up_to(most)), lag);
-    let mut model = Model::new(budget, lag);
+    let mut model = Model::new(scenario, budget, lag);
     let mut acts = Vec::new();
     for _ in 0..80 {
         // Mostly the operator continues; interference at each step would leave no progress.
@@ -148,7 +148,7 @@ fn minimize(scenario: &Scenario, budget: Budget, lag: f64, violation: &str, mut 
         (violation, acts) = (same, fewer);
     }
     let mut text = format!("In the scenario \"{}\": {violation}\n", scenario.name);
-    let mut model = Model::new(budget, lag);
+    let mut model = Model::new(scenario, budget, lag);
     for act in &acts {
         let before = model.cluster.latest.number;
         model.act(scenario, *act);
@@ -175,7 +175,7 @@ fn shortened(acts: &[Act], replay: impl Fn(&[Act]) -> Option<String>) -> Option<
 
 /// Executes the acts. Returns the violation, if any; none if an act is impossible.
 fn replay(scenario: &Scenario, budget: Budget, lag: f64, acts: &[Act]) -> Option<String> {
-    let mut model = Model::new(budget, lag);
+    let mut model = Model::new(scenario, budget, lag);
     for act in acts {
         if !model.choices(scenario).contains(act) {
             return None;

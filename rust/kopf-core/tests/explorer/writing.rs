@@ -1,6 +1,6 @@
 //! The writes of the operator: a driver of the core's `Writing`, which sends its requests to the model's API server.
 
-use crate::cluster::{BASE, Cluster, Version};
+use crate::cluster::{BASE, Cluster, Rejection, Version};
 use crate::injected_defects::Defect;
 use crate::operator::{Operator, Reply, Stage, context};
 use crate::oracle::Oracle;
@@ -43,6 +43,7 @@ struct Sent {
     content: Value,
     kind: Kind,
     is_status: bool,
+    is_once: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,7 +88,7 @@ impl Writing {
             Content::MergePatch(text) => (Kind::Merge, serde_json::from_slice(text).unwrap()),
             Content::JsonPatch(text) => (Kind::Operations, serde_json::from_slice(text).unwrap()),
         };
-        Some(Sent { content, kind, is_status: request.is_status })
+        Some(Sent { content, kind, is_status: request.is_status, is_once: request.is_once })
     }
 
     /// Adds the state to the hash of the model. Versions matter only by their order.
@@ -144,7 +145,15 @@ impl Operator {
             return self.ended(scenario, cluster, oracle, writing);
         };
         writing.is_blocked |= reply == Reply::Refused && scenario.defect == Some(Defect::RepeatsRefused);
-        let reply = if writing.is_blocked { Reply::Refused } else { reply };
+        let reply = match reply {
+            _ if self.is_fenced => Reply::Fenced,
+            _ if writing.is_blocked => Reply::Refused,
+            // Not all requests are sent again by the client.
+            Reply::Repeated if sent.is_once => Reply::Lost,
+            reply => reply,
+        };
+        self.is_fenced |= reply == Reply::Fenced;
+        self.is_disconnected |= reply == Reply::Unserved;
         let response = self.exchange(scenario, cluster, oracle, (&writing, sent), reply);
         writing.responses.push(match &response {
             Ok(_) => Response::Accepted(Arc::clone(&cluster.latest)),
@@ -171,29 +180,40 @@ impl Operator {
         reply: Reply,
     ) -> Result<Bytes, RequestError> {
         match reply {
-            Reply::Rejected => return Err(rejected(500, None)),
-            Reply::Refused if sent.kind == Kind::List => return Err(rejected(403, None)),
-            Reply::Refused => return Err(rejected(422, invalid_field(&sent))),
-            Reply::Accepted | Reply::Lost => {}
+            Reply::Rejected => return Err(rejected(Rejection::Status(500))),
+            Reply::Refused if sent.kind == Kind::List => return Err(rejected(Rejection::Status(403))),
+            Reply::Refused => return Err(rejected(invalid_field(&sent))),
+            Reply::Conflict if scenario.defect == Some(Defect::TakesConflictForSuccess) => {
+                return Ok(Bytes::from(cluster.latest.body.to_string()));
+            }
+            Reply::Conflict => return Err(rejected(Rejection::Status(409))),
+            Reply::Unserved => return Err(rejected(Rejection::Status(404))),
+            Reply::Fenced => return Err(RequestError::Fenced),
+            Reply::Accepted | Reply::Lost | Reply::Repeated | Reply::Garbled => {}
+        }
+        if self.is_standby {
+            oracle.report_violation("a replica that does not lead writes to the object");
         }
         let is_edit = sent.kind == Kind::Operations && !sent.is_status;
         spoil_request(scenario, cluster, &mut sent);
         let before = Arc::clone(&cluster.latest);
-        let Sent { content, kind, is_status } = sent;
+        let Sent { content, kind, is_status, .. } = sent;
         if kind != Kind::List && cluster.is_replaced && !names_another(&content) {
             oracle.report_violation("another object of the same name is changed");
         }
         let lacks_endpoint = is_status && scenario.lacks_subresource;
         let is_separate = scenario.has_subresource() && !scenario.lacks_subresource;
         let part = is_separate.then_some(is_status);
-        let answer = match kind {
+        let mut send = || match kind {
             Kind::List => Ok(cluster.list()),
-            _ if lacks_endpoint => Err((404, None)),
+            _ if lacks_endpoint => Err(Rejection::Status(404)),
             Kind::Merge => cluster.merge_patch(&content, part),
             Kind::Operations => cluster.json_patch(&content, part),
         };
-        if scenario.defect == Some(Defect::TakesMissingForSuccess) && is_status && answer == Err((404, None))
-        {
+        let first = send();
+        let answer = if reply == Reply::Repeated { send() } else { first.clone() };
+        let is_missing = answer == Err(Rejection::Status(404));
+        if scenario.defect == Some(Defect::TakesMissingForSuccess) && is_status && is_missing {
             return Ok(Bytes::from(cluster.latest.body.to_string()));
         }
         if is_edit
@@ -204,7 +224,7 @@ impl Operator {
         {
             oracle.report_violation("a released deletion is released again");
         }
-        if answer.is_ok() {
+        if first.is_ok() {
             match kind {
                 Kind::List => {}
                 _ if is_edit => oracle.edited(scenario, cluster, &before, !self.running.is_empty()),
@@ -213,8 +233,9 @@ impl Operator {
         }
         match answer {
             Ok(_) if reply == Reply::Lost => Err(RequestError::Timeout),
+            Ok(_) if reply == Reply::Garbled => Ok(Bytes::from_static(b"<html>")),
             Ok(body) => Ok(Bytes::from(body.to_string())),
-            Err((status, field)) => Err(rejected(status, field)),
+            Err(rejection) => Err(rejected(rejection)),
         }
     }
 
@@ -342,11 +363,12 @@ fn spoil_outcome(scenario: &Scenario, end: &End, outcome: &mut WriteOutcome) {
         }
         Some(Defect::ForgetsRejectedPart) => outcome.rejections.clear(),
         Some(Defect::TrustsFailure) if end.is_lost => {
-            let known = rejected(500, None);
+            let known = rejected(Rejection::Status(500));
             outcome.rejections.iter_mut().for_each(|rejection| rejection.error = known.clone());
             outcome.failure = outcome.failure.take().map(|_| known.into());
         }
         Some(Defect::ForgetsUnwritten) => outcome.unwritten.clear(),
+        Some(Defect::TakesUnservedForDeleted) => outcome.deleted |= outcome.gone,
         Some(Defect::ForgetsFinalProgress) => outcome.final_progress.clear(),
         _ => {}
     }
@@ -363,19 +385,20 @@ fn names_another(content: &Value) -> bool {
     }
 }
 
-/// An error response, which names a field or none.
-fn rejected(status: u16, field: Option<&str>) -> RequestError {
-    let causes: Vec<_> = field.iter().map(|field| json!({"field": field})).collect();
-    let body = json!({"kind": "Status", "message": "no", "details": {"causes": causes}});
-    RequestError::Api(Box::new(ApiError::from_response(status, None, body.to_string().as_bytes())))
+/// The error of a request with this response.
+fn rejected(rejection: Rejection) -> RequestError {
+    let body = rejection.body().to_string();
+    RequestError::Api(Box::new(ApiError::from_response(rejection.status(), None, body.as_bytes())))
 }
 
-/// The field that a schema rejects: not one of the metadata.
-fn invalid_field(sent: &Sent) -> Option<&str> {
-    match &sent.content {
-        Value::Object(patch) => patch.keys().map(String::as_str).find(|key| *key != "metadata"),
-        _ => sent.is_status.then_some("status"),
-    }
+/// The rejection by a schema, which names a field of the patch: not one of the metadata.
+fn invalid_field(sent: &Sent) -> Rejection {
+    let names = |field: &str| match &sent.content {
+        Value::Object(patch) => patch.contains_key(field),
+        _ => sent.is_status && field == "status",
+    };
+    let field = ["status", "spec"].into_iter().find(|field| names(field));
+    field.map_or(Rejection::Status(422), Rejection::Field)
 }
 
 /// The old state with the version of the new one.

@@ -15,6 +15,9 @@
 //! * The bytes of the backlog are those of the parked objects. The work ends after a bounded number of steps.
 //!
 //! The explorer itself is tested: it must find each defect of `injected_defects.rs` when the model's driver has it.
+//!
+//! `make explore` runs longer searches, limited by `EXPLORE_STATES` and `EXPLORE_RUNS` (the number of random runs). `EXPLORE_SEED`
+//! changes the random runs.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 #![allow(unreachable_pub, reason = "the modules belong to a test")]
@@ -39,6 +42,14 @@ const SMALL: [Budget; 6] = [
     Budget { changes: 1, pauses: 1, fills: 1, ..Budget::NONE },
     Budget { changes: 1, deletions: 1, hand_overs: 1, panics: 1, ..Budget::NONE },
     Budget { changes: 2, fills: 1, ends: 1, failures: 1, ..Budget::NONE },
+];
+
+/// Budgets large enough for most races of three events.
+const LARGE: [Budget; 4] = [
+    Budget { changes: 2, deletions: 1, losses: 1, panics: 1, ..Budget::NONE },
+    Budget { changes: 2, pauses: 1, losses: 1, fills: 1, ..Budget::NONE },
+    Budget { changes: 2, deletions: 1, hand_overs: 1, failures: 1, ..Budget::NONE },
+    Budget { changes: 2, hides: 1, interruptions: 1, hand_overs: 1, ends: 1, ..Budget::NONE },
 ];
 
 const RICH: Budget = Budget {
@@ -95,4 +106,29 @@ fn each_known_defect_is_found() {
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
     assert!(CASES.len() >= 12, "only {} defects are known", CASES.len());
+}
+
+#[test]
+#[ignore = "takes minutes: make explore"]
+#[expect(clippy::print_stdout, reason = "the numbers are the result")]
+fn at_length() {
+    let (states, runs) = (number_from_env("EXPLORE_STATES", 80_000), number_from_env("EXPLORE_RUNS", 80_000));
+    let seed = number_from_env("EXPLORE_SEED", 1) as u64;
+    for (number, scenario) in Scenario::all(None).iter().enumerate() {
+        let reports = LARGE.map(|budget| explore_exhaustively(scenario, budget, states));
+        for report in reports.into_iter().chain([explore_randomly(scenario, RICH, seed, runs, "")]) {
+            if let Some(found) = report.found {
+                panic!("{scenario:?}: {found}");
+            }
+            println!(
+                "scenario {number}: {} states or runs, {} idle states",
+                report.states, report.idle_states
+            );
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the length of the search is configurable")]
+fn number_from_env(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
