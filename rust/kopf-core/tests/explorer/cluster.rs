@@ -122,6 +122,7 @@ const NAME: &str = "x";
 const SUCCESSOR: &str = "another";
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub struct Cluster {
     pub latest: Arc<Version>,
     pub exists: bool,

@@ -204,14 +204,14 @@ impl Operator {
         let lacks_endpoint = is_status && scenario.lacks_subresource;
         let is_separate = scenario.has_subresource() && !scenario.lacks_subresource;
         let part = is_separate.then_some(is_status);
-        let mut send = || match kind {
+        let mut apply = || match kind {
             Kind::List => Ok(cluster.list()),
             _ if lacks_endpoint => Err(Rejection::Status(404)),
             Kind::Merge => cluster.merge_patch(&content, part),
             Kind::Operations => cluster.json_patch(&content, part),
         };
-        let first = send();
-        let answer = if reply == Reply::Repeated { send() } else { first.clone() };
+        let first = apply();
+        let answer = if reply == Reply::Repeated { apply() } else { first.clone() };
         let is_missing = answer == Err(Rejection::Status(404));
         if scenario.defect == Some(Defect::TakesMissingForSuccess) && is_status && is_missing {
             return Ok(Bytes::from(cluster.latest.body.to_string()));
