@@ -18,8 +18,7 @@ pub(crate) const SECOND_CONTROLLER: &str = "Only one reference can have Controll
 const UNFIT_PATCH: &str = "the server rejected our request due to an error in our request";
 
 /// Parts of the messages about an object that exceeds the limit of etcd, or that of the connection to it.
-const TOO_LARGE: [&str; 2] =
-    ["etcdserver: request is too large", "trying to send message larger than max"];
+const TOO_LARGE: [&str; 2] = ["etcdserver: request is too large", "trying to send message larger than max"];
 
 /// The ends of messages about fields that cannot be changed.
 const IMMUTABLE: [&str; 2] = ["field is immutable", "field is immutable when `immutable` is set"];
@@ -223,7 +222,8 @@ mod tests {
     // contract: engine 1.9
     #[test]
     fn an_object_that_is_too_large_for_etcd_is_recognised() {
-        let grpc = "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)";
+        let grpc =
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max (3 vs. 2)";
         for (status, message, expected) in [
             (500, "etcdserver: request is too large", true),
             (500, grpc, true),

@@ -10,7 +10,7 @@ use crate::json::merge_patch::Patch;
 use crate::json::value::Map;
 use crate::object::Object;
 use crate::persistence::memory::ObjectMemory;
-use crate::persistence::pending_state::ObservedEssences;
+use crate::persistence::observed_essences::ObservedEssences;
 use crate::time::Timestamp;
 use std::sync::Arc;
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::PersistenceConfig;
 use super::base_digest::BaseDigest;
 use super::completed_handling::CompletedHandling;
 use super::consistency::ViewAge;
@@ -15,6 +14,7 @@ use super::pending_state::{Overlay, PendingState, missing};
 use super::recall::{observed_by_some, recall_unwritten};
 use super::rejected_patch::RejectedPatch;
 use super::unwritten_patch::{Unwritten, UnwrittenPatch};
+use super::{Persistence, PersistenceConfig};
 use crate::cause::Reason;
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::{Patch, is_removal, subtract, without_nulls};
@@ -96,7 +96,7 @@ impl ObjectMemory {
         handlers: &ResourceHandlers,
     ) {
         let settings = settings.into();
-        self.forget_accepted(object);
+        self.forget_accepted(object, settings.persistence);
         if (self.noticed && self.handled.is_some()) || !keeps_pending_state(settings) {
             return;
         }
@@ -348,11 +348,21 @@ impl ObjectMemory {
         }
     }
 
-    /// Drops rejected fields that the object has by now, so that later changes by others are kept.
-    fn forget_accepted(&mut self, object: &Object) {
-        if self.has_rejected_patch() {
-            self.edit_rejected_patch(|rejected| rejected.retain(missing(object, rejected.patch())));
+    /// Drops rejected fields that the object has by now, so that later changes by others are kept. Progress among them is stored: the
+    /// response to its write was lost.
+    fn forget_accepted(&mut self, object: &Object, persistence: &Persistence) {
+        if !self.has_rejected_patch() {
+            return;
         }
+        let keys = persistence.diffbase_storage.own_keys(object);
+        let mut pending_state = self.take_pending_state();
+        let rejected = pending_state.rejected_patch.patch().clone();
+        let missing = missing(object, &rejected);
+        let stored = own_progress(&subtract(rejected, &missing), &keys, persistence);
+        pending_state.stored.progress.merge(stored);
+        pending_state.rejected_patch.retain(missing);
+        pending_state.forget_called();
+        self.keep_pending_state(pending_state);
     }
 
     fn has_rejected_patch(&self) -> bool {

@@ -305,8 +305,11 @@ mod tests {
         task.abort();
         assert!(task.await.is_err_and(|error| error.is_cancelled()));
         let tasks = lock(&fixture.host.tasks);
-        let [HostTask::Activation(started), HostTask::CancelCycle(cancelled), HostTask::CycleClosed { cycle, .. }] =
-            &tasks[..]
+        let [
+            HostTask::Activation(started),
+            HostTask::CancelCycle(cancelled),
+            HostTask::CycleClosed { cycle, .. },
+        ] = &tasks[..]
         else {
             panic!("{tasks:?}")
         };

@@ -105,7 +105,7 @@ fn a_part_that_is_rejected_when_a_failed_patch_is_repeated_is_not_stored() {
     let progress = json!({"metadata": {"annotations": {"kopf.zalando.org/h": "{}"}}});
     let mut patch = crate::json::merge_patch::Patch(progress.as_object().cloned().unwrap());
     patch.set(&["spec", "x"], json!(1));
-    let first = started(scene.take(event(1)));
+    let first = scene.start(event(1));
     let decision = Decision { patch: patch.clone(), ..Decision::default() };
     let write = write_of(scene.conclude(first, decision, 0.0));
     let unwritten = write.request.patch.0.clone();

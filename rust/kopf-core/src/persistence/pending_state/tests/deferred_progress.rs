@@ -93,3 +93,18 @@ fn progress_that_the_server_does_not_store_is_no_change_by_another_client() {
         assert_eq!(scene.calls, ["c1 x=1", "c02 x=1"]);
     }
 }
+
+#[test]
+fn progress_in_the_status_is_known_if_only_the_response_to_its_write_was_lost() {
+    let handlers = [("c1", "create"), ("c02", "create"), ("c003", "create")];
+    let mut scene = Scene::of(false, &handlers).with_progress_in_the_status();
+    scene.cycle(false, true);
+    scene.rejects_status = true;
+    scene.cycle(false, true);
+    scene.rejects_status = false;
+    let lost = scene.memory.pending_state.as_ref().unwrap().rejected_patch().patch().clone();
+    assert!(!lost.is_empty());
+    apply_merge(&mut scene.object, &lost);
+    scene.settle_with(1);
+    assert_eq!(scene.calls, ["c1 x=1", "c02 x=1", "c003 x=1"]);
+}
