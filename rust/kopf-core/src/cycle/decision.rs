@@ -13,8 +13,8 @@ use crate::persistence::finalizer::Edit;
 use crate::persistence::memory::HandlingStatus;
 use crate::persistence::observed_essences::ObservedEssences;
 use crate::persistence::own_annotations;
-use crate::persistence::pending_state;
 use crate::persistence::progress::Record;
+use crate::persistence::stored_state;
 use std::sync::Arc;
 
 /// Seconds until a custom lifecycle is called again after it has selected none of the due handlers.
@@ -259,7 +259,7 @@ impl Cycle {
             let persistence = &self.config.settings.persistence;
             decision
                 .patch
-                .merge(pending_state::stale_progress(&self.object, persistence, &self.resource_handlers).0);
+                .merge(stored_state::stale_progress(&self.object, persistence, &self.resource_handlers).0);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::handling::progress::HandlingProgress;
 use crate::json::merge_patch::{Patch, subtract};
 use crate::persistence::diffbase::observed;
 use crate::persistence::progress::Record;
-use crate::persistence::{completed_handling, own_annotations, pending_state};
+use crate::persistence::{completed_handling, own_annotations, patched};
 use std::sync::Arc;
 
 impl Cycle {
@@ -39,7 +39,7 @@ impl Cycle {
             return;
         }
         let storage = &self.config.settings.persistence.diffbase_storage;
-        let handled = pending_state::overlaid(&self.object, &decision.patch.0);
+        let handled = patched::overlaid(&self.object, &decision.patch.0);
         let Some(Ok(Some(base))) = handled.map(|handled| storage.fetch(&handled)) else { return };
         let entries: Vec<_> = state.entries.iter().filter(|entry| !entry.obsolete).collect();
         let is_base = |observed: &String| completed_handling::is_essence(observed, &base);
@@ -90,7 +90,7 @@ impl Cycle {
         }
         // The record is removed in spite of not being on the object yet.
         if let Some(id) = added.filter(|_| !decision.final_progress.is_empty())
-            && let Some(written) = pending_state::overlaid(&self.object, &decision.final_progress.0)
+            && let Some(written) = patched::overlaid(&self.object, &decision.final_progress.0)
         {
             self.config.settings.persistence.progress_storage.purge(&written, &mut decision.patch, &id);
         }

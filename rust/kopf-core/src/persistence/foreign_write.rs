@@ -16,7 +16,7 @@ use super::essence::essence;
 use super::memory::ObjectMemory;
 use super::own_annotations::{annotations_of, progress_records};
 use super::own_changes::Managers;
-use super::pending_state::overlaid;
+use super::patched::overlaid;
 use super::{Persistence, PersistenceConfig, keeps_pending_state};
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::Patch;

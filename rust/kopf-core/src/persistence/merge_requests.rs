@@ -16,7 +16,7 @@ use crate::object::Object;
 use crate::persistence::Persistence;
 
 use super::own_annotations::{annotations_of, own_annotations, own_base, progress_records};
-use super::pending_state::overlaid;
+use super::patched::overlaid;
 
 /// One merge patch.
 #[derive(Clone, Debug, PartialEq)]

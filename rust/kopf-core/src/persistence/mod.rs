@@ -13,6 +13,7 @@ pub mod merge_requests;
 pub mod observed_essences;
 pub mod own_annotations;
 pub(crate) mod own_changes;
+pub mod patched;
 pub mod pending_state;
 pub mod progress;
 pub mod rebasing;
@@ -20,7 +21,7 @@ pub(crate) mod recall;
 mod rejected_patch;
 pub mod release;
 mod restart;
-mod stored_state;
+pub mod stored_state;
 pub(crate) mod superseding;
 pub mod unwritten_patch;
 

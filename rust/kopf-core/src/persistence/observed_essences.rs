@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Persistence;
 use super::essence::essence;
 use super::own_changes::{Managers, OwnWrite};
-use super::pending_state::overlaid;
+use super::patched::overlaid;
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::Patch;
 use crate::json::value::{Value, equal};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::handler::registry::ResourceHandlers;
 use crate::json::json_patch::apply_merge;
-use crate::json::merge_patch::{Patch, is_removal, missing_part, reverted, subtract};
+use crate::json::merge_patch::{Patch, is_removal, reverted, subtract};
 use crate::json::value::{Map, Value, equal};
 use crate::object::Object;
 use crate::persistence::annotation_keys::drop_empty_stanzas;
@@ -27,6 +27,7 @@ use crate::time::Timestamp;
 use super::observed_essences::ObservedEssences;
 use super::own_annotations::{has_base, own_annotations, own_progress};
 use super::own_changes::{Managers, OwnWrite};
+use super::patched::overlaid;
 use super::stored_state::StoredState;
 use super::unwritten_patch::{UnwrittenPatch, unconfirmed};
 
@@ -202,25 +203,6 @@ impl PendingState {
     }
 }
 
-/// The patch that removes all progress from the object.
-pub fn stale_progress(object: &Object, persistence: &Persistence, handlers: &ResourceHandlers) -> Patch {
-    let (mut patch, storage) = (Patch::default(), &persistence.progress_storage);
-    for id in &handlers.owned {
-        let record = storage.fetch(object, id).ok().flatten();
-        storage.purge(object, &mut patch, id);
-        for subref in record.iter().flat_map(|record| &record.subrefs) {
-            storage.purge(object, &mut patch, subref);
-        }
-    }
-    patch
-}
-
-pub(crate) fn overlaid(object: &Object, patch: &Map<String, Value>) -> Option<Arc<Object>> {
-    let mut value = object.to_value();
-    apply_merge(&mut value, patch);
-    Object::decode(&value.to_string()).ok().map(Arc::new)
-}
-
 /// Kopf's own part of a patch whose other part was rejected: rejected fields are excluded from the diff-base.
 pub fn without_rejected(
     own: Map<String, Value>,
@@ -250,12 +232,6 @@ pub fn without_rejected(
 
 fn status_of(patch: &Map<String, Value>) -> Map<String, Value> {
     patch.get("status").map(|status| ("status".to_owned(), status.clone())).into_iter().collect()
-}
-
-/// The part of a merge patch that the object does not have.
-pub(super) fn missing(object: &Object, patch: &Map<String, Value>) -> Map<String, Value> {
-    let object = object.to_value();
-    missing_part(patch, |key| object.get(key))
 }
 
 #[cfg(test)]

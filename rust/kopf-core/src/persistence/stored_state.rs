@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::Persistence;
 use super::own_annotations::{annotations_of, as_annotations, with_whole_records};
-use super::pending_state::stale_progress;
 use crate::handler::registry::ResourceHandlers;
 use crate::json::merge_patch::{Patch, missing_part};
 use crate::json::path::FieldPath;
@@ -79,6 +78,19 @@ fn missing_progress(object: &Object, progress: &Map<String, Value>) -> Map<Strin
         missing.extend(part);
     }
     missing
+}
+
+/// The patch that removes all progress from the object.
+pub fn stale_progress(object: &Object, persistence: &Persistence, handlers: &ResourceHandlers) -> Patch {
+    let (mut patch, storage) = (Patch::default(), &persistence.progress_storage);
+    for id in &handlers.owned {
+        let record = storage.fetch(object, id).ok().flatten();
+        storage.purge(object, &mut patch, id);
+        for subref in record.iter().flat_map(|record| &record.subrefs) {
+            storage.purge(object, &mut patch, subref);
+        }
+    }
+    patch
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Persistence;
 use super::consistency::ViewAge;
 use super::own_annotations::{annotations_of, has_base, progress_records, with_whole_records};
-use super::pending_state::missing;
+use super::patched::missing;
 use crate::json::merge_patch::Patch;
 use crate::json::value::{Map, Value};
 use crate::object::Object;

@@ -17,7 +17,7 @@ use crate::json::value::{Map, Value, python_repr};
 use crate::object::Object;
 use crate::object::redaction::shown_operations;
 use crate::persistence::finalizer::{self, Edit};
-use crate::persistence::pending_state;
+use crate::persistence::stored_state;
 use crate::request_error::RequestError;
 use serde_json::json;
 use std::sync::Arc;
@@ -351,7 +351,7 @@ impl Scope<'_> {
         let (resource_handlers, persistence) = self.context.release_cleanup?;
         let is_released = finalizer == Some(Edit::Allow) && base.deletion_timestamp().is_some();
         is_released
-            .then(|| pending_state::stale_progress(base, persistence, resource_handlers))
+            .then(|| stored_state::stale_progress(base, persistence, resource_handlers))
             .filter(|stale| !stale.is_empty())
     }
 }

@@ -1,6 +1,7 @@
 //! Pending state over several cycles: failed writes, removed annotations, crashes, and changes between handlers.
 
 use super::super::memory::{Accepted, HandlingStatus};
+use super::super::stored_state::stale_progress;
 use super::super::unwritten_patch::Unwritten;
 use super::*;
 use crate::activation::log::LogMessage;

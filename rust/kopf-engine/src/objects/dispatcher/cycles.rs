@@ -8,9 +8,9 @@ use kopf_core::log_level::Level;
 use kopf_core::object_worker::{DecisionResult, Finished, QueuedEvent, WorkerLog, WorkerMessage};
 use kopf_core::slot::Ending;
 
-use super::events::{Effect, Effects};
+use super::events::{Effect, Effects, record_of};
 use super::{CycleSummary, Dispatcher, WorkerTask};
-use crate::host::{CycleId, HostTask, LogRecord};
+use crate::host::{CycleId, HostTask};
 use crate::objects::open_cycle::OpenCycle;
 use crate::objects::slots::{Slot, Slots};
 use crate::supervision::{Panicked, shielded};
@@ -157,14 +157,5 @@ impl Dispatcher {
         {
             self.shared.base.failing.raise(panicked.clone().into());
         }
-    }
-}
-
-/// The log record of a message about an object.
-pub(super) fn record_of(line: &WorkerLog, cycle: Option<CycleId>) -> LogRecord {
-    let record = LogRecord::local(line.level(), &line.object, line.text());
-    match (&line.message, cycle) {
-        (WorkerMessage::Failed { with_exception: true, .. }, Some(cycle)) => record.with_exception_of(cycle),
-        _ => record,
     }
 }

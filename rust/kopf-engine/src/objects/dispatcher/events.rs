@@ -10,11 +10,10 @@ use kopf_core::activation::log::LogMessage;
 use kopf_core::cause::EventType;
 use kopf_core::cycle::Cycle;
 use kopf_core::object::Object;
-use kopf_core::object_worker::{Finished, QueuedEvent};
+use kopf_core::object_worker::{Finished, QueuedEvent, WorkerLog, WorkerMessage};
 use kopf_core::slot::{Action, Admission};
 use tokio::runtime::Handle;
 
-use super::cycles::record_of;
 use super::{Dispatcher, Work, WorkerTask};
 use crate::daemons::DaemonDiffResult;
 use crate::host::{CycleId, HostTask, LogRecord};
@@ -370,5 +369,14 @@ impl Dispatcher {
         let signals = slots.get(key).map(|slot| slot.enter_worker(Arc::default)).unwrap_or_default();
         let term = self.shared.base.term.enter();
         Work { dispatcher: Arc::clone(self), key: Arc::clone(key), signals, is_listed, task, term }
+    }
+}
+
+/// The log record of a message about an object.
+pub(super) fn record_of(line: &WorkerLog, cycle: Option<CycleId>) -> LogRecord {
+    let record = LogRecord::local(line.level(), &line.object, line.text());
+    match (&line.message, cycle) {
+        (WorkerMessage::Failed { with_exception: true, .. }, Some(cycle)) => record.with_exception_of(cycle),
+        _ => record,
     }
 }

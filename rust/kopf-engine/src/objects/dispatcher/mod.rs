@@ -164,7 +164,7 @@ impl Dispatcher {
     ) {
         slots.backlog.left(unparked.bytes);
         if let Some(line) = unparked.log {
-            effects.push(Effect::Log(cycles::record_of(&line, None)));
+            effects.push(Effect::Log(events::record_of(&line, None)));
         }
         for event in unparked.events {
             let Some(slot) = slots.get(key) else { return };
