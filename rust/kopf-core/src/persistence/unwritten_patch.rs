@@ -12,7 +12,7 @@ use crate::json::merge_patch::Patch;
 use crate::json::value::{Map, Value};
 use crate::object::Object;
 
-/// A patch that was not written, or whose result is unknown: the input of [`UnwrittenPatch`].
+/// A patch that was not written, or whose result is unknown: the input of `UnwrittenPatch`.
 #[derive(Clone, Debug, Default)]
 pub struct Unwritten {
     /// The merge patch.
